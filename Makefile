@@ -22,7 +22,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium browser bench faults audit mutants docs format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies browser bench faults audit mutants processors docs format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -45,7 +45,7 @@ $(BENCH_READY): $(READY)
 demo: setup  ## the main job on real data: 336,776 flights, no broker, results in demo-output/
 	@$(BIN)/sketchstream demo
 
-test: setup jars chromium lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
+test: setup jars chromium proxies lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
 	@trap 'exit 130' INT; alone=passed brokers=passed; \
 	$(BIN)/python -m pytest $(SPREAD) -m 'not slow and not kafka' || alone=FAILED; \
 	$(BIN)/python -m pytest -m 'kafka and not slow' || brokers=FAILED; \
@@ -75,6 +75,11 @@ chromium:  ## Chromium for the tests of pages, with apt where it is missing
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "chromium not found: install it (Debian: apt-get install chromium) and run this again" >&2; exit 1; }; \
 	  echo "installing chromium"; apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 
+proxies:  ## nginx, Caddy and openssl for the tests of the recipes in docker/proxy, with apt where they are missing
+	@missing=; for program in nginx caddy openssl; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; [ -z "$$missing" ] || { \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "not found:$$missing: install them (Debian: apt-get install$$missing) and run this again" >&2; exit 1; }; \
+	  echo "installing$$missing"; apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; }
+
 browser: setup chromium  ## reports and the service's page in a real Chromium (part of `make test`)
 	@$(BIN)/python -m pytest -q -m browser tests/cli/test_browser.py tests/serve/test_browser_page.py
 
@@ -88,8 +93,13 @@ audit: setup  ## the privacy audit with a million samples, and the slow statisti
 	@$(BIN)/sketchstream verify
 	@$(BIN)/python -m pytest -m slow --ignore=tests/connectors --ignore=tests/stream --ignore=tests/serve tests
 
-mutants: setup  ## every check of whole sketches against every broken build (not part of `make test`)
-	@$(BIN)/python -m pytest -q -m slow tests/audit/test_verify.py
+mutants: setup  ## broken builds, by hand and mechanical, against verify and the suite; writes docs/theory/mutants.md (hours)
+	@$(BIN)/python -m pytest -q -m 'slow or not slow' tests/audit/test_verify.py tests/audit/test_verify_mutants.py
+	@jobs=$(or $(JOBS),2); for part in $$(seq $$jobs); do \
+	  PYTHONPATH=tests $(BIN)/python -m mutation.run --part $$part --parts $$jobs $(if $(NUMBER),--number $(NUMBER)) & done; wait
+
+processors: setup  ## the numeric tests as five other processors compute them (not part of `make test`)
+	@$(BIN)/python tests/other_processors.py
 
 docs: setup  ## write docs/cli.md from the commands themselves
 	@$(BIN)/python docs/write_cli.py

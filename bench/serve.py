@@ -16,9 +16,12 @@ import argparse
 import contextlib
 import hashlib
 import itertools
+import json
 import re
 import secrets
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -36,6 +39,7 @@ import sketchstream as ss
 from sketchstream import wire
 from sketchstream.config.loader import Config
 from sketchstream.serve.app import create
+from sketchstream.serve.database import open_database
 from sketchstream.serve.feed import Batch
 from sketchstream.serve.follower import Follower
 from sketchstream.serve.ledgers import Ledgers
@@ -245,6 +249,29 @@ def client_of(app: Any) -> Iterator[httpx.Client]:
             thread.join()
 
 
+def offered(url: str, tag: str, seconds: float) -> None:
+    """Rows for cached answers at rates that one client could not ask for: another process offers them."""
+    print(
+        f"\n{'cached answers':20} {'offered/s':>13} {'answered':>9} {'refused':>8} {'p50 ms':>8} {'p99 ms':>8} us each"
+    )
+    for title, header in (("whole", ""), ("not modified", f"If-None-Match: {tag}\r\n")):
+        for rate in (500, 1000, 2000, 4000):
+            command = [sys.executable, str(Path(__file__).with_name("load.py")), url, "--rate", str(rate)]
+            before = time.process_time()
+            said = subprocess.run(
+                [*command, "--seconds", str(seconds), "--header", header], check=True, capture_output=True, text=True
+            )
+            spent = time.process_time() - before
+            found = json.loads(said.stdout)
+            number = sum(found["codes"].values())
+            good = sum(count for code, count in found["codes"].items() if code in ("200", "304"))
+            print(
+                f"{title:20} {rate:13} {good:9} {number - good:8} {found['p50']:8.1f} {found['p99']:8.1f} "
+                f"{1e6 * spent / number:8.0f}",
+                flush=True,
+            )
+
+
 SERIES: Final = """
 [kafka]
 bootstrap.servers = "unused:1"
@@ -353,9 +380,10 @@ def main() -> None:
             size / count,
             f"bytes a body ({size / 2**30:,.2f} GiB; {scale * size / 2**30:,.1f} at full size)",
         )
+        reading = stack.enter_context(store.reading())
         for name, step in (
-            ("opened again", lambda: Store(folder / "serve.sqlite", config, feed.identity).close()),
-            ("ledger, first time", lambda: Ledgers(store.connection()).census(config).summary()),
+            ("opened again", lambda: open_database(folder / "serve.sqlite", write=True).close()),
+            ("ledger, first time", lambda: Ledgers(reading).census(config).summary()),
         ):
             clock = Clock()
             with clock:
@@ -379,7 +407,7 @@ def main() -> None:
         pool._store = _Quiet(store)  # type: ignore[assignment]
         pool.start()
         client.get(f"/v1/sketches/{last[0].sketch}/profile?{span}").raise_for_status()  # starts the process
-        direct = published_in(store.connection(), config)
+        direct = published_in(reading, config)
         firsts, alone = [], []
         asked = [one for plan in config.sketches[1:] for one in store.windows(plan.name, limit=1)]
         for one in asked[: given.answers]:
@@ -461,6 +489,7 @@ def main() -> None:
         tag = client.get(paths["profile, cached"], headers=plain).headers["etag"]
         took = ask(client, paths["profile, cached"], given.requests, given.rate, **{"If-None-Match": tag}, **plain)
         print(show("profile, not modified", took, 0))
+        offered(str(client.base_url).rstrip("/") + paths["profile, cached"], tag, 1 if given.quick else 5)
     if not given.short:
         show_series(folder, given.requests, given.rate)
     if given.retain:

@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DomainError, WeightError
+from sketchstream.errors import DomainError, ItemError, WeightError
 from sketchstream.items import Ints, Items, Spans, Weights
 
 Invalid = Literal["error", "skip", "noop"]
@@ -31,6 +31,21 @@ _LARGE = 1 << 20
 _SLOT_BYTES = 8
 """Bytes of one located slot. The scratch memory of both threads is at most a fifth of the state."""
 Pieces: TypeAlias = Iterable[tuple[int, Ints | Spans]]
+
+
+def require_options(threads: object, invalid: object) -> None:
+    """Raise ItemError for options of an update that do not exist: they would pass for one that does.
+
+    Args:
+        threads: 1 or 2.
+        invalid: see `Index.apply`.
+    """
+    if not isinstance(invalid, str) or invalid not in get_args(Invalid):
+        msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
+        raise ItemError(msg)
+    if type(threads) is not int or threads not in (1, 2):
+        msg = f"threads must be 1 or 2, found {threads!r:.20}"
+        raise ItemError(msg)
 
 
 def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:

@@ -29,7 +29,7 @@ def sketch(title: str, found: Sketch | SealedState) -> str:
 
 def release(found: Release) -> str:
     """Card of a release: its parameters, and the published numbers, which contain noise."""
-    rows = [*_sketch_rows(found), (f"{found.kind.measure} of this publication", str(found.cost))]
+    rows = [*_sketch_rows(found), ("loss to this publication alone", found.loss)]
     return report.card(
         "Release at seal" if found.final else "Release, the sketch stayed open",
         tables=[_facts(rows)],
@@ -46,7 +46,7 @@ def stack(found: Stack) -> str:
 
 def ledger(found: Ledger) -> str:
     """Card of a ledger: layers, views and their costs."""
-    columns = ("what", "cost", "an event after it")
+    columns = ("what", f"cost ({found.said})", f"an event after it ({found.said})")
     rows = [
         (" ".join(filter(None, (row["part"], row["what"]))), row["cost"], row["an event after it"])
         for row in found.rows()
@@ -76,7 +76,8 @@ def guarantee(found: Any) -> str:
         ("Not protected", found.lost),
         ("Assumed", found.assumes),
     ]
-    table = report.Table(f"Most that one {found.unit} loses (epsilon)", ("against", "at most"), rows)
+    measure = " (epsilon)" if said["measure"] == "epsilon" else ""
+    table = report.Table(f"Most that one {found.unit} loses{measure}", ("against", "at most"), rows)
     return report.card("Guarantee", tables=[table], lists=lists, note=found.summary)
 
 

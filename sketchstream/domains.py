@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Batch, Invalid, locate
-from sketchstream.errors import ItemError, KeyMismatchError, SpecError
+from sketchstream.batch import Batch, Invalid, locate, require_options
+from sketchstream.errors import KeyMismatchError, SpecError
 from sketchstream.hashing import Key, Kind
 from sketchstream.items import Ints, Items, as_weights
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
@@ -143,12 +143,7 @@ class Index:
         Raises:
             DomainError, WeightError, ItemError: say the position, never the item; the state is as before.
         """
-        if invalid not in ("error", "skip", "noop"):
-            msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
-            raise ItemError(msg)
-        if isinstance(threads, bool) or threads not in (1, 2):
-            msg = f"threads must be 1 or 2, found {threads!r:.20}"
-            raise ItemError(msg)
+        require_options(threads, invalid)
         if state.shape != (self.slots,) or not state.flags.c_contiguous:
             msg = f"the state must be a contiguous array of {self.slots} counters, found shape {state.shape}"
             raise SpecError(msg)

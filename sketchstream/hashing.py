@@ -83,6 +83,10 @@ class Key:
         """The 32-byte key of the tag that proves who wrote a sketch's bytes."""
         return hashlib.blake2b(key=self._secret, digest_size=32, person=b"sketchstream-tag").digest()
 
+    def list_key(self) -> bytes:
+        """32 bytes that encrypt lists of items in snapshots, so that they name nothing to who lacks the key."""
+        return hashlib.blake2b(key=self._secret, digest_size=32, person=b"sketchstream-lst").digest()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the key to a new file that only its owner can read.
 

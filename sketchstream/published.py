@@ -25,7 +25,12 @@ from sketchstream.components import Counter, read_counters, summed
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError
 from sketchstream.files import PUBLIC, write_durably
 from sketchstream.kinds.profile.spec import Publish
+from sketchstream.privacy import publications
+from sketchstream.privacy.copies import Positions
 from sketchstream.privacy.guarantee import Context
+from sketchstream.privacy.history import History, LayerEntry, View
+from sketchstream.privacy.said import cost_said
+from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import read_rational, whole
 
 if TYPE_CHECKING:
@@ -335,6 +340,11 @@ class Release(_Part):
         """`noised`, without the axis of levels if there is only one level."""
         return self.noised[0] if self.noised.ndim > 1 and len(self.noised) == 1 else self.noised
 
+    @property
+    def loss(self) -> str:
+        """Loss to this publication alone, with the name of its measure."""
+        return cost_said(self.ledger, self.cost, getattr(self.spec, "delta", 0))
+
     @cached_property
     def digest(self) -> bytes:
         """Digest of the published numbers; seeds deterministic post-processing."""
@@ -348,7 +358,7 @@ class Release(_Part):
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        return wire.pack(self._header(), self.noised, codec=wire.HUFFMAN)
+        return _packed(self._header(), self.noised)
 
     def _header(self) -> dict[str, Any]:
         return {
@@ -369,7 +379,7 @@ class Release(_Part):
         ledger = kind.read_ledger(spec, header["ledger"])
         final, cost = bool(header["final"]), read_rational(header["cost"])
         counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=final)
-        require_accounted(spec, layers, ledger, counters, sealed=final, cost=cost)
+        require_accounted(spec, layers, ledger, counters, View("publication" if final else "release", cost))
         return cls(
             spec=spec,
             layers=layers,
@@ -414,6 +424,18 @@ class SealedState(_Part):
         """Counters in all levels, d."""
         return int(self.state.size)
 
+    @property
+    def positions(self) -> Positions | None:
+        """The words that instalments of this sketch have shown before; None for specs that publish none."""
+        if self.kind.closes(self.spec) is None:
+            return None
+        return Positions(
+            0,
+            self.spec.domain.size,
+            lambda first, stop: self.kind.closed(self.spec, self.state, first, stop).tobytes(),
+            sealed=True,
+        )
+
     @cached_property
     def digest(self) -> bytes:
         """Digest of the published numbers; seeds deterministic post-processing."""
@@ -427,8 +449,7 @@ class SealedState(_Part):
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        header = {"kind": "sealed-state", **_common_fields(self), "seal_id": self.seal_id}
-        return wire.pack(header, self.state, codec=wire.HUFFMAN)
+        return _packed({"kind": "sealed-state", **_common_fields(self), "seal_id": self.seal_id}, self.state)
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Self:
@@ -438,7 +459,7 @@ class SealedState(_Part):
         layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
         ledger = kind.read_ledger(spec, header["ledger"])
         counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=True)
-        require_accounted(spec, layers, ledger, counters, sealed=True)
+        require_accounted(spec, layers, ledger, counters, View("publication", None))
         return cls(
             spec=spec,
             layers=layers,
@@ -475,6 +496,11 @@ class Instalment:
     origin: Origin
     ledger: AnyLedger = field(repr=False)
 
+    @property
+    def positions(self) -> Positions:
+        """The words that it shows."""
+        return Positions(self.first, self.stop, lambda first, stop: self.words.tobytes())
+
     def to_bytes(self) -> bytes:
         """The published bytes."""
         header = {
@@ -488,7 +514,7 @@ class Instalment:
             "stop": self.stop,
             "seal_id": self.seal_id,
         }
-        return wire.pack(header, self.words, codec=wire.HUFFMAN)
+        return _packed(header, self.words)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -510,7 +536,7 @@ class Instalment:
                 raise FormatError(msg)
             layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
             ledger = kind.read_ledger(spec, header["ledger"])
-            require_accounted(spec, layers, ledger, (), sealed=True)
+            require_accounted(spec, layers, ledger, (), View("publication", None))
             origin = Origin.from_dict(header)
         return cls(spec, layers, body, first, stop, _identifier(header["seal_id"]), origin, ledger)
 
@@ -602,6 +628,12 @@ class Stack(_Published):
 Published = Release | SealedState | Stack
 
 
+def _packed(header: dict[str, Any], body: npt.NDArray[Any]) -> bytes:
+    """Published bytes, of fields and counters that are all on the list of what is published."""
+    publications.require_listed([*header, *(one["name"] for one in header.get("counters", ()))])
+    return wire.pack(header, body, codec=wire.HUFFMAN)
+
+
 def _common_fields(part: Release | SealedState) -> dict[str, Any]:
     """Header fields that releases and sealed states share."""
     fields = {
@@ -621,17 +653,18 @@ def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
     found = kinds.named(header["spec"].get("kind"))
     written = msgpack.packb(header["spec"])
     if len(written) > _REMEMBERED_BYTES:
-        return found.read_spec(header["spec"]), found
+        return kinds.read_published_spec(header["spec"]), found
     spec = _remembered_spec(found, written)
     if getattr(spec, "no_privacy", False):  # reading would warn each time
-        spec = found.read_spec(header["spec"])
+        spec = kinds.read_published_spec(header["spec"])
     return spec, found
 
 
 @lru_cache(maxsize=256)
 def _remembered_spec(kind: Kind[Any], written: bytes) -> Any:
     """Read the spec in these bytes, cached: many sketches have equal specs, and specs are immutable."""
-    return kind.read_spec(msgpack.unpackb(written))
+    del kind
+    return kinds.read_published_spec(msgpack.unpackb(written))
 
 
 def _identifier(value: object) -> bytes:
@@ -695,31 +728,25 @@ def require_same(specs: Sequence[Spec], key_ids: Sequence[bytes | None], *, what
 
 
 def require_accounted(
-    spec: Any,
-    layers: Sequence[Layer],
-    ledger: AnyLedger,
-    counters: Sequence[Counter],
-    *,
-    sealed: bool,
-    cost: Fraction | None = None,
+    spec: Any, layers: Sequence[Layer], ledger: AnyLedger, counters: Sequence[Counter], view: View | None
 ) -> None:
-    """Reject bytes whose ledger does not describe their noise, since privacy claims rest on both.
+    """Reject bytes whose ledger does not describe their noise and their publication: privacy claims rest on both.
 
     Args:
         spec: spec in the bytes.
         layers: layers in the bytes.
         ledger: ledger in the bytes.
         counters: counters in the bytes.
-        sealed: whether the ledger must say that the state was destroyed.
-        cost: cost of the view, for a release.
+        view: what the bytes publish, with its cost; None for an open sketch.
 
     Raises:
-        FormatError: the ledger describes other noise, another unit or weight, or another stage of the life cycle.
+        FormatError: the ledger describes other noise, another publication, another unit or weight, or another stage of
+            the life cycle.
     """
     kind = kinds.of(spec)
     held = [(layer.law, kind.cost(spec, layer.parameter), layer.lineage) for layer in layers]
     noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
-    drawn = [entry.cost for entry in ledger.layers] + ([] if cost is None else [cost])
+    drawn = [entry.cost for entry in ledger.layers] + ([] if view is None or view.cost is None else [view.cost])
     wrong = held != noted or any(law != kind.law(spec) for law, _, _ in held)
     named = {counter.name: counter for counter in counters}
     for component in kind.components(spec)[1:]:
@@ -734,9 +761,48 @@ def require_accounted(
             "written by a sketch and are not used; take an undamaged copy"
         )
         raise FormatError(msg)
+    sealed = view is not None and view.kind == "publication"
     if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, kind.unit_weight(spec), sealed):
         msg = "the ledger in these bytes is that of another sketch; take an undamaged copy"
         raise FormatError(msg)
+    if not _charged(ledger, kind.promise(spec), view):
+        shown = "what the seal of its spec will publish"
+        if view is not None:
+            shown = "the bare state" if view.cost is None else f"a {view.kind} of cost {view.cost}"
+        msg = (
+            f"the ledger in these bytes does not charge {shown}: these bytes were not written by a sketch and are not "
+            "used; take an undamaged copy"
+        )
+        raise FormatError(msg)
+
+
+def _charged(ledger: AnyLedger, promise: Promise, view: View | None) -> bool:
+    """Whether a ledger ends with this view, and counts the publication at seal that its spec promises.
+
+    A merge of published states publishes nothing of its own: each of its parts must end with the promised seal.
+    """
+    if not ledger.sealed:
+        return ledger.promised == promise and (view is None or ledger.history.entries[-1:] == (view,))
+    if ledger.promised != Promise("nothing") or promise.entries(1)[-1] != view:
+        return False
+    return all(_ends_with(end, promise, ledger.max_weight) for end in _ends(ledger.history))
+
+
+def _ends(history: History) -> Iterator[History]:
+    """The histories that end with a seal of their own: a sketch, or all parts of a merge of published states."""
+    if history.entries or not history.parts:
+        yield history
+    else:
+        for part in history.parts:
+            yield from _ends(part)
+
+
+def _ends_with(history: History, promise: Promise, max_weight: int) -> bool:
+    """Whether the last entries of a sealed history are those of the promised seal; a fresh layer may have any name."""
+    ends = history.entries[len(history.entries) - (history.seal or 0) :]
+    first = ends[0] if ends else None
+    lineage, law = (first.lineage, first.law) if isinstance(first, LayerEntry) else (b"", "")
+    return ends == promise.entries(max_weight, lineage, law)
 
 
 def require_distinct(layers: Sequence[Sequence[Layer]], seal_ids: Sequence[bytes], *, what: str) -> None:

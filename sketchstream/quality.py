@@ -39,10 +39,18 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Rule:
-    """Two tolerances: beyond the first, an answer carries a warning; beyond the second, it is marked incomplete."""
+    """What is reported.
+
+    Args:
+        warn: loss of admitted records beyond which an answer carries a warning.
+        incomplete: the same beyond which a window is incomplete.
+        refused: records that came too late, were refused or misplaced, as a share of those admitted, beyond which it
+            is too; where the number admitted is not published, any such number that shows.
+    """
 
     warn: Tolerance = Tolerance(0.005, 1e-3)
     incomplete: Tolerance = Tolerance(0.02, 1e-5)
+    refused: float = 0.0
 
 
 DEFAULT = Rule()
@@ -60,16 +68,20 @@ class Quality:
         reason: one sentence.
         share: share of the admitted records that were counted, with its interval; None if unknown.
         admitted: number of records admitted, with its interval; None if unknown.
+        refused: number of records that the window refused (late, future, or of an unreadable time); None if unknown.
+        misplaced: number of events (or items) in partitions where they do not belong; None if unknown.
     """
 
     verdict: Verdict
     reason: str
     share: Estimate | None = None
     admitted: Estimate | None = None
+    refused: Estimate | None = None
+    misplaced: Estimate | None = None
 
     @property
     def said(self) -> bool:
-        """Whether answers mention the quality: the share is known, or is known to be unavailable."""
+        """Whether answers mention the quality of a single file: its share is known, or is known to be unavailable."""
         return self.share is not None or self.reason == NEVER
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +89,10 @@ class Quality:
         out: dict[str, Any] = {"verdict": self.verdict, "reason": self.reason}
         if self.share is not None and self.admitted is not None:
             out |= {"share_counted": self.share.to_dict(), "records_admitted": self.admitted.to_dict()}
+        if self.refused is not None:
+            out["records_refused"] = self.refused.to_dict()
+        if self.misplaced is not None:
+            out["misplaced"] = self.misplaced.to_dict()
         return out
 
 

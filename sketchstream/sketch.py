@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from functools import partial, wraps
@@ -22,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, wire
+from sketchstream.batch import require_options
 from sketchstream.components import Counters, summed
+from sketchstream.domains import closed_items
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
 from sketchstream.hashing import Key
@@ -39,7 +41,7 @@ from sketchstream.published import (
     require_same,
     well_formed,
 )
-from sketchstream.spec import Epsilon, Item, whole
+from sketchstream.spec import Epsilon, Item, flag, whole
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, Kind, Places, Spec
@@ -210,6 +212,7 @@ class Sketch:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
             SealedError: the sketch is closed.
         """
+        require_options(threads, invalid)
         state, given, counters = self._require_open("update"), self.kind.items(items), self._content.counters.moved()
         what = (self.spec, self._index, state, given, weights)
         if self._image is not None and not self._image.closed:
@@ -365,8 +368,6 @@ class Sketch:
         Raises:
             SpecError: the domain is open, or no item would have a slot.
         """
-        from sketchstream.domains import closed_items
-
         old = self._open_state("change_slots")
         index = _index(self.spec, self.key, keep, self.origin)
         state = np.zeros(index.slots, self.spec.dtype)
@@ -428,6 +429,7 @@ class Sketch:
         Raises:
             StoreError: the file exists, or cannot be written.
         """
+        replace = flag(replace, "replace")
         data = self.to_bytes()
         if replace and os.path.lexists(path):
             replace_secret(path, data)
@@ -514,7 +516,7 @@ class Sketch:
             header["counters"] = self._content.counters.to_list()
         items = getattr(self.spec.domain, "items", None)
         if with_items and items is not None:
-            header["items"] = _packed_items(items)
+            header["items"] = pack_items(items)
         return header
 
     @classmethod
@@ -549,7 +551,7 @@ class Sketch:
             raise SealedError(msg)
         with well_formed():
             items = header.get("items")
-            own = kinds.read_spec(header["spec"], None if items is None else _unpacked_items(items))
+            own = kinds.read_spec(header["spec"], None if items is None else unpack_items(items))
             kind = kinds.of(own)
             if spec is not None:
                 if spec.fingerprint != own.fingerprint:
@@ -570,7 +572,7 @@ class Sketch:
             layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
             ledger = kind.read_ledger(own, header["ledger"])
             counters = Counters.from_list(kind.components(own)[1:], header.get("counters", ()))
-            require_accounted(own, layers, ledger, counters.as_they_are(), sealed=False)
+            require_accounted(own, layers, ledger, counters.as_they_are(), view=None)
             return cls(own, key, index, body, counters, layers, ledger, origin)
 
     @property
@@ -610,6 +612,22 @@ class Sketch:
         )
 
 
+def accounted(header: Mapping[str, Any]) -> AnyLedger:
+    """The ledger in the header of an open sketch, if it accounts for the noise in that header; needs no key.
+
+    Raises:
+        FormatError: it does not, or the header is not one of an open sketch.
+    """
+    with well_formed():
+        spec = kinds.read_spec(header["spec"])
+        kind = kinds.of(spec)
+        ledger = kind.read_ledger(spec, header["ledger"])
+        counters = Counters.from_list(kind.components(spec)[1:], header.get("counters", ()))
+        layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
+        require_accounted(spec, layers, ledger, counters.as_they_are(), view=None)
+        return ledger
+
+
 def _require_key(key: object) -> None:
     """For callers without a type checker."""
     if not isinstance(key, Key):
@@ -625,15 +643,15 @@ def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> Pl
     return kinds.of(spec).index_at(spec, key, keep, origin)
 
 
-def _packed_items(items: Sequence[Item]) -> bytes:
-    """A listed domain's items for an open sketch's own file; ints as decimal text, so that any size fits."""
+def pack_items(items: Sequence[Item]) -> bytes:
+    """Serialise a listed domain's items; ints as decimal text, so that any size fits."""
     plain = [(_INT, str(item)) if isinstance(item, int) else item for item in items]
     data: bytes = msgpack.packb(plain)
     return data
 
 
-def _unpacked_items(data: bytes) -> list[Item]:
-    """The items that `_packed_items` wrote."""
+def unpack_items(data: bytes) -> list[Item]:
+    """The items that `pack_items` wrote."""
     plain = msgpack.unpackb(data, strict_map_key=True)
     return [int(item[1]) if isinstance(item, list) and item[0] == _INT else item for item in plain]
 
@@ -701,6 +719,12 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
     states = [part._open_state("merge") for part in sketches]
     _require_mergeable(sketches)
     first = sketches[0]
+    if first.kind.closes(first.spec) is not None:
+        msg = (
+            "open sketches with publish = 'closed' cannot be merged: positions that one of them has published would "
+            "be published again under other noise; seal them, and merge what they publish"
+        )
+        raise MergeError(msg, ["publish"])
     merged = Sketch(
         first.spec,
         first.key,

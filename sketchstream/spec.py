@@ -7,13 +7,14 @@ Source: Datar & Muthukrishnan 2002 (domain sampling).
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgpack
 import numpy as np
@@ -24,6 +25,7 @@ from sketchstream.errors import SpecError
 Item = int | str | bytes
 Epsilon = int | str | float | Fraction | Decimal
 Unit = Literal["event", "item"]
+UNITS: Final = ("event", "item")
 
 MAX_SLOTS = 1 << 33
 MAX_LEVELS = 32
@@ -35,6 +37,26 @@ _WRITTEN = re.compile(r"[0-9]{1,400}(/[1-9][0-9]{0,400})?", re.ASCII)
 """Rationals that are not negative, as `str` writes them."""
 LONGEST_NUMBER = 1000
 """Largest number of digits in the exact form of an epsilon."""
+
+
+WARNING = "NO PRIVACY: an epsilon above 10 protects nobody"
+WARNING_OF_COPIES = (
+    "NO PRIVACY against somebody who also copies the open state once: an epsilon above 10 protects nobody"
+)
+
+
+def no_privacy_warning(published: float | Fraction, looked: float | Fraction) -> str | None:
+    """The warning about losses that are too large, naming whom it is true of; None if there is none.
+
+    A loss without any bound after a copy is no large epsilon: statements say in words that the guarantee is void then.
+
+    Args:
+        published: largest epsilon to readers of what is published.
+        looked: the same with one unannounced copy of the open state.
+    """
+    if published > NO_PRIVACY:
+        return WARNING
+    return WARNING_OF_COPIES if NO_PRIVACY < looked < math.inf else None
 
 
 class NoPrivacyWarning(UserWarning):
@@ -109,6 +131,12 @@ def exact_share(value: Epsilon, name: str) -> Fraction:
     return share
 
 
+def exact_noise(value: Epsilon, name: str) -> Fraction:
+    """The exact epsilon of a number's own noise, read as epsilons are; 0 if the number is not kept."""
+    none = not isinstance(value, bool) and value in (0, "0")
+    return Fraction(0) if none else exact_epsilon(value, name)
+
+
 def exact_records(value: Epsilon, unit: Unit) -> Fraction:
     """The epsilon of the number of records admitted; 0 if it is not kept.
 
@@ -119,8 +147,7 @@ def exact_records(value: Epsilon, unit: Unit) -> Fraction:
     Raises:
         SpecError: the number is invalid, or above 0 with unit "item".
     """
-    none = not isinstance(value, bool) and value in (0, "0")
-    records = Fraction(0) if none else exact_epsilon(value, "epsilon_records")
+    records = exact_noise(value, "epsilon_records")
     if records and unit == "item":
         msg = "epsilon_records belongs to unit = 'event': with unit = 'item' a number of records would show an item"
         raise SpecError(msg)
@@ -171,6 +198,23 @@ def whole(value: object, name: str, low: int, high: int) -> int:
         msg = f"{name} must be a whole number from {low} to {high}, found {value!r:.60}"
         raise SpecError(msg)
     return int(value)
+
+
+def require_choice(value: object, name: str, allowed: Sequence[str]) -> Any:
+    """Return `value` if it is one of the allowed words; raise SpecError otherwise."""
+    if not isinstance(value, str) or value not in allowed:
+        listed = " or ".join(map(repr, allowed)) if len(allowed) == 2 else f"one of {', '.join(allowed)}"
+        msg = f"{name} must be {listed}, found {value!r:.40}"
+        raise SpecError(msg)
+    return value
+
+
+def flag(value: object, name: str) -> bool:
+    """Return `value` as a bool; raise SpecError for anything that is none, such as the text "no"."""
+    if not isinstance(value, (bool, np.bool_)):
+        msg = f"{name} must be True or False, found {value!r:.40}"
+        raise SpecError(msg)
+    return bool(value)
 
 
 @dataclass(frozen=True)

@@ -62,5 +62,6 @@ def kafka() -> Iterator[str]:
         return
     from sketchstream_connectors.kafka.devbroker import DevCluster
 
-    with DevCluster(1) as cluster:
+    # records of tests have fixed times, years ago: a broker that keeps them for a week deletes them at its next check
+    with DevCluster(1, properties={"log.retention.ms": -1}) as cluster:
         yield cluster.bootstrap

@@ -37,6 +37,7 @@ def rules(config: Config) -> Rules:
         quorum=config.quorum,
         partitioner=config.partitioner,
         fingerprint=config.fingerprint,
+        anywhere=not config.from_kafka or config.input.partitioned_by == "none",
     )
 
 
@@ -55,6 +56,7 @@ def settings(config: Config) -> Settings:
         refused_per_s=float(config.input.dead_letter_rate),
         refused_payload=config.input.dead_letter_payload,
         give_up_after=5 if files else None,
+        durable_within_s=max(config.worker.durable_within, 3 * config.store.snapshot_every) / 1000,
         fits=None if files else config.fits_memory,
     )
 

@@ -11,16 +11,18 @@ epsilon and delta by the formula, losses from the bytes of two sketches of neigh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.audit.observed import Outcome, counters_of, created, sealed, state_of
-from sketchstream.audit.sketches import UNLIKELY, judge, resolution
+from sketchstream.audit import histories
+from sketchstream.audit.cases import Case, Number
+from sketchstream.audit.observed import Outcome, counters_of, created, judge, sealed, state_of
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
@@ -57,7 +59,98 @@ def specs() -> dict[str, ConvolutionSpec]:
         "gaussian, counted": ConvolutionSpec("window:24", 744, **gaussian | counted),
         "laplace, counted": ConvolutionSpec("window:24", 744, **gaussian | counted | {"noise": "laplace"}),
         "counts, counted": ConvolutionSpec("window:24", 744, noise="counts", **pure | counted),
+        "gaussian, closed": ConvolutionSpec(
+            ["window:10", "sum"], 60, layout="time", step_ms=60_000, publish="closed", intrusion=False, **gaussian
+        ),
+        "counts, closed": ConvolutionSpec(
+            ["window:10", "sum"], 60, noise="counts", step_ms=60_000, publish="closed", intrusion=False, **pure
+        ),
     }
+
+
+@lru_cache(maxsize=1)
+def cases(slots: int = 0) -> tuple[Case, ...]:
+    """What all kinds have in common is checked for these."""
+    del slots
+    return tuple(_case(name, spec) for name, spec in specs().items())
+
+
+def _case(name: str, spec: ConvolutionSpec) -> Case:
+    """The promises of one spec: mu^2, sqrt(2 rho) or epsilon of a unit."""
+
+    def cost(epsilon: Fraction | str, delta: Fraction | str) -> Number:
+        if spec.noise in ("laplace_pure", "counts"):
+            return exact_epsilon(epsilon)
+        claim = _claimed(spec, float(exact_epsilon(epsilon)), float(delta))
+        return claim**2 if spec.noise == "gaussian" else claim
+
+    costs: dict[Any, Number] = {"create": cost(spec.epsilon, spec.delta)}
+    if not (spec.noise == "laplace" and spec.layout == "time") and spec.publish == "state":
+        costs |= dict.fromkeys(("release", "refresh"), cost(*LOOK))
+    if spec.intrusion:
+        costs["seal"] = cost(spec.epsilon_publish, spec.delta_publish)
+
+    def counters(cost: Number) -> dict[str, laws.Law]:
+        share = Fraction(spec.counted_share) * Fraction(cost)
+        if not share:
+            return {}
+        return {
+            "counted": laws.DiscreteGaussian(1 / share) if spec.noise == "gaussian" else laws.DiscreteLaplace(share)
+        }
+
+    scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
+
+    def coordinates(drawn: Ints) -> Floats:
+        return _standard(spec, drawn, scale)
+
+    most = spec.bound
+    moves: list[tuple[list[int], list[int], dict[str, int]]] = [
+        ([0, 1, 0], [most, 1, -1], {"counted": 3}),
+        ([0, spec.length, -1], [1, 1, 1], {"counted": 1}),
+        ([0], [most + 1], {"counted": 0}),
+    ]
+    records = laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None
+    measures: dict[str, Any] = {"gaussian": "mu^2", "laplace": "norm"}
+    return Case(
+        name,
+        spec,
+        costs,
+        measures.get(spec.noise, "epsilon"),
+        LOOK if spec.delta else LOOK[:1],
+        counters,
+        records,
+        moves,
+        coordinates=None if spec.noise == "counts" else coordinates,
+        small=_shorter(spec) if spec.counted else None,
+    )
+
+
+WORKERS: Final[Mapping[str, str]] = {
+    noise: f"""
+kind = "convolution"
+kernel = ["window:10", "sum"]
+step = "1m"
+epsilon = 1
+{"" if noise == "counts" else 'delta = "1e-6"'}
+noise = "{noise}"
+intrusion = false
+{'counted_share = "1/4"' if noise == "counts" else ""}
+epsilon_records = "1/5"
+"""
+    for noise in ("gaussian", "counts")
+}
+"""Fields of a `[[sketch]]` for the audit of a worker's windows."""
+
+
+def case_of(spec: ConvolutionSpec) -> Case:
+    """The promises of a spec from elsewhere, such as a worker's."""
+    return _case("worker", spec)
+
+
+def windows(case: Case, parts: Sequence[Any]) -> Outcome:
+    """Judge what was published of sketches without events."""
+    spec = case.spec
+    return _judged(spec, [part.state for part in parts], str(spec.epsilon), str(float(spec.delta)))
 
 
 def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
@@ -69,10 +162,12 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     states = 20 if quick else 300
     for name, spec in specs().items():
         for verb, check in (("create", _create), ("release", _release), ("seal", _seal)):
+            if spec.publish == "closed" and verb != "create":
+                continue
             yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec, states)  # type: ignore[misc]
+        if spec.publish == "closed":
+            yield f"closed, {name}", lambda name=name: _closed({one.name: one for one in cases()}[name])  # type: ignore[misc]
         yield f"neighbours, {name}", lambda spec=spec: _neighbours(spec)  # type: ignore[misc]
-        if spec.counted:
-            yield f"counters, {name}", lambda spec=spec: _counters(spec, max(400, 10 * states))  # type: ignore[misc]
 
 
 # Expected values, from the fields of a spec.
@@ -274,56 +369,33 @@ def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
     return (math.sqrt(float((distances**2).sum())) + abs(events) * claim * share) ** 2
 
 
-def _counters(spec: ConvolutionSpec, number: int) -> Outcome:
-    """Check the counters besides the words: their noise by creation, release and seal, and what an event adds.
-
-    They do not depend on the positions, of which the sketches here have few.
-    """
-    small = _shorter(spec)
-    drawn: dict[str, list[int]] = {"created": [], "released": [], "sealed": [], "admitted": []}
-    asked = LOOK if spec.delta else LOOK[:1]
-    wrong = 0
-    for at in range(number):
-        sketch = _sketch(small)
-        before = counters_of(sketch)
-        events = at % 5
-        sketch.update([0, *range(events), -1], [spec.bound + 1, *range(-1, events - 1), 1], invalid="noop")
-        sketch.admit(events + 3)
-        held = counters_of(sketch)
-        wrong += held != {"counted": before["counted"] + events, "admitted": before["admitted"] + events + 3}
-        looked = {one.name: one.value for one in sketch.release(*asked).counters}
-        final = {one.name: one.value for one in sketch.seal().counters}
-        wrong += set(looked) != {"counted"} or final["admitted"] != held["admitted"]
-        drawn["created"].append(before["counted"])
-        drawn["admitted"].append(before["admitted"])
-        drawn["released"].append(looked["counted"] - held["counted"])
-        drawn["sealed"].append(final["counted"] - held["counted"])
-    claim = "one for each event counted and each record admitted"
-    if wrong:
-        return False, claim, f"WRONG in {wrong} of {number} sketches", "one event in any sketch"
-    own = {
-        "created": _counter_law(spec, str(spec.epsilon), float(spec.delta)),
-        "released": _counter_law(spec, LOOK[0], float(LOOK[1])),
-        "sealed": _counter_law(spec, str(spec.epsilon_publish), float(spec.delta_publish)),
-        "admitted": laws.DiscreteLaplace(spec.epsilon_records),
-    }
-    tests = [(test, verb) for verb, law in own.items() for test in laws.battery(np.array(drawn[verb]), law)]
-    worst, verb = min(tests, key=lambda one: one[0].p_value)
-    found = f"p = {worst.p_value:.2g} ({verb}, {worst.name}), n = {number} of each noise"
-    power = f"epsilon or sigma wrong by {max(resolution(law, number) for law in own.values()):.0%}"
-    return worst.p_value > UNLIKELY, f"{claim}; p above {UNLIKELY:g}", found, power
-
-
-def _counter_law(spec: ConvolutionSpec, epsilon: str, delta: float) -> laws.Law:
-    """The law of one layer in the counter of the events counted, which one event moves by one."""
-    claim, share = _claimed(spec, _number(epsilon), delta), float(spec.counted_share)
-    if spec.noise == "gaussian":
-        return laws.DiscreteGaussian(Fraction(1 / (share * claim**2)))
-    return laws.DiscreteLaplace(Fraction(share * claim))
-
-
 def _shorter(spec: ConvolutionSpec) -> ConvolutionSpec:
     """A spec of few positions with the same noise, promise and counters."""
     data = spec.to_dict()
     same = ("epsilon", "delta", "epsilon_publish", "delta_publish", "noise", "counted_share", "epsilon_records")
     return ConvolutionSpec("sum", 4, max_weight=spec.max_weight, **{name: data[name] for name in same})
+
+
+def _closed(case: Case) -> Outcome:
+    """Check what is published of positions as they close: words that the seal shows, charged as one view with it."""
+    claim, power = "the words of the sealed state, each once, charged as one bare view", "one word, or one entry"
+    wrong: list[str] = []
+    wanted: Any = [("layer", case.costs["create"]), ("publication", None)]
+    for cuts in ((0, 60), (0, 1, 30, 31, 59)):
+        sketch = case.sketch()
+        shown = []
+        for first, stop in pairwise(cuts):
+            sketch.update([first], [1])
+            shown.append(sketch.close_positions(first, stop))
+            if not np.array_equal(shown[-1].words, sketch.kind.closed(case.spec, state_of(sketch), first, stop)):
+                wrong.append("words that are not of the state")
+        sealed = sketch.seal()
+        for one in shown:
+            if not np.array_equal(sealed.kind.closed(case.spec, sealed.state, one.first, one.stop), one.words):
+                wrong.append("words that the seal does not show")
+        for published in (*shown, sealed):
+            text = histories.differs(case, published.ledger, wanted)
+            text = text or histories.losses(case, published.ledger, wanted)
+            wrong += [text] if text else []
+    found = "so it was, in 2 divisions" if not wrong else f"WRONG: {wrong[0]}"
+    return not wrong, claim, found, power

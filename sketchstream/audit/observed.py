@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import wire
+from sketchstream.noise import laws
 from sketchstream.privacy.history import LayerEntry, View
 from sketchstream.sketch import merge
 
@@ -24,6 +25,10 @@ Outcome = tuple[bool, str, str, str]
 Ints = npt.NDArray[np.int64]
 Make = Callable[[], Any]
 """Makes a new sketch."""
+UNLIKELY = 1e-10
+"""p-value below which a law is refused: of the few thousand tests of a run, a right build fails one in 10^6 runs."""
+SURE = 13.0
+"""Standard errors of epsilon at which a law is surely refused: some six for the p-value, the rest for its spread."""
 
 
 def state_of(sketch: Any) -> Ints:
@@ -115,3 +120,36 @@ def variance_of_unit(epsilon: Fraction, delta: Fraction) -> float:
         above = upper + math.log1p(-math.exp(min(lower - upper, -1e-16))) > wanted
         low, high = (middle, high) if above else (low, middle)
     return high**2
+
+
+def judge(values: Ints, law: laws.Law) -> Outcome:
+    """Test samples against a law: smallest p-value, and the error of epsilon that the tests would detect."""
+    checked = laws.battery(values, law)
+    worst = min(checked, key=lambda check: check.p_value)
+    passed = worst.p_value > UNLIKELY
+    found = f"p = {worst.p_value:.2g} ({worst.name}), n = {values.size}"
+    parameter = "sigma" if isinstance(law, laws.DiscreteGaussian) else "epsilon"
+    power = f"{parameter} wrong by {resolution(law, values.size):.1%}"
+    return passed, f"p above {UNLIKELY:g}", found, power
+
+
+def resolution(law: Any, n: int) -> float:
+    """Relative error of a law's epsilon that n samples reveal: SURE standard errors, by Fisher information.
+
+    For a Gaussian, that of its sigma.
+    """
+    if isinstance(law, laws.DiscreteGaussian):
+        return SURE / math.sqrt(2 * n)
+    epsilon = float(law.epsilon)
+    step = Fraction(law.epsilon) / 1000
+    here = np.arange(-2000, 2001) if isinstance(law, laws.DiscreteLaplace) else np.arange(law.modulus)
+    if isinstance(law, laws.DiscreteLaplace):
+        low, high = laws.DiscreteLaplace(law.epsilon - step), laws.DiscreteLaplace(law.epsilon + step)
+        masses = [one.pmf(here) for one in (low, law, high)]
+    else:
+        around = (law.epsilon - step, law.epsilon, law.epsilon + step)
+        masses = [laws.RandomizedResponse(law.modulus, e).pmf(here) for e in around]
+    held = masses[1] > 1e-300
+    slope = (masses[2][held] - masses[0][held]) / (2 * float(step))
+    information = float((slope**2 / masses[1][held]).sum())
+    return SURE / math.sqrt(n * information) / epsilon

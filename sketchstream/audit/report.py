@@ -16,16 +16,16 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import kinds, noise, published, wire
-from sketchstream.audit import bounds
-from sketchstream.audit import sketches as audit_sketches
-from sketchstream.audit.observed import Outcome
+from sketchstream import noise, published, wire
+from sketchstream.audit import bounds, cases, counters, deployments, draws, histories, lattices, workers
+from sketchstream.audit.cases import Check
+from sketchstream.audit.observed import Outcome, judge
 from sketchstream.errors import SealedError
 from sketchstream.hashing import Key
 from sketchstream.kinds.profile import mechanism as profile
@@ -40,6 +40,8 @@ from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 Progress = Callable[[str, int, int], None]
 """(what is done now, steps done, steps in all)."""
 EXACT = "a claim below a loss, by 1e-9"
+PREPARATION = "preparation"
+"""Name of the check that fails where the checks of a kind cannot be listed."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
     Raises:
         ValueError: no step has such a name.
     """
-    steps = [step for step in _steps(quick) if not only or step[0].startswith(tuple(only))]
+    steps = [step for step in _steps(quick) if not only or _asked(step[0], only)]
     if not steps:
         msg = f"no check is called {', '.join(only)}"
         raise ValueError(msg)
@@ -161,16 +163,27 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
     return Report(tuple(findings), quick)
 
 
+def _asked(name: str, only: Sequence[str]) -> bool:
+    """Whether a step was asked for; so is the failure to prepare the section of one that was."""
+    section, _, what = name.partition(": ")
+    return name.startswith(tuple(only)) or (what == PREPARATION and any(one.startswith(section) for one in only))
+
+
 def _steps(quick: bool) -> Iterator[Step]:
-    """All tests, cheap ones first."""
+    """All tests, kind by kind; a kind whose tests cannot be prepared has failed."""
     trials = 50_000 if quick else bounds.FULL
     samples = 200_000 if quick else 4_000_000
     scenarios = 40 if quick else 200
-    for name, check in audit_sketches.checks(100_000 if quick else 1_000_000):
-        yield f"sketches: {name}", lambda name=name, check=check: [_outcome("sketches", name, check)]  # type: ignore[misc]
-    for kind in (name for name in kinds.names() if kinds.named(name).audit):
-        for name, check in import_module(kinds.named(kind).audit).checks(quick):
-            yield f"{kind}: {name}", lambda k=kind, n=name, c=check: [_outcome(k, n, c)]  # type: ignore[misc]
+    for kind, module in cases.audits():
+        section = getattr(module, "SECTION", kind)
+        try:
+            for name, check in _of_kind(kind, module, quick):
+                yield f"{section}: {name}", lambda s=section, n=name, c=check: [_outcome(s, n, c)]  # type: ignore[misc]
+        except Exception as error:  # the checks that were listed still run
+            text = f"{type(error).__name__}: {error}"
+            yield f"{section}: {PREPARATION}", lambda s=section, t=text: [Finding(s, PREPARATION, False, "runs", t)]  # type: ignore[misc]
+    for name, check in lattices.checks():
+        yield f"ledger: {name}", lambda n=name, c=check: [_outcome("ledger", n, c)]  # type: ignore[misc]
     yield "ledger: events against exact losses", lambda: [_ledger_of_events(scenarios)]
     yield "ledger: items against exact losses", lambda: [_ledger_of_items(scenarios)]
     yield "ledger: wrapped states with half circles", lambda: [_ledger_on_a_circle(scenarios // 4)]
@@ -194,6 +207,20 @@ def _steps(quick: bool) -> Iterator[Step]:
         if quick and not mechanism.tight:
             continue  # too few trials for a positive bound, so not a test
         yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound(m, trials)]  # type: ignore[misc]
+
+
+def _of_kind(kind: str, module: ModuleType | None, quick: bool) -> Iterator[Check]:
+    """The tests of one kind: its own, and those of what all kinds have in common."""
+    if module is None:
+        msg = f"kind {kind!r} has no audit: its module `Kind.audit` lists cases and checks"
+        raise ValueError(msg)
+    yield from module.checks(quick)
+    for case in module.cases(100_000 if quick else 1_000_000):
+        yield from histories.checks(case)
+        yield from counters.checks(case, 400 if quick else 4_000)
+        yield from draws.checks(case)
+        yield from deployments.checks(case)
+    yield from workers.checks(module)
 
 
 def _specs() -> list[ProfileSpec]:
@@ -419,7 +446,7 @@ def _releases(spec: ProfileSpec, name: str, samples: int) -> list[Finding]:
 
 def _law(section: str, name: str, values: npt.NDArray[np.int64], law: Any) -> Finding:
     """Test samples against a law: smallest p-value, corrected for the number of tests."""
-    passed, claimed, found, power = audit_sketches.judge(values, law)
+    passed, claimed, found, power = judge(values, law)
     return Finding(section, name, passed, claimed, found, power)
 
 

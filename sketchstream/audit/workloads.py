@@ -11,7 +11,7 @@ integers over the published strategy, sigma comes from the divergence of two nor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
@@ -19,19 +19,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.audit.cases import Case, Number
 from sketchstream.audit.observed import (
     Outcome,
     created,
-    entries,
-    instead,
-    merged,
+    judge,
     repeated,
     sealed,
     state_of,
     untouched,
     variance_of_unit,
 )
-from sketchstream.audit.sketches import judge
 from sketchstream.kinds.workload import WorkloadSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
@@ -55,6 +53,7 @@ def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
     """
     real = np.random.default_rng(8).normal(size=(6, 40)).round(3)
     prefixes, ranges, tables = np.tri(128), _ranges(48), _tables((2,) * 6, 2)
+    counted = {"counted_share": "1/4", "epsilon_records": "1/5"}
     more: dict[str, tuple[Any, Floats, dict[str, Any]]] = {
         "event, prefixes": ("prefix:128", prefixes, {}),
         "event, bare prefixes": ("prefix:128", prefixes, {"intrusion": False}),
@@ -65,12 +64,93 @@ def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
         "event, laplace, ranges": ("ranges:48", ranges, {"mechanism": "laplace"}),
         "item, laplace, cells": ("identity:64", np.eye(64), {"mechanism": "laplace", "unit": "item", "max_total": 3}),
         "event, ball": ("prefix:9", np.tri(9), {"mechanism": "l2ball"}),
+        "event, counted": ("prefix:64", np.tri(64), {"max_weight": 3, **counted}),
+        "event, laplace, counted": ("identity:64", np.eye(64), {"mechanism": "laplace", "max_weight": 2, **counted}),
     }
     common = {"mechanism": "gaussian", "epsilon_publish": "3/4"}
     return {
         name: (WorkloadSpec(asked, epsilon, "1e-6", **{**common, **given}), matrix)
         for name, (asked, matrix, given) in more.items()
     }
+
+
+@lru_cache(maxsize=1)
+def cases(slots: int = 0) -> tuple[Case, ...]:
+    """What all kinds have in common is checked for these."""
+    del slots
+    return tuple(_case(name, spec) for name, (spec, _) in specs().items())
+
+
+def _case(name: str, spec: WorkloadSpec) -> Case:
+    """The promises of one spec: epsilon, or mu^2 with the excess of variance."""
+
+    def cost(epsilon: Fraction, delta: Fraction) -> Number:
+        if spec.pure:
+            return epsilon
+        mu2 = _reach(spec, 2) / (variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS)
+        return mu2 / (1 + mu2 * float(spec.counted_share))  # the integers of the counter need noise too
+
+    costs: dict[Any, Number] = {
+        "create": cost(spec.epsilon, spec.delta), **dict.fromkeys(("release", "refresh"), cost(*LOOK))
+    }  # fmt: skip
+    if spec.intrusion:
+        costs["seal"] = cost(spec.epsilon_publish, spec.delta_publish)
+
+    def counters(cost: Number) -> dict[str, laws.Law]:
+        share = Fraction(spec.counted_share) * Fraction(cost)
+        if not share:
+            return {}
+        return {"counted": laws.DiscreteLaplace(share) if spec.pure else laws.DiscreteGaussian(1 / share)}
+
+    most, size = spec.max_weight, spec.workload.size
+    moves: list[tuple[list[int], list[int], dict[str, int]]] = [
+        ([1, 1, 2], [most, -most, 1], {"counted": 3}),
+        ([1, size, -1], [1, 1, 1], {"counted": 1}),
+        ([1], [most + 1], {"counted": 0}),
+    ]
+    records = laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None
+    return Case(
+        name,
+        spec,
+        costs,
+        "epsilon" if spec.pure else "mu^2",
+        LOOK[:1] if spec.pure else LOOK,
+        counters,
+        records,
+        moves,
+        independent=spec.mechanism != "l2ball",
+        slack=2e-2 if spec.counted_share else 1e-3,
+    )
+
+
+WORKERS: Final[Mapping[str, str]] = {
+    "event": """
+kind = "workload"
+workload = ["prefix:delay"]
+epsilon = 1
+delta = 0
+mechanism = "laplace"
+intrusion = false
+epsilon_records = "1/5"
+
+[[sketch.columns]]
+name = "delay"
+start = 0
+width = 1
+count = 510
+"""
+}
+"""Fields of a `[[sketch]]` for the audit of a worker's windows."""
+
+
+def case_of(spec: WorkloadSpec) -> Case:
+    """The promises of a spec from elsewhere, such as a worker's."""
+    return _case("worker", spec)
+
+
+def windows(case: Case, parts: Sequence[Any]) -> Outcome:
+    """Judge what was published of sketches without events."""
+    return _judge(case.spec, case.spec.epsilon, case.spec.delta, np.stack([part.state for part in parts]))
 
 
 def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
@@ -87,9 +167,8 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         yield f"seal, {name}", lambda spec=spec, rounds=rounds: _seal(spec, rounds)  # type: ignore[misc]
         yield f"release, {name}", lambda spec=spec, rounds=rounds: _release(spec, rounds)  # type: ignore[misc]
         yield f"events, {name}", lambda spec=spec: _events(spec)  # type: ignore[misc]
-        yield f"answers, {name}", lambda spec=spec, matrix=queries: _answers(spec, matrix)  # type: ignore[misc]
-        yield f"ledger, {name}", lambda spec=spec: _ledger(spec)  # type: ignore[misc]
-    yield "merge", _merge
+        if not spec.counted_share:
+            yield f"answers, {name}", lambda spec=spec, matrix=queries: _answers(spec, matrix)  # type: ignore[misc]
     trials = 1_000 if quick else 20_000
     for name in ("event, prefixes", "event, weights to 5, tables"):
         yield f"plainest event, {name}", lambda name=name: _plainest(specs("6")[name][0], trials)  # type: ignore[misc]
@@ -133,12 +212,20 @@ def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
     again = repeated(drawn)
     if again is not None:
         return again
-    if spec.mechanism == "laplace":
-        return judge(drawn.ravel(), laws.DiscreteLaplace(epsilon / _reach(spec, 1)))
-    if spec.mechanism == "gaussian":
-        found = Fraction(variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS)
-        return judge(drawn.ravel(), laws.DiscreteGaussian(found))
+    if spec.mechanism != "l2ball":
+        return judge(drawn.ravel(), _law(spec, epsilon, delta))
     return _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
+
+
+def _law(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> laws.Law:
+    """The law of one layer in every counter of the strategy, but for the mechanism "l2ball"."""
+    share = Fraction(spec.counted_share)
+    if spec.mechanism == "laplace":
+        return laws.DiscreteLaplace(epsilon * (1 - share) / _reach(spec, 1))
+    sigma2 = variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS
+    if share:  # the integers of that counter need noise too
+        sigma2 *= (1 + _reach(spec, 2) / sigma2 * float(share)) / float(1 - share)
+    return laws.DiscreteGaussian(Fraction(sigma2))
 
 
 def _judge_ball(rate: float, drawn: Ints) -> Outcome:
@@ -216,11 +303,8 @@ def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
     for epsilon, delta in ((spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish))[
         : 1 + spec.intrusion
     ]:
-        if spec.mechanism == "gaussian":
-            noise += variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS
-        elif spec.mechanism == "laplace":
-            ratio = math.exp(-float(epsilon) / _reach(spec, 1))
-            noise += 2 * ratio / (1 - ratio) ** 2
+        if spec.mechanism != "l2ball":
+            noise += _law(spec, epsilon, delta).variance
         else:
             noise += (spec.length + 1) * _reach(spec, 2) / float(epsilon) ** 2
     errors = np.sqrt(noise * ((queries @ inverse) ** 2).sum(axis=1))
@@ -229,36 +313,6 @@ def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
     limit = 0.51 / float(errors.min()) if spec.integral else 1e-3  # of integers: half a unit
     passed = off < limit and wide < 1e-6
     return passed, "the queries, and their errors", f"off by {off:.1g} and {wide:.1g} of an error", "1e-6 of an error"
-
-
-def _ledger(spec: WorkloadSpec) -> Outcome:
-    """Check the ledgers of a sketch and its publications: entries, and the promised loss."""
-    sketch = _sketch(spec)
-    sketch.release(*(LOOK[:1] if spec.pure else LOOK))
-    published = sketch.seal()
-    wanted = ["layer", "release", *(["layer"] if spec.intrusion else []), "publication"]
-    found = entries(published.ledger)
-    claim, power = "every layer and view; epsilon and delta as promised", "one entry; epsilon wrong by 1e-6"
-    if found != wanted:
-        return False, claim, instead(found, wanted), power
-    loss = _sketch(spec).ledger.loss()
-    if spec.pure:
-        epsilon = float(loss)
-        # a fresh layer over noise that is as good: the smaller one covers what was not seen before
-        passed = epsilon <= float(min(spec.epsilon, spec.epsilon_publish)) * (1 + 1e-12)
-        return passed, claim, f"{len(found)} entries, epsilon {epsilon:.8f}", power
-    sigma2 = [variance_of_unit(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS]
-    if spec.intrusion:
-        sigma2.append(variance_of_unit(spec.epsilon_publish, spec.delta_publish) * _reach(spec, 2) + EXCESS)
-    mu2 = _reach(spec, 2) / sum(sigma2)
-    passed = abs(float(loss.mu2) / mu2 - 1) < 1e-6
-    return passed, claim, f"{len(found)} entries, mu {math.sqrt(loss.mu2):.8f}, wanted {math.sqrt(mu2):.8f}", power
-
-
-def _merge() -> Outcome:
-    """Check that merged states are the sum of their parts, with all layers."""
-    spec = specs()["event, prefixes"][0]
-    return merged([_sketch(spec).seal() for _ in range(3)])
 
 
 def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:

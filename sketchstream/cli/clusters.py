@@ -6,6 +6,11 @@ In: a configuration file. Out: its `Config`, a connection, the names of its topi
 from __future__ import annotations
 
 import contextlib
+import errno
+import queue
+import socket
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +24,8 @@ if TYPE_CHECKING:
     from sketchstream_connectors.kafka.topics import Names
 
 
-ANSWER_S: Final = 2.0
-"""How long a bootstrap server may take to accept a connection."""
+ANSWER_S: Final = 4.0
+"""How long bootstrap servers have to accept a connection, all of them together."""
 
 
 def load(path: Path) -> Config:
@@ -49,18 +54,41 @@ def connected(config: Config) -> Iterator[Connection]:
         connection.close()
 
 
-def answers(config: Config) -> bool:
-    """Whether something listens at one of the configured bootstrap servers."""
-    import socket
+def unreachable(config: Config) -> str | None:
+    """Why no configured bootstrap server accepts a connection within `ANSWER_S`; None if one does.
 
-    for server in str(config.kafka.get("bootstrap.servers", "")).split(","):
-        host, _, port = server.strip().rpartition(":")
+    A client would go on trying for its whole patience. Names are looked up in threads, which a slow resolver may hold.
+    """
+    servers = [server.strip() for server in str(config.kafka.get("bootstrap.servers", "")).split(",")]
+    answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    for server in servers:
+        threading.Thread(target=lambda server=server: answers.put(_refusal(server)), daemon=True).start()
+    deadline = time.monotonic() + ANSWER_S
+    reasons = []
+    for _ in servers:
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S):
-                return True
-        except (OSError, ValueError, OverflowError):
-            continue
-    return False
+            reason = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            reasons.append(f"no answer within {ANSWER_S:g} s")
+            break
+        if reason is None:
+            return None
+        reasons.append(reason)
+    return f"{','.join(servers)} cannot be reached: {'; '.join(dict.fromkeys(reasons))}"
+
+
+def _refusal(server: str) -> str | None:
+    """Why a server does not accept a connection; None if it does."""
+    host, _, port = server.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S):
+            return None
+    except TimeoutError:
+        return f"no answer within {ANSWER_S:g} s"
+    except (ValueError, OverflowError):
+        return f"{server!r:.60} is not host:port"
+    except OSError as error:
+        return f"{error.errno} {errno.errorcode.get(error.errno or 0, error.strerror or type(error).__name__)}"
 
 
 def names(config: Config) -> Names:

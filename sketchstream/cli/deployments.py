@@ -254,7 +254,7 @@ class Around:
 
         spec, around = self.plan.spec, self.context
         one = Beside.of("", planned(spec), around.window_ms, groups=spec.group_losses)
-        event, item = one.event, one.item * copies_of_item(around)
+        event, item = one.event.pure, one.item.pure * copies_of_item(around)
         out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
         if self.overlap > 1:
             held = self.overlap

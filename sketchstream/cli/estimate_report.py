@@ -42,8 +42,7 @@ def page(answer: EstimateAnswer, source: str) -> str:
         report.Section("Where it comes from", tables=[report.Table("Facts", ("what", "value"), facts)]),
     ]
     alarms = _alarms(answer.guarantee)
-    if not answer.facts.get("complete", True):
-        alarms.append("Not all partitions of this window are published yet: the numbers will grow.")
+    alarms += words.unfinished(answer.facts)
     lead = [shown.of(data).headline(data), words.INTERVALS]
     return report.page(f"Estimates: {source}", lead, sections, words.ASKING_IS_FREE, " ".join(alarms))
 
@@ -68,7 +67,7 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
         folds.append(report.Fold(title, charts, [one.table for one in pictures]))
     alarms = _alarms(answers[-1].guarantee) if answers else []
     if not all(firm):
-        alarms.append(f"{firm.count(False)} of these windows are not complete: their numbers may grow.")
+        alarms.append(f"{firm.count(False)} of these windows are not complete, or not known to be.")
     trend = [*shown.trend(found, labels, firm), *shown.chained(found[-FOLDS:])]
     sections = [
         *(_section(one) for one in trend),

@@ -45,8 +45,7 @@ def page(answer: Answer, source: str) -> str:
     ]
     guarantee = profile.guarantee or {}
     alarms = [str(guarantee["warning"])] if guarantee.get("warning") else []
-    if not known.get("complete", True):
-        alarms.append("Not all partitions of this window are published yet: the numbers will grow.")
+    alarms += words.unfinished(known)
     return report.page(
         f"How often items occurred: {source}",
         (pages.headline(data),),

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import progress, show
+from sketchstream.csv_cells import safe
 from sketchstream.errors import EstimateError, MergeError
 from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows_report import WindowsReport
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow
@@ -87,7 +88,8 @@ def _print_csv(answer: Answer, *, header: bool) -> None:
     names, *lines = answer.to_csv().rstrip("\n").split("\n")
     if header:
         click.echo(f"window_start,complete,{'group,' if 'group' in answer.facts else ''}{names}")
-    front = f"{answer.facts['window_start']},{str(answer.facts['complete']).lower()}"
+    complete = answer.facts["complete"]
+    front = f"{answer.facts['window_start']},{'' if complete is None else str(complete).lower()}"
     if "group" in answer.facts:
         front += f",{_csv_cell(str(answer.facts['group']))}"
     click.echo("\n".join(f"{front},{line}" for line in lines))
@@ -95,7 +97,13 @@ def _print_csv(answer: Answer, *, header: bool) -> None:
 
 def _csv_cell(text: str) -> str:
     """A text as one cell."""
+    text = str(safe(text))
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text
+
+
+def at_least(one: Estimate) -> str:
+    """What stands before a number that is a bound, because counts are kept modulo p."""
+    return {"lower": ">= ", "upper": "<= "}.get(one.bound or "", "")
 
 
 def _front(window: SealedWindow) -> tuple[str, ...]:
@@ -113,5 +121,5 @@ def _row(answer: Answer, window: SealedWindow) -> tuple[str, ...]:
             continue
         one = answer.profile.interval(name)
         ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if answer.intervals else ""
-        cells.append(f"{show.number(one.value)}{ends}")
+        cells.append(f"{at_least(one)}{show.number(one.value)}{ends}")
     return *_front(window), window.describe(), *cells

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import click
 
+from sketchstream.csv_cells import safe
+
 if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
@@ -82,7 +84,7 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([["" if cell is None else cell for cell in row] for row in rows])
+    writer.writerows([["" if cell is None else safe(cell) for cell in row] for row in rows])
     return out.getvalue().rstrip("\n")
 
 

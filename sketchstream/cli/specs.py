@@ -214,17 +214,16 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     Raises:
         ConfigError: one line for each mistake.
     """
-    import tomllib
-
     from sketchstream.config.loader import Config
+    from sketchstream.config.toml import read_toml
     from sketchstream.errors import ConfigError
 
     try:
-        block = tomllib.loads(path.read_text(encoding="utf-8"))
+        block = read_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         msg = f"cannot read {path}: {error.strerror}"
         raise ConfigError(msg) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         msg = f"{path} is not valid TOML: {error}"
         raise ConfigError(msg) from None
     given = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from sketchstream import report
 from sketchstream.cli import show
+from sketchstream.cli.results import at_least
 from sketchstream.kinds.profile.show import pages
 from sketchstream.query import words
 from sketchstream.query.history import start_labels
@@ -65,7 +66,7 @@ class WindowsReport:
         alarms = [str(self.guarantee["warning"])] if self.guarantee and self.guarantee.get("warning") else []
         unfinished = sum(status != "complete" and not status.startswith("all ") for status in self.status)
         if unfinished:
-            alarms.append(f"{unfinished} of these windows are not complete: their numbers may grow.")
+            alarms.append(f"{unfinished} of these windows are not complete, or not known to be.")
         if not all(self.intervals):
             alarms.append(f"Some windows have no intervals. {words.NO_INTERVALS}")
         sections = [
@@ -110,7 +111,7 @@ def _cell(one: Estimate | None, intervals: bool) -> str:
     if one is None:
         return "-"
     ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if intervals else ""
-    return f"{show.number(one.value)}{ends}"
+    return f"{at_least(one)}{show.number(one.value)}{ends}"
 
 
 def last(shown: int, count: int) -> str:

@@ -42,6 +42,38 @@ SUFFIXES = {
 }
 
 
+_PEOPLE = re.compile(
+    r"(?:^|[._\- ])(?:user|client|customer|visitor|member|person|patient|subscriber|account|viewer|reader|player|"
+    r"shopper|guest|student|employee|household|device|cookie|phone|msisdn|e?mail|uid)s?"
+    r"(?:[._\- ]?(?:id|uuid|key|no|number|hash|name|token|address))?$",
+    re.IGNORECASE,
+)
+
+
+def looks_like_people(item: str | None) -> bool:
+    """Whether the name of a field says that its values are people, or devices of people.
+
+    Examples:
+        >>> [looks_like_people(name) for name in ("user_id", "userId", "user.id", "customer", "airport", "user_agent")]
+        [True, True, True, True, False, False]
+    """
+    return item is not None and _PEOPLE.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", item)) is not None
+
+
+def unsaid_unit(name: str, item: str) -> str:
+    """The warning for a sketch of people whose unit is not set.
+
+    Args:
+        name: of the sketch.
+        item: field of the item.
+    """
+    return (
+        f'sketch "{name}" counts {item!r:.60}, which looks like people, and its unit is not set: unit = "event", the '
+        f'default, protects one event; unit = "item" protects everything that one {item:.60} does in a window. '
+        "Write the one that is meant"
+    )
+
+
 def file_format(named: str | None, file: str) -> str | None:
     """The configured format, else the one of the file's ending; None if that is unknown."""
     if named:

@@ -32,6 +32,9 @@ def context(
         retention_ms: retention of the input topic; `math.inf`: records are never deleted, None: unknown.
         counts: distinct numbers of partitions that were valid while the window was open.
     """
+    from sketchstream.stream.evidence import EvidenceNoise
+
+    evidence = EvidenceNoise.of(plan, checked=config.partitioner is not None)
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
     return of_windows(
         plan,
@@ -42,6 +45,9 @@ def context(
         diagnostics=config.privacy.diagnostics,
         store="kafka" if config.from_kafka else "dir",
         dead_letters=letters if config.input.dead_letter_topic else "none",
+        late_records=bool(config.input.late_topic),
+        refused=evidence.refused,
+        misplaced=evidence.misplaced,
         beside=tuple(
             _beside(other, a_day(other, plan.calendar.timezone)) for other in config.sketches if other.name != plan.name
         ),
@@ -73,7 +79,17 @@ def a_day(plan: SketchPlan, timezone: str) -> int:
 def _beside(plan: SketchPlan, a_day: int) -> Beside:
     """Another series of windows of the configuration, for a guarantee."""
     from sketchstream.privacy.guarantee import Beside
+    from sketchstream.privacy.publications import cost_of_record
 
     ledger, groups = planned(plan.spec), of(plan.spec).groups_of_item(plan.spec)
     every_ms = plan.starts.shortest_ms
-    return Beside.of(plan.name, ledger, plan.shortest_ms, a_day, plan.overlap, every_ms=every_ms, groups=groups)
+    return Beside.of(
+        plan.name,
+        ledger,
+        plan.shortest_ms,
+        a_day,
+        plan.overlap,
+        every_ms=every_ms,
+        groups=groups,
+        records=cost_of_record(plan.spec),
+    )

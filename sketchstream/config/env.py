@@ -6,10 +6,10 @@ In: plain data of a TOML file, variables. Out: the data changed in place; mistak
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sketchstream.config.toml import read_toml
 from sketchstream.errors import ConfigError
 
 PREFIX = "SKETCHSTREAM__"
@@ -78,8 +78,8 @@ def _value(text: str, variable: str) -> object:
     """Parse a variable's value: tables, lists, true and false are read as TOML, all else is text."""
     if text[:1] in ("{", "[") or text in ("true", "false"):
         try:
-            return tomllib.loads(f"x = {text}")["x"]
-        except tomllib.TOMLDecodeError:
+            return read_toml(f"x = {text}")["x"]
+        except ValueError:
             msg = f"{variable}: not a valid TOML value"
             raise ConfigError(msg) from None
     return text

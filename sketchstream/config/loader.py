@@ -11,10 +11,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from sketchstream.config import budget, checks, kafka_settings
 from sketchstream.config.budget import Planned
 from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
+from sketchstream.config.toml import read_toml
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.hashing import Key
@@ -64,6 +64,8 @@ class Config:
     worker: WorkerTable
     serve: ServeTable
     sketches: tuple[SketchPlan, ...]
+    unsaid_units: tuple[str, ...] = ()
+    """Sketches that count the item and do not set their unit."""
 
     @classmethod
     def load(cls, path: str | Path, environ: Mapping[str, str] | None = None) -> Config:
@@ -98,8 +100,8 @@ class Config:
         """
         where = Path(path)
         try:
-            data: dict[str, Any] = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            data: dict[str, Any] = read_toml(text)
+        except ValueError as error:
             msg = f"{where} is not valid TOML: {error}"
             raise ConfigError(msg) from None
         return cls.of(data, where, override(data, environ or {}))
@@ -216,7 +218,9 @@ class Config:
         given = self.quality.get(sketch)
         if given is None:
             return DEFAULT
-        return Rule(Tolerance(given.warn, given.warn_alarm), Tolerance(given.incomplete, given.incomplete_alarm))
+        return Rule(
+            Tolerance(given.warn, given.warn_alarm), Tolerance(given.incomplete, given.incomplete_alarm), given.refused
+        )
 
     def load_key(self) -> Key | None:
         """Read the hash key from its file; None if no sketch needs one and none is configured.
@@ -269,6 +273,17 @@ class Config:
     def lacks_partitioner(self) -> bool:
         """Whether `input.partitioner` must be set before a worker may start."""
         return self.from_kafka and self.input.partitioned_by == "item" and self.input.partitioner is None
+
+    def warnings(self) -> list[str]:
+        """What is allowed and may not be meant, one line each."""
+        item = self.input.item
+        if item is None or not checks.looks_like_people(item):
+            return []
+        return [checks.unsaid_unit(name, item) for name in self.unsaid_units]
+
+    def with_partitioner(self, partitioner: Partitioner) -> Config:
+        """The configuration with `input.partitioner` set."""
+        return replace(self, input=self.input.model_copy(update={"partitioner": partitioner}))
 
     def require_partitioner(self) -> None:
         """Refuse a topic partitioned by item whose partitioner is not set; there is no default.
@@ -416,6 +431,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         worker=table.worker,
         serve=table.serve,
         sketches=tuple(plans),
+        unsaid_units=tuple(name for name, block in blocks.items() if block.needs_item and not block.says_unit),
     )
     try:
         config.check_budget()

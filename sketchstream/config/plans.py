@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sketchstream import kinds
 from sketchstream.config import checks
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.item_lists import read_items
-from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, exact_noise
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.windows import Calendar, Width, hopping
 
@@ -57,14 +58,27 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         warnings.simplefilter("always", NoPrivacyWarning)
         try:
             spec = block.to_spec(domain, around)
+            noises = [
+                None if given is None else exact_noise(given, name)
+                for name, given in (
+                    ("epsilon_refused", block.epsilon_refused),
+                    ("epsilon_misplaced", block.epsilon_misplaced),
+                )
+            ]
         except (SpecError, ConfigError) as error:
             mistakes.append(str(error))
     if mistakes:
         return [], mistakes
     for one in caught:
         warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=6)
+    said = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.planned(spec)).warning
+    if said is not None:
+        warnings.warn(f'sketch "{block.name}": {said}', NoPrivacyWarning, stacklevel=6)
     fields = dict(block.fields())
-    return [SketchPlan(name, spec, calendar, steps, fields, stride) for name, calendar, steps, stride in series], []
+    plans = [
+        SketchPlan(name, spec, calendar, steps, fields, stride, *noises) for name, calendar, steps, stride in series
+    ]
+    return plans, []
 
 
 def _series(block: SketchTable) -> list[_Series]:

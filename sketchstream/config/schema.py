@@ -105,6 +105,7 @@ class WorkerTable(Table):
     metrics: str | None = None
     memory_limit: Size | None = None
     fail_fast: bool = False
+    durable_within: Duration = 300_000
     raw: bool = True
 
 
@@ -114,6 +115,7 @@ class ServeTable(Table):
     address: str = "127.0.0.1:8400"
     database: Path = Path("serve.sqlite")
     tokens: Path | None = None
+    proxies: tuple[str, ...] = ()
     retention: Duration | None = None
     processes: Annotated[int, Field(ge=1, le=256)] | None = None
     deadline: Duration = 60_000

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import llvmlite.binding as llvm  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import cgutils, types
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, codegen, config, types
 from numba.extending import intrinsic
 
 from sketchstream.kernels.door import kernel
@@ -28,7 +27,11 @@ INT32 = ir.IntType(32)
 INT64 = ir.IntType(64)
 LANES = 8
 VECTOR = ir.VectorType(INT64, LANES)
-TOGETHER = GROUP // LANES if llvm.get_host_cpu_features().get("avx512f") else 1
+chosen_features: Any = getattr(config, "CPU_FEATURES")  # noqa: B009 - numba sets it from the environment
+host_features: Any = codegen.get_host_cpu_features
+FEATURES = frozenset((host_features() if chosen_features is None else chosen_features).split(","))
+"""Features of the processor that numba compiles for: this one, unless NUMBA_CPU_NAME or NUMBA_ENABLE_AVX say less."""
+TOGETHER = GROUP // LANES if "+avx512f" in FEATURES else 1
 """Vectors whose rounds are interleaved, to hide the latency of each; narrower machines have too few registers."""
 get_or_insert: Any = cgutils.get_or_insert_function
 alloca: Any = cgutils.alloca_once_value

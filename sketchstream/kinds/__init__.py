@@ -6,13 +6,15 @@ is first used.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import SpecError
+from sketchstream.errors import FormatError, SpecError
+from sketchstream.kinds.expansion import require_readable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sketchstream.kinds.interface import Kind
     from sketchstream.spec import Item
@@ -73,6 +75,32 @@ def read_spec(data: Mapping[str, Any], items: Sequence[Item] | None = None) -> A
         SpecError: these data describe no spec that this version knows.
     """
     return named(data.get("kind")).read_spec(data, items)
+
+
+def read_published_spec(data: Mapping[str, Any]) -> Any:
+    """As `read_spec`, for what a stranger may have published: nothing is expanded beyond a reader's limits.
+
+    Raises:
+        FormatError: reading it would take too much memory or time, or it is not in the one form in which it is
+            written.
+        SpecError: these data describe no spec that this version knows.
+    """
+    kind = named(data.get("kind"))
+    require_readable(kind.expansion(data))
+    spec = kind.read_spec(data)
+    if not _identical(spec.to_dict(), data):
+        msg = "the spec is not written as this version writes it: it has other fields, or values of other types"
+        raise FormatError(msg)
+    return spec
+
+
+def _identical(one: Any, other: Any) -> bool:
+    """Whether plain data are equal in values and types: True is not 1, and a list is equal to a tuple."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_identical(value, other[name]) for name, value in one.items())
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(_identical, one, other))
+    return type(one) is type(other) and bool(one == other)
 
 
 def planned(spec: Any) -> Any:

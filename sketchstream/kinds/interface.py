@@ -43,6 +43,8 @@ import numpy.typing as npt
 
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items import Items
+from sketchstream.kinds.expansion import Expansion
+from sketchstream.privacy.publications import require_listed
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from sketchstream.image import StateImage
     from sketchstream.lattice import Lattice
     from sketchstream.privacy.guarantee import Context
-    from sketchstream.privacy.history import Gap, LayerEntry, Loss
+    from sketchstream.privacy.history import Gap, History, LayerEntry, Loss
     from sketchstream.privacy.sketch_history import Promise
     from sketchstream.published import Origin, Published, Release, SealedState
     from sketchstream.spec import Domain, Epsilon, Item
@@ -169,6 +171,14 @@ class AnyLedger(Protocol):
         """Largest absolute weight of one event, where costs are those of a unit of weight; else 1."""
 
     @property
+    def history(self) -> History:
+        """Layers and views in order of application."""
+
+    @property
+    def promised(self) -> Promise:
+        """What the seal will publish."""
+
+    @property
     def layers(self) -> tuple[LayerEntry, ...]:
         """All layers, those of merged parts first."""
 
@@ -205,6 +215,12 @@ class AnyLedger(Protocol):
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Any:
         """The largest loss of any protected unit, including the promised publication."""
 
+    def loss_of_cost(self, cost: Fraction) -> Any:
+        """What one layer or view of this cost shows by itself."""
+
+    def totals(self) -> dict[str, Any]:
+        """Its losses as plain data: `loss`, `loss_with_intrusion`, `budget`, and what its measure has."""
+
     def loss_by_gap(self) -> list[Gap]:
         """What an event loses by the place in the history at which it was applied."""
 
@@ -228,7 +244,11 @@ class Statement(Protocol):
 
     @property
     def no_privacy(self) -> bool:
-        """Whether an epsilon is so large that it protects nobody."""
+        """Whether the loss to readers of what is published is so large that it protects nobody."""
+
+    @property
+    def warning(self) -> str | None:
+        """NO PRIVACY, and against whom; None where no loss is too large."""
 
     @property
     def summary(self) -> str:
@@ -239,6 +259,8 @@ class Statement(Protocol):
 
 
 S = TypeVar("S", bound=Spec)
+ColumnType = Literal["float64", "int64", "bool", "time"]
+"""Type of a column of answers; a time is a text of RFC 3339 in rows. Any other column is text."""
 
 
 class Kind(ABC, Generic[S]):
@@ -262,16 +284,37 @@ class Kind(ABC, Generic[S]):
     table: ClassVar[str] = ""
     """Module of its `[[sketch]]` in configuration files, whose `TABLE` is the model; empty: it cannot be configured."""
     audit: ClassVar[str] = ""
-    """Module of its audit, whose `checks(quick)` yield what `sketchstream verify` tries of its sketches, a name and a
-    check each; empty: the kind has none of its own."""
+    """Module of its audit. Its `checks(quick)` yield what `sketchstream verify` tries of its sketches alone, a name and
+    a check each; its `cases(slots)` are held to what all kinds have in common; `WORKERS`, `case_of` and `windows`
+    describe what a worker publishes (see `sketchstream.audit.sketches`). Empty: `verify` refuses the kind."""
     shows: ClassVar[str] = ""
     """Module that shows its answers, with the functions of `sketchstream.kinds.shown.Shown`; empty: none."""
-    measure: ClassVar[str] = "epsilon"
-    """Measure of the costs in the kind's ledger."""
     spec_type: type[S]
     """Class of its specs."""
 
     # What it is.
+
+    def columns(self, spec: S) -> dict[str, ColumnType]:
+        """Types of the columns of rows of answers, and of selections of them.
+
+        Columns that are not here are text, whatever is in them: items, groups, labels.
+        """
+        del spec
+        return {"value": "float64", "stderr": "float64", "low": "float64", "high": "float64"}
+
+    def usual_number(self, spec: S) -> str:
+        """The number that series show unless another one is named; the first of `Shown.numbers`."""
+        del spec
+        return "distinct" if self.answer == "profile" else "sum"
+
+    def expansion(self, data: Mapping[str, Any]) -> Expansion:
+        """What `read_spec` of a spec, and the first answer of a sketch of it, take; from declared sizes alone.
+
+        Args:
+            data: of a stranger; any of its values may be of any type.
+        """
+        del data
+        return Expansion()
 
     @abstractmethod
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> S:
@@ -363,10 +406,6 @@ class Kind(ABC, Generic[S]):
         """A number that grows with the loss of a sealed sketch, to find the worst of several parts."""
         return ledger.loss()
 
-    @abstractmethod
-    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
-        """The totals of a ledger, as plain data: `loss`, `loss_with_intrusion`, `budget`, and what the kind has."""
-
     def unit_weight(self, spec: S) -> int:
         """`max_weight` of the ledgers of this spec; 1 where costs are those of the whole unit."""
         del spec
@@ -378,8 +417,22 @@ class Kind(ABC, Generic[S]):
         return 1
 
     @abstractmethod
+    def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
+        """What is protected, and how much (a `Statement`). `guarantee` gives it to others."""
+
     def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
-        """What is protected, and how much (a `Statement`)."""
+        """What is protected, and how much, of a sketch whose published numbers are all on the list.
+
+        Args:
+            spec: of the sketch.
+            ledger: its history.
+            context: its deployment, as far as it is known.
+
+        Raises:
+            SpecError: a counter is on no entry of `sketchstream.privacy.publications`.
+        """
+        require_listed(component.name for component in self.components(spec))
+        return self.statement(spec, ledger, context)
 
     # What it does.
 

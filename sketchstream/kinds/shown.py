@@ -212,4 +212,4 @@ def shortened(table: Table, rows: int = CARD_ROWS) -> Table:
 
 
 def _is_number(one: object) -> bool:
-    return isinstance(one, Mapping) and one.keys() == {"value", "low", "high"}
+    return isinstance(one, Mapping) and one.keys() - {"bound"} == {"value", "low", "high"}

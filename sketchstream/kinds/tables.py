@@ -59,12 +59,16 @@ class DomainTable(Table):
 
 
 class QualityTable(Table):
-    """`[quality]`, or `quality` of a sketch: share of records that a window may lose before answers report it."""
+    """`[quality]`, or `quality` of a sketch: share of records that a window may lose before answers report it.
+
+    `refused` is about records that came too late or were refused, the others about records that were admitted.
+    """
 
     warn: Share = 0.005
     warn_alarm: Share = 1e-3
     incomplete: Share = 0.02
     incomplete_alarm: Share = 1e-5
+    refused: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 class Windows(Protocol):
@@ -112,6 +116,8 @@ class SketchTable(Table):
     unit: Literal["event", "item"] = "event"
     domain: DomainTable | None = None
     quality: QualityTable | None = None
+    epsilon_refused: Number | None = None
+    epsilon_misplaced: Number | None = None
 
     def lists(self) -> Mapping[str, Path]:
         """Keys of the block whose list lies in a file, beside that of its domain."""
@@ -134,6 +140,11 @@ class SketchTable(Table):
     def needs_item(self) -> bool:
         """Whether `input.item` must be there: events of the kind are about items."""
         return True
+
+    @property
+    def says_unit(self) -> bool:
+        """Whether the block sets its unit."""
+        return "unit" in self.model_fields_set
 
     def check(self, around: Around) -> Iterator[str]:
         """Mistakes that show against the input; those of all kinds."""

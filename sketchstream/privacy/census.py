@@ -20,15 +20,18 @@ from typing import Any, Final
 
 from sketchstream.privacy.composition import Losses
 from sketchstream.privacy.deployment import (
+    DAY_MS,
     Deployment,
     Measured,
     Periods,
     Record,
     Total,
     Window,
+    days_of,
     event_sum,
     gaussian_total,
     in_order,
+    most_of_record,
     sweep,
     table_row,
     utc_day,
@@ -37,7 +40,6 @@ from sketchstream.privacy.gaussian import GaussianLoss
 from sketchstream.privacy.ledger import Loss
 from sketchstream.privacy.measures import concentrated
 
-DAY_MS: Final = 86_400_000
 INSTANT: Final = (0, 1)
 """The window of records of a kind: all of them are open at the same time."""
 Kind = tuple[Any, ...]
@@ -83,24 +85,25 @@ class Census(Deployment):
         at_once = {kind: tuple(replace(record, window=INSTANT) for record in found) for kind, found in kinds.items()}
         return cls(tuple(records), keyed, limit, budget, list(windows), at_once)
 
-    def total(self, records: Sequence[Record] | None = None) -> Total:
-        """Total loss to some records, or to all of them."""
-        return super().total(records) if records is not None else self._everything
+    def total(self, records: Sequence[Record] | None = None, within: Window | None = None) -> Total:
+        """See `Deployment.total`."""
+        return self._everything if records is None and within is None else super().total(records, within)
 
     @cached_property
     def _everything(self) -> Total:
         return self._total(self.windows)
 
     def by_day(self) -> dict[str, Total]:
-        """Totals by the UTC day in which a window begins."""
+        """See `Deployment.by_day`; days with equal windows are added up once."""
         return self._days
 
     @cached_property
     def _days(self) -> dict[str, Total]:
         days: dict[int, list[tuple[Kind, Window]]] = defaultdict(list)
         for kind, (start, end) in self.windows:
-            day = start // DAY_MS
-            days[day].append((kind, (start - day * DAY_MS, end - day * DAY_MS)))
+            for day in days_of((start, end)):
+                begins = day * DAY_MS
+                days[day].append((kind, (max(start - begins, 0), min(end - begins, DAY_MS))))
         known: dict[frozenset[Any], Total] = {}
         out = {}
         for day, windows in sorted(days.items()):
@@ -152,7 +155,19 @@ class Census(Deployment):
             item(lambda record: concentrated(record.item()), False),
             self._gaussian(counts, lambda loss: event(loss, True), lambda record: True),
             self._gaussian(counts, lambda loss: item(loss, True), lambda record: record.ledger.unit == "item"),
+            self._record(windows),
         )
+
+    def _record(self, windows: Sequence[tuple[Kind, Window]]) -> Fraction:
+        """Loss of one record to the numbers of records, as in `deployment.most_of_record`."""
+        by_sketch: dict[tuple[str, int], list[tuple[Kind, Window]]] = defaultdict(list)
+        for kind, window in windows:
+            by_sketch[kind[0], kind[1]].append((kind, window))
+        total = Fraction(0)
+        for some in by_sketch.values():
+            worst = (most_of_record(self._open(instant)) for instant in self._instants(some))
+            total += max(worst, default=Fraction(0))
+        return total
 
     def _gaussian(
         self, counts: Mapping[Kind, int], total: Callable[[Measured], Loss], wanted: Callable[[Record], bool]
@@ -187,16 +202,11 @@ class Census(Deployment):
 
     def _at(self, instant: Instant, loss: Measured, gaussian: bool) -> Loss:
         """Loss of one event that lies in all windows that are open."""
-        return event_sum(
-            [
-                record
-                for kind, times in instant
-                for record in self.kinds[kind]
-                if record.gaussian == gaussian
-                for _ in range(times)
-            ],
-            loss,
-        )
+        return event_sum([record for record in self._open(instant) if record.gaussian == gaussian], loss)
+
+    def _open(self, instant: Instant) -> list[Record]:
+        """The records of all windows that are open."""
+        return [record for kind, times in instant for record in self.kinds[kind] for _ in range(times)]
 
     def _window_item(self, kind: Kind, loss: Measured, gaussian: bool) -> Loss:
         """Loss of one item in a window of this kind."""

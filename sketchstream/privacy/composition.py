@@ -93,6 +93,11 @@ class Losses:
             return cls(gaussian=loss)
         return cls(loss, concentrated(loss))
 
+    @classmethod
+    def unlimited(cls) -> Losses:
+        """No bound."""
+        return cls(math.inf, math.inf)
+
     def __add__(self, other: Losses) -> Losses:
         """The losses to the sketches of both."""
         return Losses(self.pure + other.pure, self.rho + other.rho, self.gaussian + other.gaussian)

@@ -7,13 +7,17 @@ Source: docs/theory/privacy.md section 5 (copies).
 The publications of one sketch form a chain: each continues the ledger of the one before. Two publications at the
 same place of a ledger, or with ledgers that diverge, come from two copies. That is an incident, but the loss may still
 have a bound: noise that each copy drew for itself hides what that copy counted.
+
+A sketch that publishes positions when they close publishes each position once, and again with its seal, in the same
+words: all of that is one view. Two instalments of one position, or an instalment and a seal that differ in a word,
+come from two copies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from sketchstream.privacy.history import History, LayerEntry, Loss
@@ -24,6 +28,32 @@ UNKNOWN = b""
 """The name of a publication that has none, for example of a part of a merge."""
 
 
+@dataclass(frozen=True)
+class Positions:
+    """Words of a state that were published when their positions closed, or with the seal.
+
+    Args:
+        first: first position.
+        stop: position after the last.
+        words: gives the words of a range of these positions, as bytes.
+        sealed: whether the seal published them.
+    """
+
+    first: int
+    stop: int
+    words: Callable[[int, int], bytes] = field(repr=False)
+    sealed: bool = False
+
+    def of_one_state(self, other: Positions) -> bool:
+        """Whether one sketch can have published both."""
+        if self.stop <= other.first or other.stop <= self.first:
+            return True
+        if not self.sealed and not other.sealed:
+            return False
+        early = other if self.sealed else self
+        return self.words(early.first, early.stop) == other.words(early.first, early.stop)
+
+
 @dataclass
 class Chain:
     """The publications of one state.
@@ -32,15 +62,34 @@ class Chain:
         history: of the last one.
         taken: names of publications, by their place in the history.
         members: indices of its publications.
+        closed: what was published of positions, with its name and the noise layers in it.
     """
 
     history: History
     taken: dict[Place, bytes] = field(default_factory=dict)
     members: list[int] = field(default_factory=list)
+    closed: list[tuple[bytes, frozenset[bytes], Positions]] = field(default_factory=list)
 
-    def takes(self, history: History, name: bytes, number: int) -> bool:
-        """Add a publication if this state can have made it; False if another copy must have."""
+    def takes(self, history: History, name: bytes, number: int, positions: Positions | None = None) -> bool:
+        """Add a publication if this state can have made it; False if another copy must have.
+
+        Args:
+            history: of the publication.
+            name: of the publication.
+            number: its index.
+            positions: that it shows, of a sketch that publishes them when they close.
+        """
         place = _place(self.history, history)
+        if positions is not None and place is not None:
+            layers = frozenset(layer.lineage for layer in history.layers())
+            for known, noise, other in self.closed:
+                # words under other noise cannot be compared: a layer was added, and a look recorded, between the two
+                if known != name and noise == layers and not positions.of_one_state(other):
+                    return False
+            if not positions.sealed:
+                self.closed.append((name, layers, positions))
+                self.members.append(number)
+                return True
         if place is None or self.taken.get(place, name) not in (name, UNKNOWN):
             return name == UNKNOWN and place is not None
         self.taken[place] = name
@@ -48,11 +97,20 @@ class Chain:
         return True
 
 
-def families(published: Sequence[tuple[History, bytes]]) -> list[list[Chain]]:
+def before_seal(history: History) -> History:
+    """The open state's history when an instalment was published: its ledger says what the seal will publish."""
+    kept = len(history.entries) - (history.seal or 0)
+    return replace(history, entries=history.entries[:kept], seal=None)
+
+
+def families(
+    published: Sequence[tuple[History, bytes]], positions: Sequence[Positions | None] = ()
+) -> list[list[Chain]]:
     """Group publications by the state that made them, and states by common noise.
 
     Args:
         published: history without copies, and the name (seal id) of each publication, in any order.
+        positions: what each of them shows of a sketch that publishes positions when they close; default: none does.
 
     Returns:
         Lists of chains; a list has one chain if all its publications can come from one state.
@@ -69,16 +127,25 @@ def families(published: Sequence[tuple[History, bytes]]) -> list[list[Chain]]:
             joined.append(number)
         relatives |= dict.fromkeys(shared, joined)
     groups = {id(found): found for found in relatives.values()}
-    return [_chains(published, sorted(group)) for group in groups.values()]
+    shown = positions or [None] * len(published)
+    return [_chains(published, shown, sorted(group)) for group in groups.values()]
 
 
-def _chains(published: Sequence[tuple[History, bytes]], numbers: Sequence[int]) -> list[Chain]:
+def _chains(
+    published: Sequence[tuple[History, bytes]], shown: Sequence[Positions | None], numbers: Sequence[int]
+) -> list[Chain]:
     """The smallest number of chains that explains these publications, the longest first."""
     found: list[Chain] = []
-    for number in sorted(numbers, key=lambda one: _size(published[one][0]), reverse=True):
-        history, name = published[number]
-        if not any(chain.takes(history, name, number) for chain in found):
-            found.append(Chain(history, {((), len(history.entries)): name}, [number]))
+    early = {number for number in numbers if (one := shown[number]) is not None and not one.sealed}
+    histories = {n: before_seal(published[n][0]) if n in early else published[n][0] for n in numbers}
+    for number in sorted(numbers, key=lambda one: _size(histories[one]), reverse=True):
+        history, name, positions = histories[number], published[number][1], shown[number]
+        if any(chain.takes(history, name, number, positions) for chain in found):
+            continue
+        layers = frozenset(layer.lineage for layer in history.layers())
+        closed = [] if positions is None else [(name, layers, positions)]
+        taken: dict[Place, bytes] = {} if number in early else {((), len(history.entries)): name}
+        found.append(Chain(history, taken, [number], closed))
     return found
 
 

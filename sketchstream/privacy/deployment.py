@@ -19,14 +19,15 @@ import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sketchstream.errors import BudgetError
+from sketchstream.privacy import publications
 from sketchstream.privacy.composition import Composed, Losses, compose
-from sketchstream.privacy.copies import UNKNOWN, copied_loss, families
+from sketchstream.privacy.copies import UNKNOWN, Positions, copied_loss, families
 from sketchstream.privacy.gaussian import ROUNDINGS, GaussianLoss, Smoothed
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import approximate
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _DELTA = str(DELTA)
 _NOTHING = GaussianLoss.none()
 Window = tuple[int, int]
+DAY_MS: Final = 86_400_000
 
 
 class Periods(Protocol):
@@ -75,6 +77,8 @@ class Record:
         counts: numbers of partitions that are known to have been valid while it was open.
         ledger: its newest published one.
         seal_id: identifies its newest publication.
+        records: epsilon of one record in its numbers of records.
+        positions: what the newest publication shows of a sketch that publishes positions when they close.
         conflicts: other states, with other noise, that were published in the same place: their losses add.
         copies: ledgers of other states that descend from the same noise: a copied or restored file.
     """
@@ -86,16 +90,24 @@ class Record:
     counts: tuple[int, ...]
     ledger: AnyLedger
     seal_id: bytes = UNKNOWN
+    records: Fraction = Fraction(0)
+    positions: Positions | None = field(default=None, repr=False, compare=False)
     conflicts: int = 0
     copies: tuple[AnyLedger, ...] = ()
 
     @classmethod
     def of(cls, published: Release | SealedState | Instalment) -> Record:
-        """The record of a published object."""
+        """The record of a published object.
+
+        Raises:
+            SpecError: it has a number that is on no entry of `privacy.publications`.
+        """
         origin = published.origin
-        counts = origin.partition_counts
+        publications.require_listed(counter.name for counter in getattr(published, "counters", ()))
+        place = origin.name, origin.revision, origin.window, origin.partition, origin.partition_counts
         ledger: Any = published.ledger
-        return cls(origin.name, origin.revision, origin.window, origin.partition, counts, ledger, published.seal_id)
+        positions = getattr(published, "positions", None)
+        return cls(*place, ledger, published.seal_id, publications.cost_of_record(published.spec), positions)
 
     @property
     def place(self) -> tuple[str, int, Window | None, int | None]:
@@ -143,7 +155,7 @@ class Record:
             return
         for part in history.parts:
             part_ledger: AnyLedger = replace(self.ledger, history=part)
-            yield from replace(self, ledger=part_ledger, seal_id=UNKNOWN).parts()
+            yield from replace(self, ledger=part_ledger, seal_id=UNKNOWN, positions=None).parts()
 
 
 @dataclass(frozen=True)
@@ -157,6 +169,7 @@ class Total:
         item_zcdp: the same, in zCDP (rho).
         event_gaussian: loss of one event to the sketches with Gaussian noise, not included in the other fields.
         item_gaussian: loss of one item to the sketches with Gaussian noise, not included in the other fields.
+        record: loss of one record to the numbers of records, in none of the other fields.
     """
 
     event: Loss
@@ -165,6 +178,7 @@ class Total:
     item_zcdp: Loss
     event_gaussian: GaussianLoss = _NOTHING
     item_gaussian: GaussianLoss = _NOTHING
+    record: Fraction = Fraction(0)
 
     def event_at(self, delta: Epsilon) -> Composed:
         """One (epsilon, delta) for an event, over sketches of all measures."""
@@ -182,6 +196,8 @@ class Total:
             "item": show(self.item),
             "item_zcdp": show(self.item_zcdp),
         }
+        if self.record:
+            out["record"] = show(self.record)
         for unit, loss, together in (
             ("event", self.event_gaussian, self.event_at),
             ("item", self.item_gaussian, self.item_at),
@@ -219,7 +235,8 @@ class Deployment:
     ) -> Deployment:
         """The deployment that published these objects, in any order, duplicates allowed.
 
-        The releases of one sketch and its seal carry one growing ledger, of which the longest counts. States with
+        The releases of one sketch, its instalments and its seal carry one growing ledger, of which the longest counts.
+        States with
         different noise in one place are two sketches: both count, and the record lists the second as a conflict.
         Publications with the same noise that cannot come from one sketch are copies: one record holds them all.
         """
@@ -237,42 +254,60 @@ class Deployment:
         """The same from records."""
         found = [part for record in records for part in record.parts()]
         kept: list[Record] = []
-        for family in families([(one.ledger.history.without_copies(), one.seal_id) for one in found]):
+        named = [(one.ledger.history.without_copies(), one.seal_id) for one in found]
+        for family in families(named, [one.positions for one in found]):
             heads = [found[chain.members[0]] for chain in family]
             places: set[Any] = set()
             for number, head in enumerate(heads):
                 if head.place not in places:
                     places.add(head.place)
                     others = tuple(one.ledger for at, one in enumerate(heads) if at != number)
-                    kept.append(replace(head, copies=others))
+                    kept.append(replace(head, copies=others, positions=None))
         held = Counter(record.place for record in kept)
         # sketches without a name are different sketches
         kept = [replace(record, conflicts=held[record.place] - 1 if record.name else 0) for record in kept]
         return cls(tuple(in_order(kept)), keyed, limit, budget)
 
-    def total(self, records: Sequence[Record] | None = None) -> Total:
-        """Total losses to some of the records, or to all of them."""
+    def total(self, records: Sequence[Record] | None = None, within: Window | None = None) -> Total:
+        """Total losses to some of the records, or to all of them.
+
+        Args:
+            records: those that count; None: all.
+            within: events and records of this time only, ms; None: of any time.
+        """
         chosen = self.records if records is None else records
         pure = [record for record in chosen if not record.gaussian]
         gaussian = [record for record in chosen if record.gaussian]
         return Total(
-            event_sum(pure, Record.event),
-            event_sum(pure, lambda record: concentrated(record.event())),
+            event_sum(pure, Record.event, within),
+            event_sum(pure, lambda record: concentrated(record.event()), within),
             self._item_total(pure, Record.item),
             self._item_total(pure, lambda record: concentrated(record.item())),
-            gaussian_total(gaussian, lambda loss: event_sum(gaussian, loss)),
+            gaussian_total(gaussian, lambda loss: event_sum(gaussian, loss, within)),
             gaussian_total(
                 [record for record in gaussian if record.ledger.unit == "item"],
                 lambda loss: self._item_total(gaussian, loss),
             ),
+            most_of_record(chosen, within),
         )
 
     def by_day(self) -> dict[str, Total]:
-        """Totals by the UTC day in which a window begins; sketches without windows are under "always"."""
-        days: dict[str, list[Record]] = {}
+        """Losses of events of one UTC day, and of an item by what it does on that day.
+
+        Every window with a part in the day counts. Sketches without windows count on every day; without any window
+        they are under "always".
+        """
+        always = [record for record in self.records if record.window is None]
+        days: dict[int, list[Record]] = {}
         for record in self.records:
-            days.setdefault(_day(record.window), []).append(record)
-        return {day: self.total(records) for day, records in sorted(days.items())}
+            for day in days_of(record.window) if record.window is not None else ():
+                days.setdefault(day, []).append(record)
+        if not days and always:
+            return {"always": self.total(always)}
+        return {
+            utc_day(day * DAY_MS): self.total(always + records, (day * DAY_MS, (day + 1) * DAY_MS))
+            for day, records in sorted(days.items())
+        }
 
     def period(self) -> tuple[Loss, Loss]:
         """Largest losses of an event and of an item in any one period of the budget: epsilon, at the budget's delta.
@@ -406,7 +441,8 @@ class Deployment:
         if any(record.ledger.unit == "item" and not record.gaussian for record in self.records):
             worst = max(days.values(), key=lambda one: one.item)
             lines.append(
-                f"one item loses at most {show(worst.item)} in a day and {show(total.item)} over everything published "
+                f"one item loses at most {show(worst.item)} by what it does in one UTC day and {show(total.item)} over "
+                f"everything published "
                 f"({approximate(total.item_zcdp)} by zCDP, delta {DELTA:g})"
             )
         for unit, loss, together, pure in (
@@ -443,7 +479,12 @@ class Deployment:
                 f"published; together they cost an {record.ledger.unit} "
                 f"{'without a bound' if lost == math.inf else measure + show(lost)}"
             )
-        lines.append("not counted: other deployments, other consumer groups and restored old files on the same topic")
+        if total.record:
+            lines.append(
+                f"one record loses at most {show(total.record)} to the published numbers of records, which is in none "
+                "of the numbers above"
+            )
+        lines.append(publications.not_counted())
         return "\n".join(lines)
 
     def _budget_fields(self) -> dict[str, Any] | None:
@@ -554,27 +595,58 @@ def _exact(value: float) -> Loss:
     return Fraction(value) if math.isfinite(value) else math.inf
 
 
-def most_of_event(records: Sequence[Record]) -> Loss:
-    """Largest loss of one event to these sketches together, in pure epsilon."""
-    return event_sum(records, Record.event)
+def most_of_event(records: Sequence[Record]) -> Losses:
+    """Largest losses of one event to these sketches together."""
+    total = Deployment(tuple(records)).total()
+    return Losses(total.event, total.event_zcdp, total.event_gaussian)
 
 
-def event_sum(records: Sequence[Record], loss: Measured) -> Loss:
-    """The largest sum of losses to sketches that count the same event, over all instants and partitions."""
+def most_of_item(records: Sequence[Record]) -> Losses:
+    """Largest losses of one item to any one of these sketches; infinite for unit "event"."""
+    if any(record.ledger.unit == "event" for record in records):
+        return Losses.unlimited()
+    pure = max((record.item() for record in records if not record.gaussian), default=Fraction(0))
+    gaussian = GaussianLoss.worst(record.mu for record in records if record.gaussian)
+    return Losses(pure, concentrated(pure), gaussian)
+
+
+def most_of_record(records: Sequence[Record], within: Window | None = None) -> Fraction:
+    """Largest loss of one record to the numbers of records of these sketches, whatever it does to each of them.
+
+    A record that is late for a window of a sketch is not admitted to that window, and counted as late once.
+    """
+    by_sketch: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        by_sketch.setdefault((record.name, record.revision), []).append(record)
+    found = sum((event_sum(some, lambda record: record.records, within) for some in by_sketch.values()), Fraction(0))
+    assert isinstance(found, Fraction)
+    return found
+
+
+def event_sum(records: Sequence[Record], loss: Measured, within: Window | None = None) -> Loss:
+    """The largest sum of losses to sketches that count the same event, over all instants and partitions.
+
+    Args:
+        records: of the sketches.
+        loss: to one of them.
+        within: instants that count, ms; None: all.
+    """
+    first, last = within or (-math.inf, math.inf)
     always = sum((loss(record) for record in records if record.window is None), Fraction(0))
     partitions = {record.partition for record in records if record.window is not None}
     worst: Loss = Fraction(0)
     for partition in partitions or {None}:
-        steps: list[tuple[int, int, Loss]] = []
+        steps: list[tuple[float, int, Loss]] = []
         for record in records:
             if record.window is not None and record.partition in (partition, None):
-                lost = loss(record)
-                steps += [(record.window[0], 1, lost), (record.window[1], 0, lost)]
+                lost, (start, end) = loss(record), record.window
+                if start < last and first < end:
+                    steps += [(max(start, first), 1, lost), (min(end, last), 0, lost)]
         worst = max(worst, sweep(steps))
     return always + worst
 
 
-def sweep(steps: list[tuple[int, int, Loss]]) -> Loss:
+def sweep(steps: Sequence[tuple[float, int, Loss]]) -> Loss:
     """The largest sum of losses of intervals that share an instant; their ends are excluded."""
     now, unlimited = Fraction(0), 0
     worst: Loss = Fraction(0)
@@ -588,9 +660,9 @@ def sweep(steps: list[tuple[int, int, Loss]]) -> Loss:
     return worst
 
 
-def _day(window: Window | None) -> str:
-    """The UTC day in which a window begins."""
-    return "always" if window is None else utc_day(window[0])
+def days_of(window: Window) -> range:
+    """Numbers of the UTC days that a window has a part in, counted from 1970."""
+    return range(window[0] // DAY_MS, (window[1] - 1) // DAY_MS + 1)
 
 
 def utc_day(at: int) -> str:

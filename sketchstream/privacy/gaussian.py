@@ -346,6 +346,17 @@ class GaussianLoss:
         """Rho of zCDP of noise on the real numbers: mu^2 / 2."""
         return self.mu2 / 2
 
+    @property
+    def known(self) -> Loss:
+        """The mu^2 that is stated."""
+        return self.mu2
+
+    @property
+    def measured(self) -> str:
+        """The loss in its own measure, with the measure's name: 'mu^2 0.0154', or 'rho 0.0077'."""
+        name, value = ("mu^2", self.known) if self.normal else ("rho", self.rho)
+        return f"{name} {float(value):.4g}"
+
     def delta(self, epsilon: Epsilon) -> float:
         """Smallest delta that is known to hold for this epsilon; never below the true one.
 

@@ -19,7 +19,7 @@ from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.looks import event_losses
 from sketchstream.privacy.measures import MU_SQUARED
-from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, refuse
+from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, refuse, show
 from sketchstream.privacy.zcdp import DELTA
 from sketchstream.spec import Epsilon, exact_epsilon, exact_rational
 
@@ -237,6 +237,31 @@ class GaussianLedger(SketchHistory):
         history = self._seen(copies=copies, promise=True)
         since = len(self._seen(copies=copies).entries) if from_now else 0
         return self._loss_of(history, look=intrusion, since=since)
+
+    def totals(self) -> dict[str, Any]:
+        """Losses at the delta of the budget, or at 1e-6, and in the measure of the ledger, as plain data.
+
+        Noise of which a rho is known is stated as the Gaussian noise of that rho: mu^2 = 2 rho.
+        """
+        delta = Fraction(str(DELTA)) if self.budget is None else self.budget.delta
+        quiet, looked = self.loss(), self.loss(intrusion=True)
+        return {
+            "measure": self.said,
+            "loss": str(quiet.at(delta)),
+            "loss_with_intrusion": str(looked.at(delta)),
+            "mu2": show(quiet.known),
+            "mu2_with_intrusion": show(looked.known),
+            "budget": None if self.budget is None else str(self.budget),
+            "affordable": None if self.budget is None else f"{self.said} {float(self.affordable()):.4g}",
+        }
+
+    def loss_of_cost(self, cost: Fraction) -> GaussianLoss:
+        """What one layer or view of this cost shows by itself.
+
+        Args:
+            cost: in the measure of this ledger.
+        """
+        return self._loss_of(History((LayerEntry(b"", self.laws[0], cost),)).sealed_by(View("publication", None)))
 
     def loss_by_gap(self) -> list[Gap]:
         """The mu^2 of an event by the place in the history at which it was applied (empty places included)."""

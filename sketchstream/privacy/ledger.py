@@ -48,6 +48,7 @@ class Ledger(SketchHistory):
 
     budget: Fraction | None = None
 
+    said: ClassVar[str] = "epsilon"
     laws: ClassVar[tuple[str, ...]] = (
         "discrete-laplace",
         "randomized-response",
@@ -203,6 +204,25 @@ class Ledger(SketchHistory):
     def most_of_item(self) -> Loss:
         """Largest loss of an item, including the promised publication; infinite for unit "event"."""
         return item_loss(self.counted) if self.unit == "item" else math.inf
+
+    def loss_of_cost(self, cost: Fraction) -> Loss:
+        """What one view of this cost shows by itself.
+
+        Args:
+            cost: epsilon.
+        """
+        return cost
+
+    def totals(self) -> dict[str, Any]:
+        """Pure epsilons, and rho of zCDP, as plain data."""
+        return {
+            "measure": self.said,
+            "loss": show(self.loss()),
+            "loss_with_intrusion": show(self.loss(intrusion=True)),
+            "loss_zcdp": show(self.zcdp()),
+            "budget": None if self.budget is None else str(self.budget),
+            "affordable": None if self.budget is None else show(self.affordable()),
+        }
 
     def loss_by_gap(self) -> list[Gap]:
         """What an event loses by the place in the history at which it was applied (empty places included)."""

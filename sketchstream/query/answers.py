@@ -89,6 +89,6 @@ def _bare(value: Any) -> Any:
     """Remove the ends of intervals from plain data."""
     if not isinstance(value, dict):
         return value
-    if value.keys() == ESTIMATE:
-        return {"value": value["value"], "low": None, "high": None}
+    if value.keys() - {"bound"} == ESTIMATE:
+        return {**value, "low": None, "high": None}
     return {name: _bare(inner) for name, inner in value.items()}

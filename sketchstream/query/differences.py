@@ -7,7 +7,7 @@ Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.100
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,16 @@ SHARED: Final = (
     "nothing: the later window's number reaches back into the earlier window and holds its noise, so there is no "
     "interval; compare windows that do not follow each other"
 )
+OUTSIDE: Final = (
+    "an estimate lies outside its own interval, which holds possible values only: the noise is larger than the number, "
+    "and the difference is computed from the estimates"
+)
+BOUNDS: Final = (0.0, 1.0)
+"""Least and largest possible values of counts, norms, shares and means."""
+WRAPPED: Final = (
+    "counts are kept modulo a modulus, and one of the numbers is a bound for that reason: the difference of what was "
+    "counted may be another"
+)
 NAMED: Final = 20
 """Most names of numbers that an error lists."""
 
@@ -41,6 +51,8 @@ class Difference:
         first: the number in the first window, with its interval.
         second: the number in the second window, with its interval.
         independent: whether the noise of the two numbers is independent; otherwise there is no interval.
+        bound: "modulo" where a number is a bound because counts are kept modulo p: the difference is one of such
+            numbers, and of the counts themselves it may be anything. None: it is an estimate.
     """
 
     title: str
@@ -50,18 +62,27 @@ class Difference:
     first: Point
     second: Point
     independent: bool
+    bound: str | None = None
 
     @property
     def assumes(self) -> str:
-        """The assumption of the interval, or the reason why there is none."""
-        return INDEPENDENT if self.independent else SHARED
+        """The assumption of the interval, or the reason why there is none; and whether an estimate is impossible."""
+        said = INDEPENDENT if self.independent else SHARED
+        outside = any(
+            value is not None and ((low is not None and value < low) or (high is not None and value > high))
+            for value, low, high in (self.first, self.second)
+        )
+        notes = [] if self.bound is None else [WRAPPED]
+        notes += [OUTSIDE] if outside else []
+        return "; ".join([said, *notes])
 
     def __str__(self) -> str:
         """The difference with its interval."""
         if self.value is None:
             return f"{self.title}: no number"
         ends = "no interval" if self.low is None and self.high is None else f"[{_end(self.low)}, {_end(self.high)}]"
-        return f"{self.title}: {self.value:.6g} {ends}"
+        notes = "".join(f" ({note})" for note in (WRAPPED, OUTSIDE) if note in self.assumes)
+        return f"{self.title}: {self.value:.6g} {ends}{notes}"
 
 
 def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Difference:
@@ -76,12 +97,13 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
     Raises:
         EstimateError: an answer does not have this number, or the windows define it differently.
     """
-    found = []
+    found, bounds = [], []
     for answer in (first, second):
-        one = shown.of(answer).number(answer, metric)
+        one = shown.of(answer).number(answer, metric) if isinstance(metric, str) else None
         if one is None:
             raise no_number(metric, list(shown.of(answer).numbers(answer)))
         found.append((one[0], (one[1]["value"], one[1]["low"], one[1]["high"])))
+        bounds.append(one[1].get("bound"))
     (title, a), (other, b) = found
     if title != other:
         msg = (
@@ -89,12 +111,13 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
             "windows before the change, or after it"
         )
         raise EstimateError(msg)
-    value, low, high = subtract(a, b)
+    items = [float(one["d"]) for one in (first, second) if isinstance(one.get("d"), int)]
+    value, low, high = subtract(a, b, (*BOUNDS, *items))
     factor = _of_samples(first, second)
     low, high = (None if end is None or value is None else value + factor * (end - value) for end in (low, high))
     if shares_noise(spec, first, second, metric):
         return Difference(title, value, None, None, a, b, independent=False)
-    return Difference(title, value, low, high, a, b, independent=True)
+    return Difference(title, value, low, high, a, b, independent=True, bound="modulo" if any(bounds) else None)
 
 
 def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> bool:
@@ -126,21 +149,39 @@ def _of_samples(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     return difference_factor(min(samples)) if len(samples) == 2 else 1.0
 
 
-def subtract(first: Point, second: Point) -> Point:
+def subtract(first: Point, second: Point, bounds: Collection[float] = BOUNDS) -> Point:
     """Subtract two independent estimates, with an interval; an infinite end is None.
 
     Args:
         first: value, low, high; an end of None is infinite.
         second: value, low, high of the number to subtract.
+        bounds: least and largest possible values, at which intervals are cut.
 
-    Source: Zou & Donner 2008, eq. 4.
+    Source: Zou & Donner 2008, eq. 4, with the distances of `_reach`.
     """
-    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    a, b = first[0], second[0]
     if a is None or b is None:
         return None, None, None
-    low = None if a_low is None or b_high is None else a - b - math.hypot(a - a_low, b_high - b)
-    high = None if a_high is None or b_low is None else a - b + math.hypot(a_high - a, b - b_low)
+    a_down, a_up = _reach(a, first[1], first[2], bounds)
+    b_down, b_up = _reach(b, second[1], second[2], bounds)
+    low = None if a_down is None or b_up is None else a - b - math.hypot(a_down, b_up)
+    high = None if a_up is None or b_down is None else a - b + math.hypot(a_up, b_down)
     return a - b, low, high
+
+
+def _reach(value: float, low: End, high: End, bounds: Collection[float]) -> tuple[End, End]:
+    """How far an interval reaches below and above its estimate, had its ends not been cut; None: without limit.
+
+    An end at the least or largest possible value was cut there, and one on the wrong side of the estimate was too: the
+    distance to it says how far the estimate is from that value, and not how wrong it may be. The interval is taken to
+    reach as far as on the other side. Otherwise intervals of differences near 0 would cover the truth in 90% of cases.
+    """
+    down, up = (None if end is None else abs(value - end) for end in (low, high))
+    if low is not None and (low in bounds or low > value):
+        down = None if up is None or down is None else max(down, up)
+    if high is not None and (high in bounds or high < value):
+        up = None if up is None or down is None else max(down, up)
+    return down, up
 
 
 def no_number(metric: str, names: list[str]) -> EstimateError:

@@ -5,8 +5,6 @@ In: published objects, lists of items, a selection. Out: answers of a kind, rows
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
 from sketchstream.kinds.profile.estimate.result import Estimate
 from sketchstream.query.slots import kept_by
+from sketchstream.query.tables import as_csv
 
 if TYPE_CHECKING:
     from sketchstream.published import Published
@@ -322,16 +321,6 @@ class EstimateAnswer:
         return as_csv(self.rows())
 
 
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """RFC 4180 text of rows, with a header line of all their columns."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(row.get(name)) for name in columns] for row in rows)
-    return out.getvalue()
-
-
 def as_json(value: object) -> str:
     """JSON text; numpy arrays and numbers as plain values, NaN as null, bytes as hexadecimal digits."""
     import orjson
@@ -340,11 +329,6 @@ def as_json(value: object) -> str:
         return one.hex() if isinstance(one, bytes) else str(one)
 
     return orjson.dumps(value, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-
-
-def _cell(value: object) -> object:
-    """Format a cell: bytes as hexadecimal digits, None as an empty cell."""
-    return value.hex() if isinstance(value, bytes) else "" if value is None else value
 
 
 def _estimate(one: Mapping[str, float | None]) -> Estimate:

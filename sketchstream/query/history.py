@@ -62,8 +62,8 @@ class Window:
         return self._when(1)
 
     @property
-    def complete(self) -> bool:
-        """Whether every partition has published the window and nothing is known to be missing."""
+    def complete(self) -> bool | None:
+        """Whether every partition has published the window and no loss shows; None: that is not known."""
         return self._found.complete
 
     @property
@@ -217,7 +217,7 @@ class Windows(Sequence[Window]):
         out: Columns = {
             "window_start": _times(one.start for one in self),
             "window_end": _times(one.end for one in self),
-            "complete": np.array([one.complete for one in self], np.bool_),
+            "complete": _flags(one.complete for one in self),
         }
         rows = [one.numbers(numbers) for one in self]
         for name in dict.fromkeys(name for row in rows for name in row):
@@ -227,6 +227,9 @@ class Windows(Sequence[Window]):
             ends = [one if window.intervals else None for one, window in zip(found, self, strict=True)]
             out[f"{column}_low"] = _floats(None if one is None else one.low for one in ends)
             out[f"{column}_high"] = _floats(None if one is None else one.high for one in ends)
+            bounds = [getattr(one, "bound", None) or "" for one in found]
+            if any(bounds):  # of counts modulo p
+                out[f"{column}_bound"] = np.array(bounds, np.str_)
         return out
 
     def to_pandas(self, numbers: Sequence[str] | None = None) -> pd.DataFrame:
@@ -271,7 +274,7 @@ class Windows(Sequence[Window]):
         """For notebooks: the first number of each window, and the newest window's answers."""
         labels = start_labels([one.start for one in self])
         answers = [json.loads(one.answer.to_json()) for one in self]
-        found = shown.trend(answers, labels, [one.complete for one in self], most=1)
+        found = shown.trend(answers, labels, [one.complete is True for one in self], most=1)
         charts = [one.chart for one in found if one.chart is not None]
         return (
             report.card(repr(self)[1:-1], tables=[one.table for one in found], charts=charts) + self[-1]._repr_html_()
@@ -321,6 +324,12 @@ def start_labels(starts: Sequence[datetime]) -> list[str]:
 def _times(found: Iterable[datetime]) -> npt.NDArray[Any]:
     """(n,) datetime64 in milliseconds, UTC."""
     return np.array([when.astimezone(UTC).replace(tzinfo=None) for when in found], "datetime64[ms]")
+
+
+def _flags(flags: Iterable[bool | None]) -> np.ndarray[Any, Any]:
+    """A column of flags: bool, or objects where one is not known."""
+    found = list(flags)
+    return np.array(found, np.object_ if None in found else np.bool_)
 
 
 def _floats(found: Iterable[float | None]) -> npt.NDArray[np.float64]:

@@ -8,13 +8,14 @@ Source: docs/sealed-topic.md (frontiers are read first, then sketches).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sketchstream.errors import DataLossError, FormatError, MergeError
 from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
 from sketchstream.quality import DEFAULT, Quality, Rule, judge
+from sketchstream.query.evidence import Heard, heard, weigh
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
@@ -42,6 +43,7 @@ class SealedWindow:
         deleted: whether a publication of some partition may have been deleted since; the partition is then missing.
         rule: determines which losses of records are reported.
         group: group of the answers, for sketches with groups; see `each_group`.
+        evidence: what each partition published about refused records and misplaced items.
     """
 
     sketch: str
@@ -57,6 +59,7 @@ class SealedWindow:
     deleted: bool = False
     rule: Rule = DEFAULT
     group: str | None = None
+    evidence: Mapping[int, Heard] = field(default_factory=dict, repr=False)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -102,14 +105,18 @@ class SealedWindow:
         return not self.missing and not self.partial and not self.diverged
 
     @property
-    def complete(self) -> bool:
-        """Whether the window is whole, and publications show no loss of records beyond the tolerance."""
-        return self.whole and self.quality.verdict != "incomplete"
+    def complete(self) -> bool | None:
+        """Whether the window is whole, of one partition count, and shows no loss; None: it is not known."""
+        if not self.whole or self.repartitioned:
+            return False
+        return {"incomplete": False, "unknown": None}.get(self.quality.verdict, True)
 
     @cached_property
     def quality(self) -> Quality:
-        """Share of the admitted records that was counted, estimated from publications."""
-        return judge(self.parts, self.rule)
+        """How completely the window counted its records, from publications: shares, refused and misplaced records."""
+        keyed = self.parts[0].kind.partitions == "stack"
+        counts = frozenset(part.origin.partition for part in self.parts if part.origin.partition is not None)
+        return weigh(judge(self.parts, self.rule), self.evidence, self.rule, keyed=keyed, counts=counts)
 
     @property
     def repartitioned(self) -> bool:
@@ -172,8 +179,7 @@ class SealedWindow:
             out["repartitioned"] = True
         if self.deleted:
             out["deleted"] = True
-        if self.quality.said:
-            out["quality"] = self.quality.to_dict()
+        out["quality"] = self.quality.to_dict()
         return out
 
     def describe(self) -> str:
@@ -191,6 +197,9 @@ class SealedWindow:
             text += ", partitions were added inside it: no intervals"
         if self.quality.verdict in ("warning", "incomplete"):
             text += f", but {self.quality.reason}"
+        elif self.quality.verdict == "unknown":
+            text = f"not known to be complete: {self.quality.reason}" if text == "complete" else text
+            text += f"; not known to be complete: {self.quality.reason}" if "not known" not in text else ""
         return text
 
 
@@ -380,6 +389,7 @@ class _Found:
             parts=tuple(here[partition] for partition in sorted(here)),
             deleted=deleted,
             rule=self._rule,
+            evidence={partition: heard(own.get(partition), window) for partition in range(of)},
         )
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sketchstream import kinds
 from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
-from sketchstream.privacy.deployment import Deployment, most_of_event
+from sketchstream.privacy.deployment import Deployment, most_of_event, most_of_item, most_of_record
 from sketchstream.privacy.guarantee import Beside
 from sketchstream.published import Instalment, Release, SealedState, read, stack
 from sketchstream.query import profiles
@@ -70,6 +70,10 @@ class Unknown:
     def retention_ms(self) -> float | None:
         """Return None: unknown."""
         return None
+
+
+ALONE: Final = "this is the loss to this sketch alone: what else is published about the same events adds to it"
+"""Said in place of the losses to other sketches."""
 
 
 @dataclass
@@ -259,8 +263,14 @@ class PublishedWindows:
         """The answer of the results topic and notebooks for a window: its profile, or its estimates."""
         return self.answer(window) if window.parts[0].kind.answer == "profile" else self.estimates(window)
 
-    def guarantee(self, window: SealedWindow) -> dict[str, Any]:
-        """Guarantee of a window for its protected units, as plain data."""
+    def guarantee(self, window: SealedWindow, *, alone: bool = False) -> dict[str, Any]:
+        """Guarantee of a window for its protected units, as plain data.
+
+        Args:
+            window: the window.
+            alone: leave out what other sketches publish, for readers who may not know of them; the statement says
+                whether there are any or not that they would add to it.
+        """
         worst = max((part.ledger for part in window.parts), key=window.parts[0].kind.order)
         plan = self.config.plan(window.sketch)
         around = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
@@ -268,7 +278,11 @@ class PublishedWindows:
         known = {one.name for one in published}
         planned = (one for one in around.beside if one.name not in known)
         around = replace(around, beside=(*published, *planned))
+        if alone:
+            around = replace(around, beside=tuple(one for one in around.beside if one.name == window.sketch))
         found: dict[str, Any] = window.parts[0].kind.guarantee(window.parts[0].spec, worst, around).to_dict()
+        if alone:
+            found["seen"] = [*found["seen"], ALONE]
         return found
 
     def _records(self, window: SealedWindow) -> Sequence[Record]:
@@ -314,10 +328,11 @@ class PublishedWindows:
             Beside(
                 name,
                 most_of_event(records),
-                max(one.item() for one in records),
+                most_of_item(records),
                 min((one.window[1] - one.window[0] for one in records if one.window is not None), default=None),
                 overlap=plans[name].overlap if name in plans else 1,
                 every_ms=plans[name].starts.shortest_ms if name in plans else None,
+                records=most_of_record(records),
             )
             for (name, _, _), records in sorted(groups.items())
         )
@@ -368,28 +383,17 @@ class PublishedWindows:
         parts: list[Release | SealedState | Instalment] = [
             part for part in found if isinstance(part, (Release, SealedState))
         ]
-        parts += self._closed(parts, since, until)
+        parts += self._closed(since, until)
         keyed = self.config.checked or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
         return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget)
 
-    def _closed(
-        self, parts: Sequence[Release | SealedState | Instalment], since: int | None, until: int | None
-    ) -> list[Instalment]:
-        """One instalment for each window and partition with published positions but no seal yet."""
-
-        def place(one: Release | SealedState | Instalment) -> tuple[object, ...]:
-            return one.origin.name, one.origin.revision, one.origin.window, one.origin.partition
-
-        sealed = {place(one) for one in parts}
-        found: dict[tuple[object, ...], Instalment] = {}
+    def _closed(self, since: int | None, until: int | None) -> Iterator[Instalment]:
+        """All positions that were published when they closed, of windows sealed or not: copies show in them."""
         for plan in self.config.sketches:
             if kinds.of(plan.spec).closes(plan.spec) is not None:
                 for entry in self.source.closed(plan.name, since, until):
-                    one = Instalment.from_bytes(entry.body)
-                    if place(one) not in sealed:
-                        found[place(one)] = one
-        return list(found.values())
+                    yield Instalment.from_bytes(entry.body)
 
 
 def to_ms(text: str | None, option: str) -> int | None:

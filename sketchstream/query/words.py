@@ -6,12 +6,13 @@ In: guarantees and windows as plain data. Out: text. Touches: nothing.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final
 from zoneinfo import ZoneInfo
+
+from sketchstream.privacy.sketch_history import rounded_up
 
 NO_INTERVALS: Final = "No intervals: partitions were added inside the window, so an item may be counted twice."
 INTERVALS: Final = "A 95% interval is made to hold the true number in 19 of 20 cases."
@@ -39,23 +40,27 @@ def promise(guarantee: Mapping[str, Any]) -> str:
     Args:
         guarantee: guarantee in the form of the command line's JSON.
     """
+    warning = guarantee.get("warning")
     if guarantee.get("no_privacy"):
-        return str(guarantee.get("warning") or "This sketch protects nobody.")
+        return str(warning or "This sketch protects nobody.")
+    also = f" {warning}." if warning else ""
     what = {
         "item": "everything that one item (a user, a device) did in a window",
         "event": "every single event",
         "group": "everything that one group did in a window",
     }.get(str(guarantee["unit"]), f"one {guarantee['unit']}")
-    told = str(guarantee["published"])
-    number = re.search(r"\d+(?:/\d+|(?:\.\d+)?(?:e[+-]?\d+)?)", told)
-    epsilon = math.inf if number is None else float(Fraction(number[0]))
+    told, loss = str(guarantee["published"]), guarantee["losses"]["published"]
+    text = str(loss.get("pure", loss.get("epsilon")))
+    epsilon = math.inf if text in ("None", "unlimited") else float(Fraction(text))
     if epsilon > LARGE:
-        return f"Protected is {what}, but readers of what is published can learn almost everything: its loss is {told}."
+        text = f"Protected is {what}, but readers of what is published can learn almost everything: its loss is {told}."
+        return text + also
     delta = float(Fraction(str(guarantee.get("delta") or 0)))
-    but = f" at delta {delta:g}" if delta else ""
+    more = f", and by at most {delta:g} beyond that" if delta else ""
+    number = text if "pure" in loss else rounded_up(epsilon)
     return (
         f"Protected is {what}: leaving it out changes the probability of anything shown here by a factor of at most "
-        f"{math.exp(epsilon):.3g} (epsilon {number[0] if number else told}{but})."
+        f"{math.exp(epsilon):.3g}{more} (epsilon {number}{f', delta {delta:g}' if delta else ''}).{also}"
     )
 
 
@@ -80,3 +85,22 @@ def window_label(start_ms: int, end_ms: int, timezone: str) -> str:
         return f"{start:%Y-%m-%d}" if last.date() <= start.date() else f"{start:%Y-%m-%d} to {last:%Y-%m-%d}"
     finish = f"{end:%H:%M}" if end.date() == start.date() else f"{end:%Y-%m-%d %H:%M}"
     return f"{start:%Y-%m-%d %H:%M} to {finish}"
+
+
+def unfinished(facts: Mapping[str, Any]) -> list[str]:
+    """The sentence about a window that is not complete, or not known to be; empty for others.
+
+    Args:
+        facts: about the window, `SealedWindow.fields`.
+    """
+    if facts.get("complete", True) is True:
+        return []
+    if (facts.get("partitions") or {}).get("missing"):
+        return ["Not all partitions of this window are published yet: the numbers will grow."]
+    quality = facts.get("quality") or {}
+    if quality.get("verdict") in ("incomplete", "unknown"):
+        known = "not complete" if quality["verdict"] == "incomplete" else "not known to be complete"
+        return [f"This window is {known}: {quality['reason']}."]
+    if facts.get("repartitioned"):
+        return ["This window is not complete: partitions were added inside it, and items may be counted twice."]
+    return ["This window is not complete: records may be missing from it, or have been lost since."]

@@ -1,27 +1,50 @@
-"""Who may ask: bearer tokens from a file, and the host names that a request without a token may use.
+"""Who may ask: bearer tokens from a file, sessions of browsers, and the host names that a request may use.
 
-In: a file of tokens, a request's headers. Out: the sketches that it may see, or a refusal. Touches: the file.
+In: a file of tokens, a request's headers. Out: the token that a request has, or none. Touches: the file, which is read
+again when it changes.
 
 Tokens are compared by their digests, in constant time. Neither a token nor its digest is written anywhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
-import tomllib
-from collections.abc import Mapping, Sequence
+import logging
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
-from sketchstream.errors import ConfigError
+from sketchstream.config.toml import read_toml
+from sketchstream.errors import ConfigError, SketchstreamError, StoreError
+from sketchstream.files import read_file, require_private
+from sketchstream.serve.clients import Guesses
+
+log = logging.getLogger("sketchstream.serve")
 
 SHORTEST: Final = 16
-"""Characters of a token."""
-COOKIE: Final = "sketchstream_token"
-"""Holds the token of somebody who has signed in with a browser."""
-LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Characters of a token. Shorter ones are refused where they are written, and never match where only a digest is."""
+MOST_BYTES: Final = 1 << 20
+"""Of the file of tokens."""
+COOKIE: Final = "sketchstream_session"
+"""Holds the session of somebody who has signed in with a browser."""
+SESSION_S: Final = 12 * 3600
+"""How long a session lasts."""
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+HOST: Final = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+"""A Host header, in lower case: a name or an address, and a port."""
+LOOK_S: Final = 1.0
+"""How often the file of tokens is looked at."""
+VIEWER: Final[ContextVar[frozenset[str] | None]] = ContextVar("viewer", default=None)
+"""The sketches that whoever asks may see; None: all. Set for each request, and passed on to the threads it uses."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +55,20 @@ class Token:
         name: name of its owner, for the request log.
         digest: SHA-256 of the token.
         sketches: that it may see; None: all.
+        expires: when it ends, seconds since 1970; None: never.
     """
 
     name: str
     digest: bytes = field(repr=False)
     sketches: frozenset[str] | None
+    expires: float | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether it has not expired."""
+        return self.expires is None or time.time() < self.expires
 
 
-@dataclass(frozen=True)
 class Access:
     """Who may ask.
 
@@ -47,10 +76,19 @@ class Access:
         tokens: accepted tokens; without any, everyone who can reach the address has access.
         hosts: names that a request may call this service by; None: any. Without tokens this keeps pages of other
             hosts in a visitor's browser from reading answers (DNS rebinding).
+        file: where the tokens come from; `reload` reads it again.
     """
 
-    tokens: tuple[Token, ...] = ()
-    hosts: frozenset[str] | None = LOOPBACK
+    def __init__(
+        self, tokens: Sequence[Token] = (), hosts: frozenset[str] | None = LOOPBACK, file: TokenFile | None = None
+    ) -> None:
+        self.tokens, self.hosts, self._file = tuple(tokens), hosts, file
+        self.needed = bool(tokens)
+        """Whether a token is needed. It stays so, whatever becomes of the file."""
+        self.guesses = Guesses()
+        """Limits on wrong tokens."""
+        # Not kept: a restart ends all sessions. A session cannot be made from the file of tokens, or from a backup.
+        self._secret = secrets.token_bytes(32)
 
     def find(self, authorization: str | None) -> Token | None:
         """The token of an Authorization header; None if it is none of ours."""
@@ -58,39 +96,132 @@ class Access:
         return self.match(given) if scheme.lower() == "bearer" else None
 
     def match(self, given: str) -> Token | None:
-        """Find the accepted token that equals a given one; None if there is none."""
-        digest = hashlib.sha256(given.strip().encode("latin-1", "replace")).digest()
+        """Find the accepted token that equals a given one; None if there is none, or it has expired."""
+        given = given.strip()
+        if len(given) < SHORTEST or not given.isascii():
+            return None  # no digest in the file is worth more than the text that it belongs to
+        digest = hashlib.sha256(given.encode()).digest()
         found = None
         for token in self.tokens:  # all of them, whichever it is
             if hmac.compare_digest(token.digest, digest):
                 found = token
-        return found
+        return found if found is not None and found.valid else None
+
+    def session(self, token: Token) -> str:
+        """A value for the cookie of somebody who has shown a token. It ends with the token, and after some hours."""
+        until = time.time() + SESSION_S
+        ends = int(until if token.expires is None else min(until, token.expires))
+        return f"{ends}.{self._signature(token, ends)}"
+
+    def resume(self, session: str) -> Token | None:
+        """The token of a session; None if it has ended, or is none of ours."""
+        match = re.fullmatch(r"([0-9]{1,12})\.([0-9a-f]{64})", session, re.ASCII)
+        if match is None or int(match[1]) <= time.time():
+            return None
+        found = None
+        for token in self.tokens:
+            if hmac.compare_digest(self._signature(token, int(match[1])), match[2]):
+                found = token
+        return found if found is not None and found.valid else None
+
+    def _signature(self, token: Token, ends: int) -> str:
+        return hmac.new(self._secret, token.digest + ends.to_bytes(8, "big"), hashlib.sha256).hexdigest()
 
     def knows_host(self, host: str | None) -> bool:
         """Whether a request may call this service so."""
         if self.hosts is None:
             return True
-        name = (host or "").strip().lower()
-        name = name[1 : name.find("]")] if name.startswith("[") else name.rsplit(":", 1)[0]
-        return name in self.hosts
+        match = HOST.fullmatch((host or "").lower())
+        return match is not None and match[1] in self.hosts
+
+    def reload(self, *, always: bool = True) -> bool:
+        """Read the file of tokens again; one that cannot be used changes nothing, and is reported.
+
+        Args:
+            always: read it even if it looks as it did before.
+
+        Returns:
+            Whether the tokens are those of the file.
+        """
+        if self._file is None or not (always or self._file.changed):
+            return True
+        try:
+            self.tokens = self._file.read()
+        except SketchstreamError as error:
+            log.error("event=tokens_kept reason=%s", error)
+            return False
+        log.info("event=tokens_read tokens=%d", len(self.tokens))
+        return True
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Read the file of tokens again whenever it changes."""
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(LOOK_S):
+                self.reload(always=False)
+
+        thread = threading.Thread(target=watch, name="sketchstream-tokens", daemon=True)
+        if self._file is not None:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+class TokenFile:
+    """A TOML file of tokens: one `[[token]]` each, with `name`, `token` or `sha256`, `sketches`, perhaps `expires`.
+
+    Args:
+        path: of the file.
+        sketches: names that there are.
+    """
+
+    def __init__(self, path: Path, sketches: Sequence[str]) -> None:
+        self._path, self._sketches = path, sketches
+        self._mark: object = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is another file than the one read last."""
+        return self._look() != self._mark
+
+    def _look(self) -> object:
+        try:
+            about = self._path.stat()
+        except OSError as error:
+            return error.errno
+        return about.st_ino, about.st_mtime_ns, about.st_size, about.st_mode
+
+    def read(self) -> tuple[Token, ...]:
+        """The tokens.
+
+        Raises:
+            ConfigError: the file cannot be read, others can read it, or an entry cannot be used.
+        """
+        self._mark = self._look()  # before it is read: what changes meanwhile is read again
+        return read_tokens(self._path, self._sketches)
 
 
 def read_tokens(path: Path, sketches: Sequence[str]) -> tuple[Token, ...]:
-    """The tokens of a TOML file: one `[[token]]` each, with `name`, `token` or `sha256`, and `sketches`.
+    """The tokens of a file; see `TokenFile`.
 
     Args:
         path: of the file.
         sketches: names that there are.
 
     Raises:
-        ConfigError: the file cannot be read, or an entry cannot be used.
+        ConfigError: the file cannot be read, others can read it, or an entry cannot be used.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        msg = f"cannot read serve.tokens {path}: {error.strerror}"
-        raise ConfigError(msg) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        text, mode = read_file(path, MOST_BYTES)
+        require_private(mode, f"serve.tokens {path}", "chmod 600 it")
+        data = read_toml(text.decode())
+    except StoreError as error:
+        raise ConfigError(str(error)) from None
+    except ValueError:
         # the parser's own text may show the line, and so a token
         msg = f"serve.tokens {path} is not valid TOML"
         raise ConfigError(msg) from None
@@ -98,13 +229,19 @@ def read_tokens(path: Path, sketches: Sequence[str]) -> tuple[Token, ...]:
     if not isinstance(entries, list) or not entries or data.keys() != {"token"}:
         msg = f"serve.tokens {path} must hold one [[token]] for each token, and nothing else"
         raise ConfigError(msg)
-    return tuple(_token(entry, number, path, sketches) for number, entry in enumerate(entries, 1))
+    tokens = tuple(_token(entry, number, path, sketches) for number, entry in enumerate(entries, 1))
+    for what in ("name", "digest"):
+        if len({getattr(token, what) for token in tokens}) < len(tokens):
+            each = "name" if what == "name" else "token"
+            msg = f"serve.tokens {path}: two entries have the same {each}, and each needs its own"
+            raise ConfigError(msg)
+    return tokens
 
 
 def _token(entry: object, number: int, path: Path, known: Sequence[str]) -> Token:
     where = f"token {number} of {path}"
-    if not isinstance(entry, Mapping) or not entry.keys() <= {"name", "token", "sha256", "sketches"}:
-        msg = f"{where} takes name, sketches, and one of token and sha256"
+    if not isinstance(entry, Mapping) or not entry.keys() <= {"name", "token", "sha256", "sketches", "expires"}:
+        msg = f"{where} takes name, sketches, expires, and one of token and sha256"
         raise ConfigError(msg)
     name, given, digest = entry.get("name"), entry.get("token"), entry.get("sha256")
     if not isinstance(name, str) or not name.isprintable() or not name or " " in name:
@@ -114,21 +251,16 @@ def _token(entry: object, number: int, path: Path, known: Sequence[str]) -> Toke
         msg = f"{where} needs either token or sha256"
         raise ConfigError(msg)
     if given is not None:
-        if not isinstance(given, str) or len(given) < SHORTEST or not given.isascii() or " " in given:
+        if not isinstance(given, str) or not re.fullmatch(rf"[!-~]{{{SHORTEST},}}", given):
             msg = f"{where}: a token is at least {SHORTEST} ASCII characters without spaces"
             raise ConfigError(msg)
         found = hashlib.sha256(given.encode()).digest()
     else:
-        try:
-            found = bytes.fromhex(str(digest))
-        except ValueError:
-            found = b""
-        if len(found) != hashlib.sha256().digest_size:
-            msg = f"{where}: sha256 must be 64 hexadecimal digits (`printf %s TOKEN | sha256sum`)"
-            raise ConfigError(msg)
+        found = _digest(digest, where)
+    expires = _expires(entry.get("expires"), where)
     sketches = entry.get("sketches")
     if sketches == "*":
-        return Token(name, found, None)
+        return Token(name, found, None, expires)
     if not isinstance(sketches, list) or not all(isinstance(one, str) for one in sketches):
         msg = f'{where}: sketches must be a list of names, or "*" for all'
         raise ConfigError(msg)
@@ -136,4 +268,33 @@ def _token(entry: object, number: int, path: Path, known: Sequence[str]) -> Toke
     if unknown:
         msg = f"{where}: no sketch is named {unknown[0]!r:.60} (there are: {', '.join(known)})"
         raise ConfigError(msg)
-    return Token(name, found, frozenset(sketches))
+    return Token(name, found, frozenset(sketches), expires)
+
+
+def _digest(given: object, where: str) -> bytes:
+    """A digest in hexadecimal digits.
+
+    Raises:
+        ConfigError: it is none, or that of a text that shells make of a variable without a value.
+    """
+    if not isinstance(given, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", given):
+        msg = f"{where}: sha256 must be 64 hexadecimal digits (`printf %s TOKEN | sha256sum`)"
+        raise ConfigError(msg)
+    found = bytes.fromhex(given)
+    for text in ("", "\n", " ", '""', "''", "TOKEN", "$TOKEN", "TOKEN\n", "$TOKEN\n"):
+        if found == hashlib.sha256(text.encode()).digest():
+            msg = f"{where}: sha256 is the digest of {text!r}, which is no token: was a variable empty?"
+            raise ConfigError(msg)
+    return found
+
+
+def _expires(given: object, where: str) -> float | None:
+    """When a token ends, seconds since 1970; a day without a time ends at its beginning in UTC."""
+    if given is None:
+        return None
+    if isinstance(given, datetime) and given.tzinfo is not None:
+        return given.timestamp()
+    if isinstance(given, date) and not isinstance(given, datetime):
+        return datetime(given.year, given.month, given.day, tzinfo=UTC).timestamp()
+    msg = f"{where}: expires must be a day or a time with an offset, such as 2027-01-31 or 2027-01-31T12:00:00Z"
+    raise ConfigError(msg)

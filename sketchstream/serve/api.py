@@ -9,12 +9,11 @@ to what this file does.
 from __future__ import annotations
 
 import asyncio
-import csv
 import gzip
-import io
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -22,19 +21,22 @@ from urllib.parse import parse_qsl
 import orjson
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from sketchstream import kinds
-from sketchstream.errors import ConfigError, DeadlineError, MissingExtraError
+from sketchstream.errors import ConfigError, DeadlineError
 from sketchstream.kinds.projection.questions import MOST_AMONG
 from sketchstream.query.estimates import EstimateAnswer, RowQuestion, vector_of
+from sketchstream.query.tables import WINDOW, Types, as_csv, as_stream, read_csv, table_of, table_of_csv
+from sketchstream.serve.access import VIEWER
 from sketchstream.serve.metrics import CONTENT_TYPE, exposition
 from sketchstream.serve.openapi import document
 from sketchstream.serve.questions import METHODS, NORMS, Question
 from sketchstream.serve.service import LIMIT, Service, WindowAnswer, check_metric, read_time
-from sketchstream.serve.store import StoredWindow
+from sketchstream.serve.store import Computed, StoredWindow
+from sketchstream.stream.windows import iso
 
 Row = Mapping[str, Any]
 
@@ -49,6 +51,8 @@ BODY_BYTES: Final = 1 << 20
 """Most bytes of a form."""
 SMALL_BYTES: Final = 1024
 """Bodies below this are not compressed."""
+TAGS: Final = 4096
+"""Questions whose ETags are kept in memory."""
 KEPT_BYTES: Final = 64 * 2**20
 """Bodies of answers that are kept in memory."""
 
@@ -91,18 +95,19 @@ class Api:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._bodies = Bodies()
+        self._tags: OrderedDict[tuple[Any, ...], tuple[int, str]] = OrderedDict()
 
     # ------------------------------------------------------------------ lists
 
     async def sketches(self, request: Request) -> Response:
         """All sketches that the token may see."""
         _parameters(request)
-        return _respond(request, self._service.sketches(request.state.allowed))
+        return _respond(request, await run_in_threadpool(self._service.sketches, request.state.allowed))
 
     async def sketch(self, request: Request) -> Response:
         """One sketch."""
         _parameters(request)
-        return _respond(request, self._service.sketch(self._name(request)))
+        return _respond(request, await run_in_threadpool(self._service.sketch, self._name(request)))
 
     async def windows(self, request: Request) -> Response:
         """Windows of a sketch, a page at a time."""
@@ -114,7 +119,8 @@ class Api:
         found = await run_in_threadpool(
             self._service.windows, name, since, until, limit=limit, newest=newest, cursor=given.get("cursor")
         )
-        return _respond(request, found, lambda: [_flat(row) for row in found["windows"]], _format(given))
+        rows = [_flat(row) for row in found["windows"]]
+        return _respond(request, found, lambda: rows, _format(given), types=WINDOWS_TYPES, columns=WINDOWS)
 
     # ------------------------------------------------------------------ answers
 
@@ -165,11 +171,11 @@ class Api:
         """How much rows changed from window to window."""
         name, form = self._name(request), _format(given)
         self._require_kind(name, "estimate")
-        found = self._service.several(name, *_range(given))
+        found = await run_in_threadpool(self._service.several, name, *_range(given))
         rows = replace(question.rows, until=found[-1].window[1])
-        answer = await self._answered(found[0], replace(question, rows=rows))
+        answer = await self._answered(request, found[0], replace(question, rows=rows))
         whole = WindowAnswer(self._service.spanning(found), answer.computed)
-        body = await run_in_threadpool(_encode, whole, form)
+        body = await run_in_threadpool(_encode, whole, form, self._service.columns(name))
         headers = {"Cache-Control": "no-store"}
         if len(body) >= SMALL_BYTES and _accepts_gzip(request):
             body = await run_in_threadpool(gzip.compress, body, 6, mtime=0)
@@ -182,22 +188,33 @@ class Api:
         since, until = _range(given)
         self._require_kind(name, kind)
         self._service.require_group(name, question.group)
-        stored = self._service.one(name, since, until)
-        etag = self._service.etag(stored, question, form)
-        headers = {} if etag is None else {"ETag": etag}
+        zipped, generation = _accepts_gzip(request), self._service.store.generation
+        asked = None if question.names_items else (name, since, until, question.text, form, VIEWER.get() is None)
+        known = self._tags.get(asked) if asked is not None else None
+        stored: StoredWindow | None = None
+        if known is not None and known[0] == generation:  # nothing was stored since it was asked last
+            etag: str | None = known[1]
+        else:
+            stored = await run_in_threadpool(self._service.one, name, since, until)
+            etag = self._service.etag(stored, question, form)
         if etag is not None and _matches(request, etag):
-            return Response(None, 304, headers)
-        zipped = _accepts_gzip(request)
+            return Response(None, 304, {"ETag": etag})
         body = None if etag is None else self._bodies.get((etag, zipped))
         if body is None:
-            answer = await self._answered(stored, question)
+            if stored is None:
+                stored = await run_in_threadpool(self._service.one, name, since, until)
+            answer = await self._answered(request, stored, question)
             etag = self._service.etag(answer.stored, question, form)
-            headers = {"Cache-Control": "no-store"} if etag is None else {"ETag": etag}
-            body = await run_in_threadpool(_encode, answer, form)
+            body = await run_in_threadpool(_encode, answer, form, self._service.columns(name))
             if zipped and len(body) >= SMALL_BYTES:
                 body = await run_in_threadpool(gzip.compress, body, 6, mtime=0)
             if etag is not None:
                 self._bodies.put((etag, zipped), body)
+        if etag is not None and asked is not None:
+            self._tags[asked] = (generation, etag)
+            while len(self._tags) > TAGS:
+                self._tags.popitem(last=False)
+        headers = {"Cache-Control": "no-store"} if etag is None else {"ETag": etag}
         if body[:2] == b"\x1f\x8b":
             headers["Content-Encoding"] = "gzip"
         return Response(body, 200, headers, FORMATS[form])
@@ -210,22 +227,16 @@ class Api:
                 msg = f"a sketch of kind {plan.spec.kind!r} has no {asked}: ask for /v1/sketches/{name}/{has}"
                 raise ConfigError(msg)
 
-    async def _answered(self, stored: StoredWindow, question: Question) -> WindowAnswer:
-        """The answer of a window; waits while it is computed."""
-        found = self._service.ready(stored, question)
+    async def _answered(self, request: Request, stored: StoredWindow, question: Question) -> WindowAnswer:
+        """The answer of a window; waits while it is computed, as long as the client does."""
+        found = await run_in_threadpool(self._service.ready, stored, question)
         if found is not None:
             return found
-        future = asyncio.wrap_future(self._service.ask(stored, question))
-        try:
-            computed = await asyncio.wait_for(asyncio.shield(future), WAIT_S)
-        except TimeoutError:
-            if future.done():
-                raise
-            msg = "the answer is still being computed: ask again"
-            raise DeadlineError(msg) from None
-        now = self._service.store.window(stored.sketch, stored.window)
+        future = self._service.ask(stored, question)
+        computed = await _awaited(request, future, lambda: self._service.pool.leave(future))
+        now = await run_in_threadpool(self._service.store.window, stored.sketch, stored.window)
         if now is not None and not question.names_items:
-            there = self._service.ready(now, question)
+            there = await run_in_threadpool(self._service.ready, now, question)
             if there is not None:
                 return there
         return WindowAnswer(stored, computed)
@@ -235,11 +246,12 @@ class Api:
         given = _parameters(request, "from", "to", "format")
         name, form = self._name(request), _format(given)
         self._require_kind(name, "estimate")
-        found = self._service.estimates(name, *_range(given))
+        found = await run_in_threadpool(self._service.estimates, name, *_range(given))
+        types = self._service.columns(name)
         answers: list[WindowAnswer] = []
         size, until = 0, time.monotonic() + WAIT_S
         for one in found:
-            answers.append(await self._answered(one, Question()))
+            answers.append(await self._answered(request, one, Question()))
             size += len(answers[-1].csv())
             if size > TOGETHER_BYTES:
                 msg = f"the answers of that range are more than {TOGETHER_BYTES >> 20} MiB: narrow it with from and to"
@@ -249,8 +261,11 @@ class Api:
                 raise DeadlineError(msg)
 
         def respond() -> Response:
-            data = {"sketch": name, "windows": [one.to_dict() for one in answers] if form == "json" else []}
-            return _respond(request, data, lambda: [row for one in answers for row in _rows_of(one)], form)
+            if form == "arrow":
+                return _body(request, _together(answers, types), form)
+            if form == "csv":
+                return _body(request, as_csv([row for one in answers for row in _rows_of(one)]).encode(), form)
+            return _respond(request, {"sketch": name, "windows": [one.to_dict() for one in answers]})
 
         return await run_in_threadpool(respond)
 
@@ -260,27 +275,32 @@ class Api:
         name, (since, until) = self._name(request), _range(given)
         found = await run_in_threadpool(self._service.closed, name, since, until)
         data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in found]}
-        return _respond(request, data, lambda: [row for one in found for row in _closed_rows(one)], _format(given))
+        types = {**WINDOW, **self._service.columns(name)}
+        rows = [row for one in found for row in _closed_rows(one)]
+        return _respond(request, data, lambda: rows, _format(given), types=types, columns=("window_start",))
 
     async def series(self, request: Request) -> Response:
         """A number by window."""
         given = _parameters(request, "from", "to", "group", "by", "metric", "format")
         name, (since, until) = self._name(request), _range(given)
-        metric = given.get("metric", "distinct")
+        metric = given.get("metric", self._service.usual_number(name))
         if _choice(given, "by", ("", "group")):
             if "group" in given:
                 msg = "by=group gives all groups: leave group out, or by"
                 raise ConfigError(msg)
             found = await run_in_threadpool(self._service.series_by_group, name, metric, since, until)
             rows = [{"group": one["group"], **point} for one in found["groups"] for point in one["points"]]
-            return _respond(request, found, lambda: rows, _format(given))
+            columns = ("group", *SERIES)
+            return _respond(request, found, lambda: rows, _format(given), types=SERIES_TYPES, columns=columns)
         found = await run_in_threadpool(self._service.series, name, metric, since, until, given.get("group"))
-        return _respond(request, found, lambda: found["points"], _format(given))
+        rows = found["points"]
+        return _respond(request, found, lambda: rows, _format(given), types=SERIES_TYPES, columns=SERIES)
 
     async def difference(self, request: Request) -> Response:
         """A number of one window minus that of another."""
         given = _parameters(request, "from", "to", "against_from", "against_to", "group", "against_group", "metric")
-        name, metric = self._name(request), given.get("metric", "distinct")
+        name = self._name(request)
+        metric = given.get("metric", self._service.usual_number(name))
         check_metric(metric)
         groups = [given.get("group"), given.get("against_group", given.get("group"))]
         for group in groups:
@@ -289,14 +309,14 @@ class Api:
             if needed not in given:
                 msg = "a difference needs from and to of a window, and against_from and against_to of the other one"
                 raise ConfigError(msg)
-        first = self._service.one(name, *_range(given))
-        second = self._service.one(name, *_range(given, "against_from", "against_to"))
+        first = await run_in_threadpool(self._service.one, name, *_range(given))
+        second = await run_in_threadpool(self._service.one, name, *_range(given, "against_from", "against_to"))
         if first.window == second.window and groups[0] == groups[1]:
             msg = "the two windows are one and the same: choose another one with against_from and against_to"
             raise ConfigError(msg)
         pairs = zip((first, second), groups, strict=True)
-        answers = [await self._answered(one, Question(group=group)) for one, group in pairs]
-        return _respond(request, self._service.difference(answers[0], answers[1], metric))
+        answers = [await self._answered(request, one, Question(group=group)) for one, group in pairs]
+        return _respond(request, await run_in_threadpool(self._service.difference, answers[0], answers[1], metric))
 
     # ------------------------------------------------------------------ the deployment
 
@@ -308,18 +328,19 @@ class Api:
     async def incidents(self, request: Request) -> Response:
         """Publications of which nothing is shown."""
         given = _parameters(request, "format")
-        found = self._service.incidents(request.state.allowed)
-        return _respond(request, found, lambda: found["incidents"], _format(given))
+        found = await run_in_threadpool(self._service.incidents, request.state.allowed)
+        rows, columns = found["incidents"], ("sketch", "window_start", "text")
+        return _respond(request, found, lambda: rows, _format(given), columns=columns)
 
     async def status(self, request: Request) -> Response:
         """How far everything is behind."""
         _parameters(request)
-        return _respond(request, self._service.status(request.state.allowed))
+        return _respond(request, await run_in_threadpool(self._service.status, request.state.allowed))
 
     async def metrics(self, request: Request) -> Response:
         """The numbers of `status` for Prometheus."""
         _parameters(request)
-        text = exposition(self._service, request.state.allowed)
+        text = await run_in_threadpool(exposition, self._service, request.state.allowed)
         return Response(text, 200, {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE})
 
     async def openapi(self, request: Request) -> Response:
@@ -328,24 +349,47 @@ class Api:
         return _respond(request, document())
 
     async def healthz(self, request: Request) -> Response:
-        """Whether the process answers."""
+        """Whether the process answers, and all of its threads run."""
         del request
-        return Response(b"ok\n", 200, {"Cache-Control": "no-store"}, "text/plain")
+        code, text = self._service.liveness()  # nothing that could wait: neither the database nor a thread
+        return Response(text.encode(), code, {"Cache-Control": "no-store"}, "text/plain")
 
     async def readyz(self, request: Request) -> Response:
         """Whether everything that was published is stored, and how far behind the frontier that is."""
         del request
-        code, text = self._service.readiness()
+        code, text = await run_in_threadpool(self._service.readiness)
         return Response(text.encode(), code, {"Cache-Control": "no-store"}, "text/plain")
 
     def _name(self, request: Request) -> str:
         return self._service.require(request.path_params["name"], request.state.allowed)
 
 
+SERIES: Final = ("window_start", "window_end", "complete", "answer", "value", "low", "high")
+"""Columns of a series."""
+SERIES_TYPES: Final[Types] = {**WINDOW, "value": "float64", "low": "float64", "high": "float64"}
+_QUALITY: Final = tuple(
+    f"quality_{what}_{end}"
+    for what in ("share_counted", "records_admitted", "records_refused", "misplaced")
+    for end in ("value", "low", "high")
+)
+WINDOWS: Final = (
+    "sketch", "window_start", "window_end", "complete", "partitions_published", "partitions_of", "partitions_missing",
+    "revision", "partial", "diverged", "repartitioned", "deleted", "quality_verdict", "quality_reason", *_QUALITY,
+    "status", "answer", "failure",
+)  # fmt: skip
+"""Columns of a list of windows."""
+WINDOWS_TYPES: Final[Types] = {
+    **WINDOW,
+    **dict.fromkeys(("partitions_published", "partitions_of", "revision"), "int64"),
+    **dict.fromkeys(("partial", "diverged", "repartitioned", "deleted"), "bool"),
+    **dict.fromkeys(_QUALITY, "float64"),
+}
 TOGETHER_BYTES: Final = 64 << 20
 """Most bytes of CSV of the windows of one response."""
 _PRIVATE: Final = ("item", "row", "other", "nearest", "drift", "feature", "weight")
 """Parameters that name items or rows: they come in forms only."""
+_TIMES: Final = ("from", "to", "against_from", "against_to")
+"""Parameters that are times."""
 _MANY: Final = (*_PRIVATE, "sum")
 """Parameters that may be given several times."""
 PAIRED: Final = ("distance", "inner")
@@ -380,13 +424,59 @@ def routes(service: Service) -> list[BaseRoute]:
 # ---------------------------------------------------------------------- requests
 
 
+async def _awaited(request: Request, future: Future[Computed], leave: Callable[[], None]) -> Computed:
+    """The result of a question, unless the client goes before it is there, or waits too long.
+
+    Args:
+        request: that waits for it.
+        future: of the pool.
+        leave: tells the pool that this request does not wait any more.
+
+    Raises:
+        DeadlineError: it is still being computed.
+        ClientDisconnect: the client has gone.
+    """
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    result, left = asyncio.wrap_future(future), asyncio.ensure_future(gone())
+    result.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at even if nobody waits then
+    try:
+        await asyncio.wait((result, left), timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
+        if result.done():
+            return result.result()
+        if left.done():
+            raise ClientDisconnect
+        msg = "the answer is still being computed: ask again"
+        raise DeadlineError(msg)
+    finally:
+        left.cancel()
+        leave()
+
+
 def _parameters(request: Request, *known: str) -> dict[str, str]:
     """The query parameters.
 
     Raises:
         ConfigError: an unknown one, or one that is given twice.
     """
-    return _checked(request.query_params.multi_items(), known)
+    given = _checked(request.query_params.multi_items(), known)
+    request.state.asked = _asked(given)
+    return given
+
+
+def _asked(given: Mapping[str, str]) -> str:
+    """What a request asks for, for the log: its range of time, and the names of its other parameters."""
+    said = []
+    for name in given:
+        try:
+            when = read_time(given[name], name) if name in _TIMES else None
+            said.append(name if when is None else f"{name}:{iso(when)}")
+        except (ConfigError, OverflowError, ValueError):  # no time, or one of the year 10,000
+            said.append(name)
+    return ",".join(said)
 
 
 def _checked(pairs: Iterable[tuple[str, str]], known: Sequence[str]) -> dict[str, str]:
@@ -425,6 +515,7 @@ async def _form(request: Request) -> tuple[dict[str, str], dict[str, tuple[str, 
         msg = "the form cannot be read: names and values must be percent-encoded UTF-8, at most 10,000 of them"
         raise ConfigError(msg) from None
     given = _checked(pairs, ("from", "to", "method", "top", "among", "count", "quantity", "format", *_MANY))
+    request.state.asked = _asked(given)
     return given, {wanted: tuple(value for name, value in pairs if name == wanted) for wanted in _MANY}
 
 
@@ -520,7 +611,13 @@ def _accepts_gzip(request: Request) -> bool:
 
 
 def _respond(
-    request: Request, data: Mapping[str, Any], rows: Callable[[], Sequence[Row]] | None = None, form: str = "json"
+    request: Request,
+    data: Mapping[str, Any],
+    rows: Callable[[], Sequence[Row]] | None = None,
+    form: str = "json",
+    *,
+    types: Types = WINDOW,
+    columns: Sequence[str] = (),
 ) -> Response:
     """Plain data as a response.
 
@@ -529,12 +626,20 @@ def _respond(
         data: for JSON.
         rows: of the table, for CSV and Arrow.
         form: "json", "csv" or "arrow".
+        types: of the columns of the table.
+        columns: that the table has even without rows.
     """
     if form == "json" or rows is None:
         body = orjson.dumps(data, default=str, option=orjson.OPT_SERIALIZE_NUMPY)
+    elif form == "arrow":
+        body = as_stream(table_of(rows(), types, columns))
     else:
-        text = _csv(rows())
-        body = text if form == "csv" else _arrow(text)
+        body = as_csv([_lower(row) for row in rows()], columns).encode()
+    return _body(request, body, form)
+
+
+def _body(request: Request, body: bytes, form: str) -> Response:
+    """A body as a response, compressed if that is worth it."""
     headers = {}
     if len(body) >= SMALL_BYTES and _accepts_gzip(request):
         body = gzip.compress(body, 6, mtime=0)
@@ -549,16 +654,39 @@ def _closed_rows(answer: EstimateAnswer) -> list[Row]:
 
 def _rows_of(answer: WindowAnswer) -> list[Row]:
     """The rows of a window's CSV, each with the start of the window, as the command line prints several windows."""
-    fields = answer.stored.fields
-    front = {name: str(fields[name]) for name in ("window_start", "complete")}
-    return [front | row for row in csv.DictReader(io.StringIO(answer.csv().decode(), newline=""))]
+    return [_front(answer) | row for row in read_csv(answer.csv().decode())]
 
 
-def _encode(answer: WindowAnswer, form: str) -> bytes:
+def _front(answer: WindowAnswer) -> dict[str, Any]:
+    """The columns before those of an answer where several windows stand in one table."""
+    return {name: answer.stored.fields[name] for name in ("window_start", "complete")}
+
+
+def _encode(answer: WindowAnswer, form: str, types: Types) -> bytes:
     """An answer's bytes."""
     if form == "json":
         return answer.json()
-    return answer.csv() if form == "csv" else _arrow(answer.csv())
+    return answer.csv() if form == "csv" else as_stream(table_of_csv(answer.csv(), types))
+
+
+def _together(answers: Sequence[WindowAnswer], types: Types) -> bytes:
+    """The answers of several windows as one Arrow stream."""
+    import pyarrow as pa
+
+    tables = []
+    for one in answers:
+        table = table_of_csv(one.csv(), types)
+        front = table_of([_front(one)], WINDOW)
+        for place, name in enumerate(front.column_names):
+            column = pa.repeat(front.column(name)[0], table.num_rows)
+            table = table.add_column(place, front.schema.field(name), column)
+        tables.append(table)
+    return as_stream(pa.concat_tables(tables, promote_options="default"))
+
+
+def _lower(row: Row) -> Row:
+    """A row with booleans as JSON writes them."""
+    return {name: str(cell).lower() if isinstance(cell, bool) else cell for name, cell in row.items()}
 
 
 def _flat(row: Row, prefix: str = "") -> dict[str, Any]:
@@ -570,37 +698,3 @@ def _flat(row: Row, prefix: str = "") -> dict[str, Any]:
         else:
             out[f"{prefix}{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
     return out
-
-
-def _csv(rows: Sequence[Row]) -> bytes:
-    """RFC 4180 text with a header line."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        cells = (row.get(name) for name in columns)
-        writer.writerow("" if cell is None else str(cell).lower() if isinstance(cell, bool) else cell for cell in cells)
-    return out.getvalue().encode()
-
-
-def _arrow(text: bytes) -> bytes:
-    """CSV as an Arrow stream.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
-    try:
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-    except ImportError:
-        msg = "format=arrow needs pyarrow: pip install 'sketchstream[arrow]'"
-        raise MissingExtraError(msg) from None
-    if text.strip():
-        table = arrow_csv.read_csv(io.BytesIO(text))
-    else:
-        table = pa.table({})
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(out.getvalue())

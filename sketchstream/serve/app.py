@@ -2,13 +2,15 @@
 
 In: a `Service`. Out: an ASGI application. Touches: the request log.
 
-The log has one line a request: method, path, status, bytes, milliseconds, and the token's name. It never holds a query
-string, a form, or a header.
+The log has one line a request: method, path, what was asked, status, bytes, milliseconds, the token's name and the
+address. What was asked is the range of time and the names of the other parameters: the log never holds a query string,
+a form, or a header.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final
@@ -18,16 +20,20 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import cookie_parser
+from starlette.requests import ClientDisconnect, cookie_parser
 from starlette.responses import RedirectResponse, Response
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.serve import api, page, problems
-from sketchstream.serve.access import COOKIE, Access
+from sketchstream.serve.access import COOKIE, VIEWER, Access
+from sketchstream.serve.clients import CLIENT, REQUESTS, InProgress, address_of, foreign
+from sketchstream.serve.connections import most_connections
 from sketchstream.serve.service import NotFoundError, Service, SeveralWindowsError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from sketchstream.serve.traffic import Traffic
 
 log = logging.getLogger("sketchstream.serve")
 
@@ -35,12 +41,15 @@ UNKNOWN_HOST: Final = (
     "this service answers by localhost, 127.0.0.1 and [::1]; to be reached by another name it needs tokens "
     "(serve.tokens)"
 )
+TOO_MANY: Final = "this client has too many requests in progress: wait for some of their answers"
+BUSY: Final = "too many requests are in progress: ask again later"
 BAD: Final = 400
 """Status codes from here on are refusals."""
 OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Paths that need no token, by whatever name the service is called: they say nothing of any sketch."""
-ENTRANCE: Final = ("/login", "/static/")
-"""Where a visitor without a token gets in: the form for one, and what that page looks like."""
+ENTRANCE: Final = ("/login/", "/static/")
+"""Where a visitor without a token gets in, beside /login: the form for one, and what that page looks like."""
+FOREIGN: Final = "a page of another site sent this request; open the service's own page, or use another program"
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 """Methods that the request log names; what calls itself otherwise may be anything."""
 HEADERS: Final = {
@@ -66,12 +75,13 @@ def create(service: Service, access: Access | None = None) -> Starlette:
         NotFoundError: problems.explain,
         SeveralWindowsError: problems.explain,
         HTTPException: problems.explain_http,
+        ClientDisconnect: problems.explain,
         Exception: problems.explain,
     }
     access = Access() if access is None else access
     app = Starlette(
         routes=[*api.routes(service), *page.routes(service, access)],
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(Guard, access=access, traffic=service.traffic)],
         exception_handlers=handlers,
     )
     app.state.service = service
@@ -79,15 +89,18 @@ def create(service: Service, access: Access | None = None) -> Starlette:
 
 
 class Guard:
-    """Access, headers and the request log, around the application.
+    """Access, limits, headers and the request log, around the application.
 
     Args:
         app: the application.
         access: access rules.
+        traffic: counts requests.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
+    def __init__(self, app: ASGIApp, access: Access, traffic: Traffic) -> None:
+        self._app, self._access, self._traffic = app, access, traffic
+        # half of the connections, so that one is left for who asks whether the service is alive
+        self._limits = InProgress(min(REQUESTS, most_connections() // 2))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -96,6 +109,7 @@ class Guard:
             return
         began = time.monotonic()
         seen: MutableMapping[str, Any] = {"status": 500, "bytes": 0, "who": "-"}
+        scope.setdefault("state", {}).update(allowed=None, address=address_of(scope), client="-", asked="")
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -107,46 +121,82 @@ class Guard:
                 seen["bytes"] += len(message.get("body", b""))
             await send(message)
 
+        self._traffic.in_progress += 1
         try:
             await self._admit(scope, receive, counted, seen)
         finally:
+            self._traffic.in_progress -= 1
+            seconds = time.monotonic() - began
+            route = getattr(scope.get("route"), "path", "-")
+            self._traffic.done(route, seen["status"], seconds)
             log.info(
-                "event=request method=%s path=%s status=%d bytes=%d ms=%.1f who=%s",
+                "event=request method=%s path=%s asked=%s status=%d bytes=%d ms=%.1f who=%s client=%s",
                 scope["method"] if scope["method"] in METHODS else "-",
                 # the path of a refused request may be anything, so only its route is logged
-                _quoted(scope["path"]) if seen["status"] < BAD else getattr(scope.get("route"), "path", "-"),
+                _quoted(scope["path"]) if seen["status"] < BAD else route,
+                scope["state"]["asked"] or "-",
                 seen["status"],
                 seen["bytes"],
-                1000 * (time.monotonic() - began),
+                1000 * seconds,
                 seen["who"],
+                scope["state"]["address"],
             )
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, seen: MutableMapping[str, Any]) -> None:
         """Let a request through, or refuse it."""
-        headers = Headers(scope=scope)
-        scope.setdefault("state", {})
-        scope["state"]["allowed"] = None
-        if scope["path"] not in OPEN:
-            if not self._access.knows_host(headers.get("host")):
-                await problems.problem(421, "Misdirected request", UNKNOWN_HOST)(scope, receive, send)
-                return
-            if self._access.tokens:
-                token = self._access.find(headers.get("authorization")) or self._access.match(_cookie(headers))
-                if token is not None:
-                    seen["who"] = token.name
-                    scope["state"]["allowed"] = token.sketches
-                elif not scope["path"].startswith(ENTRANCE):
-                    await _refuse(scope, headers)(scope, receive, send)
-                    return
-        await self._app(scope, receive, send)
+        if scope["path"] in OPEN:
+            await self._app(scope, receive, send)
+            return
+        refused = self._refused(scope, Headers(scope=scope), seen)
+        client = scope["state"]["client"]
+        if refused is None and not self._limits.begin(client):
+            refused = problems.problem(429, "Too many requests", TOO_MANY, {"Retry-After": "1"})
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        VIEWER.set(scope["state"]["allowed"])
+        CLIENT.set(client)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._limits.end(client)
+
+    def _refused(self, scope: Scope, headers: Headers, seen: MutableMapping[str, Any]) -> Response | None:
+        """The refusal of a request; None if it may be answered: then its state says who asks, and what he may see."""
+        state, path = scope["state"], scope["path"]
+        if self._limits.full:
+            return problems.problem(503, "Too many requests", BUSY, {"Retry-After": "1"})
+        if not self._access.knows_host(headers.get("host")):
+            return problems.problem(421, "Misdirected request", UNKNOWN_HOST)
+        if foreign(scope["method"], path, headers):
+            return problems.problem(403, "Another site's request", FOREIGN)
+        state["client"] = state["address"]
+        if not self._access.needed:
+            return None
+        given = headers.get("authorization")
+        if given is None:
+            token = self._access.resume(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
+        else:
+            wait = self._access.guesses.wait_s(state["address"])
+            if wait:  # a right token is refused too: otherwise guessing would go on
+                return guessed(wait)
+            token = self._access.find(given)
+            if token is None:
+                self._access.guesses.wrong(state["address"])
+        if token is None:
+            return None if path == "/login" or path.startswith(ENTRANCE) else _unknown(scope, headers)
+        seen["who"] = state["client"] = token.name
+        state["allowed"] = token.sketches
+        return None
 
 
-def _cookie(headers: Headers) -> str:
-    """The token in the cookie of a browser; empty without one."""
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+def guessed(wait_s: float) -> Response:
+    """The response to an address that has sent too many wrong tokens."""
+    text = "too many wrong tokens came from this address: try again later"
+    return problems.problem(429, "Too many wrong tokens", text, {"Retry-After": str(math.ceil(wait_s))})
 
 
-def _refuse(scope: Scope, headers: Headers) -> Response:
+def _unknown(scope: Scope, headers: Headers) -> Response:
     """The response to a request without a token; for browsers, the sign-in form."""
     if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
         query = scope["query_string"].decode("latin-1")

@@ -1,21 +1,31 @@
-"""The database of the service: its tables, and connections to it.
+"""The database of the service: its tables, its lock, and a bounded number of connections to it.
 
-In: a path. Out: connections. Touches: one SQLite file with its journal, of mode 0600.
+In: a path. Out: connections. Touches: one SQLite file with its journal, of mode 0600, and a lock file beside it.
 
 Everything in it was published or is computed from that, so a lost or older database is filled again from the feed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import os
 import sqlite3
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from sketchstream.errors import StoreError
+from sketchstream.errors import BusyError, StoreError
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Of the tables. Databases of another format are filled again."""
+
+READERS: Final = 12
+"""Most connections for reading: of the threads that answer requests and of those that follow and reconstruct."""
+WAIT_S: Final = 10.0
+"""Longest wait for one of them."""
 
 TABLES: Final = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -72,7 +82,7 @@ CREATE TRIGGER IF NOT EXISTS windows_change AFTER UPDATE OF state, todo ON windo
 END;
 CREATE TABLE IF NOT EXISTS answers (
     id INTEGER PRIMARY KEY, input BLOB NOT NULL UNIQUE, sketch INTEGER NOT NULL, stop INTEGER NOT NULL,
-    special INTEGER NOT NULL, bytes INTEGER NOT NULL, numbers BLOB NOT NULL, csv BLOB NOT NULL);
+    special INTEGER NOT NULL, bytes INTEGER NOT NULL, numbers BLOB NOT NULL, csv BLOB NOT NULL, digest BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS answers_special ON answers (id, bytes) WHERE special;
 CREATE INDEX IF NOT EXISTS answers_age ON answers (sketch, stop);
 CREATE TABLE IF NOT EXISTS points (
@@ -112,7 +122,145 @@ def open_database(path: Path, *, write: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA cache_size = -32768")
         connection.execute("PRAGMA mmap_size = 268435456")
     except (sqlite3.Error, OSError) as error:
-        msg = f"cannot use the database {path}: {getattr(error, 'strerror', None) or error}; another serve.database, \
-or none there, and it is filled again"
+        if damaged(error):
+            raise DamagedError(path, error) from None
+        msg = f"cannot use the database {path}: {getattr(error, 'strerror', None) or error}; choose another \
+serve.database, or make room"
         raise StoreError(msg) from None
     return connection
+
+
+class DamagedError(StoreError):
+    """The database is damaged, or of another release. It is filled again from the feed.
+
+    Args:
+        path: of the database.
+        cause: what SQLite says.
+    """
+
+    def __init__(self, path: Path | None = None, cause: BaseException | None = None) -> None:
+        self.cause = cause
+        super().__init__("the database is damaged, and is filled again from what was published: ask again later")
+        self.path = path
+
+
+def damaged(error: BaseException) -> bool:
+    """Whether an error says that the bytes of the database are wrong."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def set_aside(path: Path) -> Path:
+    """Move a database out of the way, in place of one that was moved before; its journal goes.
+
+    Returns:
+        Where it is now.
+    """
+    aside = path.with_name(f"{path.name}.damaged")
+    with contextlib.suppress(FileNotFoundError):
+        path.replace(aside)
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    return aside
+
+
+def lock(path: Path) -> int:
+    """Lock a database for one service, until the descriptor is closed or the process ends.
+
+    The lock is on a file of its own: SQLite has locks on the database itself, which closing a descriptor would undo.
+
+    Raises:
+        StoreError: another service has it.
+    """
+    file = path.with_name(f"{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        msg = f"cannot write {file}: {error.strerror}; choose another serve.database"
+        raise StoreError(msg) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            msg = f"another service uses the database {path}: stop it, or choose another serve.database"
+        else:
+            msg = f"cannot lock {file}: {error.strerror}; choose a serve.database on a local disk"
+        raise StoreError(msg) from None
+    return descriptor
+
+
+class Readers:
+    """Connections for reading, at most some of them, whatever the number of threads.
+
+    Args:
+        path: of the database.
+        failed: told of each error of the database.
+        most: connections.
+    """
+
+    def __init__(self, path: Path, failed: Callable[[sqlite3.Error], None], most: int = READERS) -> None:
+        self._path, self._failed = path, failed
+        self._free: list[tuple[int, sqlite3.Connection]] = []
+        self._slots = threading.BoundedSemaphore(most)
+        self._held = threading.local()
+        self._turn = 0
+        self._closing = threading.Lock()
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[sqlite3.Connection]:
+        """A connection for the present thread; within a block, blocks inside have the same one.
+
+        Raises:
+            BusyError: all are in use for long.
+            StoreError: the database cannot be read.
+        """
+        held: sqlite3.Connection | None = getattr(self._held, "connection", None)
+        if held is not None:
+            yield held
+            return
+        if not self._slots.acquire(timeout=WAIT_S):
+            msg = "the database does not answer at the moment: ask again later"
+            raise BusyError(msg)
+        try:
+            turn, connection = self._take()
+            self._held.connection = connection
+            try:
+                yield connection
+            except sqlite3.Error as error:
+                self._failed(error)
+                msg = f"the database cannot be read at the moment ({type(error).__name__}): ask again later"
+                raise StoreError(msg) from error
+            finally:
+                self._held.connection = None
+                self._give(turn, connection)
+        finally:
+            self._slots.release()
+
+    def _take(self) -> tuple[int, sqlite3.Connection]:
+        with self._closing:
+            if self._free:
+                return self._free.pop()
+            turn = self._turn
+        try:
+            return turn, open_database(self._path)
+        except DamagedError as error:
+            if isinstance(error.cause, sqlite3.Error):
+                self._failed(error.cause)
+            raise
+
+    def _give(self, turn: int, connection: sqlite3.Connection) -> None:
+        with self._closing:
+            if turn == self._turn:
+                self._free.append((turn, connection))
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close all connections that are not in use now, and the others when they are given back."""
+        with self._closing:
+            self._turn += 1
+            free, self._free = self._free, []
+        for _, connection in free:
+            connection.close()

@@ -37,6 +37,7 @@ class Batch:
         frontiers: each covers only entries of this batch and of earlier ones.
         deleted: what may have been deleted before it could be read.
         unreadable: publications that cannot be read.
+        problems: what could not be read this time, in words; it is tried again.
         positions: by the feed's own names, positions at which it continues after this batch.
         behind: records, or files, that are known to be still unread after this batch.
     """
@@ -45,6 +46,7 @@ class Batch:
     frontiers: Sequence[Frontier] = field(default=(), repr=False)
     deleted: Sequence[Deleted] = ()
     unreadable: Sequence[Unreadable] = ()
+    problems: Sequence[str] = ()
     positions: Mapping[str, str] = field(default_factory=dict, repr=False)
     behind: int = 0
 
@@ -54,7 +56,9 @@ class Feed(Protocol):
 
     1. `read` returns everything that was published after `positions`, and may repeat earlier publications.
     2. What it brings last covers everything that was there when it was called: `behind` is 0.
-    3. A frontier comes in the batch of the last entry that it covers, or in a later one.
+    3. A frontier comes in the batch of the last entry that it covers, or in a later one. One that covers an entry that
+       could not be read does not come: the entry's window stays incomplete until it can be.
+    4. What cannot be read stops nothing else.
     """
 
     @property

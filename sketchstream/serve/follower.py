@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sketchstream.serve")
 
+STUCK_S: Final = 60.0
+"""Without progress for so long, the follower is stuck: a disk or a broker does not answer."""
 RETRY_S: Final = 5.0
 """Wait after a failed reading."""
 SURROUNDINGS_S: Final = 600.0
@@ -47,23 +49,34 @@ class Follower:
     ) -> None:
         self._store, self._feed, self._pool, self._around = store, feed, pool, around
         self._refresh_s = refresh_s
+        self._wait = max(refresh_s, RETRY_S)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sketchstream-follow", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="sketchstream-follow", daemon=True)
         self._asked = -SURROUNDINGS_S
+        self.stuck_s = STUCK_S
+        self._progress_at = time.monotonic()
         self.behind: int | None = None
         """Records, or files, that were known to be unread after the last batch; None: nothing was read yet."""
         self.caught_up_at: float | None = None
         """When everything that was published then had been stored, seconds of the monotonic clock."""
         self.error: str | None = None
         """Why the last reading failed; None where it did not."""
+        self.problems: tuple[str, ...] = ()
+        """What could not be read at the last reading, though all else was."""
         self.frontiers: dict[str, int] = {}
         """Until when (ms) all partitions have published, by sketch, as the feed last said."""
         self.stored = 0
         """Bodies stored since the start."""
 
+    @property
+    def stuck(self) -> bool:
+        """Whether it runs and has made no progress for long."""
+        return self.thread.is_alive() and time.monotonic() > self._progress_at + self.stuck_s + self._wait
+
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._progress_at = time.monotonic()
+        self.thread.start()
 
     def step(self) -> None:
         """Read once to the present end.
@@ -71,18 +84,30 @@ class Follower:
         Raises:
             SketchstreamError: not now.
         """
+        if self._store.damaged:
+            self.caught_up_at = self.behind = None
+            self._store.rebuild()
+            if self._pool is not None:
+                self._pool.restart()
         self._hear_newest()
+        problems: list[str] = []
         for batch in self._feed.read(self._store.positions()):
             self.stored += self._store.take(batch)
+            problems += batch.problems
             self.behind = batch.behind
+            self._progress_at = time.monotonic()
             if self._stop.is_set():
                 return
+        for problem in sorted({*problems}.difference(self.problems)):
+            log.warning("event=unreadable reason=%s", problem)
+        self.problems = tuple(problems)
         self._hear_surroundings()
         while self._store.retain():  # before windows are put together: it may change what they join
-            pass
+            self._progress_at = time.monotonic()
         changed = 0
         while found := self._store.refresh():
             changed += found
+            self._progress_at = time.monotonic()
             if self._pool is not None:
                 self._pool.wake()
             if self._stop.is_set():
@@ -111,6 +136,7 @@ class Follower:
     def _run(self) -> None:
         wait = 0.0
         while not self._stop.wait(wait):
+            self._progress_at = time.monotonic()
             try:
                 self.step()
                 wait = self._refresh_s
@@ -123,9 +149,14 @@ class Follower:
                     log.exception("event=follow_failed")
                 self.error, wait = f"internal error ({type(error).__name__})", RETRY_S
 
-    def close(self) -> None:
-        """Stop, and close the feed."""
+    def close(self, seconds: float = 30.0) -> None:
+        """Stop, and close the feed.
+
+        Args:
+            seconds: longest wait for the thread; the feed of one that is stuck is left as it is.
+        """
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=30)
-        self._feed.close()
+        if self.thread.is_alive():
+            self.thread.join(seconds)
+        if not self.thread.is_alive():
+            self._feed.close()

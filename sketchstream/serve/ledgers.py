@@ -6,7 +6,8 @@ Touches: the database, reading.
 A ledger names its noise, and otherwise says the same in every window. Without these names it is a *shape*, of which a
 sketch has one. A window's *parts* say which shape each of its partitions has, such as "3:0-15". Publications that
 share their noise, or their place, with another one, and merged ones, have no shape: their bodies are read. So are those
-of windows that are not sealed in all partitions and of which positions were published before, and the instalments.
+of windows of which instalments are stored: those that are not sealed in all partitions, and those whose instalments
+differ from the seal or from each other.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sketchstream.errors import FormatError
 from sketchstream.privacy.census import INSTANT, Census
 from sketchstream.privacy.census import Kind as Alike
 from sketchstream.privacy.deployment import Deployment, Record
+from sketchstream.privacy.publications import cost_of_record
 from sketchstream.published import Instalment, Origin, Release, SealedState, read
 
 if TYPE_CHECKING:
@@ -79,13 +81,13 @@ def shape_of(header: Mapping[str, Any]) -> bytes | None:
 
 
 @lru_cache(maxsize=1024)
-def _read_shape(shape: bytes) -> tuple[AnyLedger, tuple[int, ...]]:
-    """The ledger, and the numbers of partitions."""
+def _read_shape(shape: bytes) -> tuple[AnyLedger, tuple[int, ...], Fraction]:
+    """The ledger, the numbers of partitions, and what a record loses to numbers of records."""
     plain = msgpack.unpackb(shape)
     kind = kinds.named(plain["spec"].get("kind"))
-    spec = kind.read_spec(plain["spec"])
+    spec = kinds.read_published_spec(plain["spec"])
     ledger: Any = kind.read_ledger(spec, plain["ledger"])
-    return ledger, tuple(plain["counts"])
+    return ledger, tuple(plain["counts"]), cost_of_record(spec)
 
 
 def parts_of(shapes: Sequence[tuple[int, int]]) -> str:
@@ -126,7 +128,7 @@ class Ledgers:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._shapes: dict[int, tuple[AnyLedger, tuple[int, ...]]] = {}
+        self._shapes: dict[int, tuple[AnyLedger, tuple[int, ...], Fraction]] = {}
 
     def overlapping(self, window: Span, longest: Callable[[str], int]) -> list[Record]:
         """Records of all sketches whose windows have any part of [start, end) of this one.
@@ -210,7 +212,7 @@ class Ledgers:
         )
 
     def _closed(self, sketch: int, since: int | None = None, window: Span | None = None) -> list[Place]:
-        """Windows that are not sealed in all partitions and have positions that were published when they closed.
+        """Windows of which instalments are stored.
 
         Args:
             sketch: its number.
@@ -233,43 +235,47 @@ class Ledgers:
         """The records of a window; they share no noise with each other."""
         out = []
         for partition, number in read_parts(parts):
-            ledger, counts = self._shape(number)
-            out.append(Record(name, revision, window, partition, counts, ledger))
+            ledger, counts, records = self._shape(number)
+            out.append(Record(name, revision, window, partition, counts, ledger, records=records))
         return out
 
-    def _shape(self, number: int) -> tuple[AnyLedger, tuple[int, ...]]:
+    def _shape(self, number: int) -> tuple[AnyLedger, tuple[int, ...], Fraction]:
         if number not in self._shapes:
             (shape,) = self._connection.execute("SELECT shape FROM shapes WHERE id = ?", (number,)).fetchone()
             self._shapes[number] = _read_shape(shape)
         return self._shapes[number]
 
     def _read(self, places: Iterable[Place]) -> Iterator[Record]:
-        """The records of all publications in some places; of what cannot be read there is none.
-
-        Of a partition that is not sealed one instalment is read: the ledger of each counts all.
-        """
+        """The records of all publications in some places; of what cannot be read there is none."""
         for sketch, start, stop, revision in places:
             rows = self._connection.execute(
                 "SELECT body FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
                 (sketch, start, stop, revision),
             )
-            sealed: set[int | None] = set()
             for (body,) in rows.fetchall():
                 try:
                     found = read(body)
                 except FormatError:
                     continue  # reported as an incident
                 if isinstance(found, (Release, SealedState)) and found.origin.window is not None:
-                    sealed.add(found.origin.partition)
                     yield Record.of(found)
             instalments = self._connection.execute(
-                "SELECT partition, min(first), body FROM instalments"
-                " WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? GROUP BY partition",
+                "SELECT body FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
                 (sketch, start, stop, revision),
             )
-            for partition, _, body in instalments.fetchall():
-                if partition not in sealed:
-                    try:
-                        yield Record.of(Instalment.from_bytes(body))
-                    except FormatError:
-                        continue  # nor does it answer
+            for (body,) in instalments.fetchall():
+                try:
+                    yield Record.of(Instalment.from_bytes(body))
+                except FormatError:
+                    continue  # nor does it answer
+
+    def copied(self, sketch: int, start: int, stop: int, revision: int) -> bool:
+        """Whether instalments of one window and revision differ from each other or from the seal: copies of a state.
+
+        Args:
+            sketch: number of the sketch.
+            start: of the window, ms.
+            stop: of the window, ms.
+            revision: of the sketch.
+        """
+        return bool(Deployment.from_records(self._read([(sketch, start, stop, revision)])).copied())

@@ -42,10 +42,21 @@ def _ref(name: str) -> Schema:
 
 
 ENDS: Final[dict[str, Schema]] = {"value": END, "low": END, "high": END}
+BOUND: Final[Schema] = {
+    "enum": ["lower", "upper", "modulo"],
+    "description": "what counts modulo `modulus` (unit item) make of the number: a lower or an upper bound, or a "
+    "statement about counts modulo it only; absent: it is an estimate",
+}
+NUMBER: Final[Schema] = {
+    "type": "object",
+    "properties": {**ENDS, "bound": BOUND},
+    "required": list(ENDS),
+    "additionalProperties": False,
+}
 POINT: Final[dict[str, Schema]] = {
     "window_start": TIME,
     "window_end": TIME,
-    "complete": {"type": "boolean"},
+    "complete": {"type": ["boolean", "null"]},
     "answer": {"enum": list(ANSWERS)},
     **ENDS,
 }
@@ -53,7 +64,7 @@ FACTS: Final[dict[str, Schema]] = {
     "sketch": TEXT,
     "window_start": TIME,
     "window_end": TIME,
-    "complete": {"type": "boolean"},
+    "complete": {"type": ["boolean", "null"]},
 }
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": _object({"type": TEXT, "title": TEXT, "status": WHOLE, "detail": TEXT}),
@@ -79,8 +90,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "max_count": WHOLE,
             "fractions": _list({"type": "number"}),
             "counts": _list({"type": "number"}),
-            "distinct": _object(ENDS),
-            "at_least": {"type": "object", "additionalProperties": _object(ENDS)},
+            "distinct": NUMBER,
+            "at_least": {"type": "object", "additionalProperties": NUMBER},
             "guarantee": {"type": "object"},
         },
         closed=False,
@@ -97,7 +108,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "pending": WHOLE,
             "pending_seconds": END,
             "points": _list(_object(POINT)),
-        }
+        },
+        {"bound": BOUND},
     ),
     "SeriesByGroup": _object(
         {
@@ -107,7 +119,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "pending": WHOLE,
             "pending_seconds": END,
             "groups": _list(_object({"group": TEXT, "title": TEXT, "pending": WHOLE, "points": _list(_object(POINT))})),
-        }
+        },
+        {"bound": BOUND},
     ),
     "SeriesOrByGroup": {"anyOf": [_ref("Series"), _ref("SeriesByGroup")]},
     "Difference": _object(
@@ -121,7 +134,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "window": _object(POINT),
             "against": _object(POINT),
             "assumes": TEXT,
-        }
+        },
+        {"bound": BOUND},
     ),
     "Ledger": _object(
         {
@@ -149,7 +163,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Total": _object(
         dict.fromkeys(("event", "event_zcdp", "item", "item_zcdp"), TEXT),
-        {f"{unit}_{what}": {"type": "object"} for unit in ("event", "item") for what in ("gaussian", "together")},
+        {f"{unit}_{what}": {"type": "object"} for unit in ("event", "item") for what in ("gaussian", "together")}
+        | {"record": TEXT},
     ),
     "Incidents": _object({"incidents": _list(_object({"sketch": TEXT, "window_start": TIME, "text": TEXT}))}),
     "Status": _object(
@@ -331,7 +346,6 @@ METRIC: Final = _query(
     {
         "type": "string",
         "pattern": r"^[a-z][a-z_]{0,30}(\.[0-9]{1,8}){0,2}$",
-        "default": "distinct",
         "example": "exactly.1",
     },
     "A number of the answer: distinct, total, mean, entropy, at_least.K, exactly.K, quantile.Q, ... of profiles; sum "

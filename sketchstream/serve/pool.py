@@ -9,131 +9,44 @@ process can be ended at the deadline.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import subprocess
-import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections import OrderedDict, deque
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sketchstream import errors
 from sketchstream.errors import BusyError, DeadlineError, SketchstreamError, StoreError
-from sketchstream.query.sealed import Span
+from sketchstream.serve.child import AbandonedError, Child
+from sketchstream.serve.clients import CLIENT
+from sketchstream.serve.database import DamagedError
+from sketchstream.serve.fair_queue import FairQueue, Job, Name
 from sketchstream.serve.questions import Question
-from sketchstream.serve.reconstruct import read_computed, receive, send
+from sketchstream.serve.reconstruct import read_computed
 from sketchstream.serve.store import GUARANTEE, Computed, Store, StoredWindow
 
 log = logging.getLogger("sketchstream.serve")
 
-WAITING: Final = 64
-"""Most questions that wait; more are refused."""
-START_S: Final = 120.0
-"""Most time that a process may take to start: it compiles what is not in the cache."""
 RECENT: Final = 50
 """Reconstructions by which the rate is measured."""
+PAUSE_S: Final = 1.0
+"""Wait of a thread after an unexpected error."""
+RETRY_S: Final = 30.0
+"""Wait after an answer could not be stored, before others are computed that nobody waits for."""
+UNSTORED_BYTES: Final = 64 * 2**20
+"""Most bytes of answers that could not be stored and are kept in memory."""
+RESTART_S: Final = 2.0
+"""A process is ended for a question that nobody waits for if it has run for so long: about what a start takes."""
 CARRYING: Final = (errors.CorruptRecordError, errors.BudgetError)
 """Errors that are made of more than a text."""
-
-
 ERRORS: Final = {
     name: kind
     for name, kind in vars(errors).items()
     if isinstance(kind, type) and issubclass(kind, SketchstreamError) and kind not in CARRYING
 }
 """Errors that a process may report, by name; others become errors of the store."""
-
-
-@dataclass
-class _Job:
-    """One reconstruction.
-
-    Args:
-        stored: the window at the time of the request.
-        question: None: only the guarantee.
-        waiting: the waiting request; None: there is none.
-    """
-
-    stored: StoredWindow
-    question: Question | None
-    waiting: Future[Computed] | None = field(default=None, repr=False)
-
-    @property
-    def place(self) -> tuple[str, Span]:
-        return self.stored.sketch, self.stored.window
-
-
-class Child:
-    """One process.
-
-    Args:
-        hello: its first frame.
-        deadline_s: most seconds of one answer.
-    """
-
-    def __init__(self, hello: Mapping[str, Any], deadline_s: float) -> None:
-        self._deadline_s = deadline_s
-        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "sketchstream.serve.reconstruct"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if os.environ.get("SKETCHSTREAM_TRACEBACK") else subprocess.DEVNULL,
-            env=os.environ | single,
-            start_new_session=True,  # an interrupt from the keyboard is for the parent, which ends it in order
-        )
-        try:
-            self._exchange(hello, START_S)
-        except BaseException:
-            self.close()
-            raise
-
-    def ask(self, frame: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one frame.
-
-        Raises:
-            DeadlineError: it took too long; the process is gone.
-            EOFError, BrokenPipeError: the process has gone.
-        """
-        return self._exchange(frame, self._deadline_s)
-
-    def _exchange(self, frame: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(seconds, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            send(self._process.stdin, frame)  # type: ignore[arg-type]
-            return receive(self._process.stdout)  # type: ignore[arg-type]
-        except (EOFError, OSError):
-            if late.is_set():
-                msg = f"the reconstruction took longer than serve.deadline ({seconds:g} s)"
-                raise DeadlineError(msg) from None
-            raise
-        finally:
-            timer.cancel()
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        self._process.wait()
 
 
 class Pool:
@@ -152,22 +65,28 @@ class Pool:
         self._deadline_s = deadline_s
         self.processes = processes
         self._changed = threading.Condition()
-        self._asked: deque[_Job] = deque()
-        self._running: list[_Job] = []
-        self._by_name: dict[tuple[str, Span, int, str], Future[Computed]] = {}
+        self._asked = FairQueue()
+        self._running: list[Job] = []
+        self._by_name: dict[Name, Job] = {}
+        self._by_future: dict[Future[Computed], Job] = {}
+        self._unstored: OrderedDict[Name, Computed] = OrderedDict()
+        self._retry_at = 0.0
         self._done: deque[float] = deque(maxlen=RECENT)
         self._children: set[Child] = set()
         self._closed = False
         self.computed = 0
         self.failed = 0
-        self._threads = [
+        self.abandoned = 0
+        self.trouble: str | None = None
+        """Why nothing can be computed at the moment; None if it can."""
+        self.threads = [
             threading.Thread(target=self._work, name=f"sketchstream-reconstruct-{number}", daemon=True)
             for number in range(processes)
         ]
 
     def start(self) -> None:
         """Begin."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def wake(self) -> None:
@@ -175,8 +94,20 @@ class Pool:
         with self._changed:
             self._changed.notify_all()
 
+    @property
+    def waiting(self) -> int:
+        """Questions that wait to be computed."""
+        with self._changed:
+            return len(self._asked)
+
+    @property
+    def running(self) -> int:
+        """Reconstructions that run."""
+        with self._changed:
+            return len(self._running)
+
     def ask(self, stored: StoredWindow, question: Question | None) -> Future[Computed]:
-        """The answer of a window, as soon as there is one; equal questions are answered together.
+        """Have a question answered before windows that nobody asked for. Who does not wait any more calls `leave`.
 
         Args:
             stored: the window.
@@ -185,24 +116,41 @@ class Pool:
         Raises:
             BusyError: too many questions wait.
         """
-        name = (stored.sketch, stored.window, stored.version, "guarantee" if question is None else question.text)
+        wanted = Job(stored, question)
         with self._changed:
-            known = self._by_name.get(name)
-            if known is not None:
-                return known
-            if len(self._asked) >= WAITING or self._closed:
-                msg = f"{len(self._asked)} questions are waiting already: ask again later"
+            if self._closed:
+                msg = "the service is stopping: ask again later"
                 raise BusyError(msg)
-            future: Future[Computed] = Future()
-            self._by_name[name] = future
-            self._asked.append(_Job(stored, question, future))
+            unstored = self._unstored.get(wanted.name)
+            if unstored is not None:
+                wanted.succeed(unstored)
+                return wanted.future
+            job = self._by_name.get(wanted.name, wanted)
+            if job.started is None:
+                lost = self._asked.put(job, CLIENT.get())
+                if lost is not None:
+                    self._forget(lost)
+                    lost.fail(BusyError("others wait for fewer answers than you: ask again later"))
+            self._by_name[job.name] = self._by_future[job.future] = job
+            job.waiting += 1
             self._changed.notify()
-        future.add_done_callback(lambda _: self._forget(name))
-        return future
+        return job.future
 
-    def _forget(self, name: tuple[str, Span, int, str]) -> None:
+    def leave(self, future: Future[Computed]) -> None:
+        """Whoever asked does not wait for the result any more: what nobody waits for is not computed."""
         with self._changed:
-            self._by_name.pop(name, None)
+            job = self._by_future.get(future)
+            if job is None:
+                return
+            job.waiting -= 1
+            if job.abandoned and job.started is None:
+                self._asked.remove(job)
+                self._forget(job)
+                self.abandoned += 1
+
+    def _forget(self, job: Job) -> None:
+        self._by_name.pop(job.name, None)
+        self._by_future.pop(job.future, None)
 
     def rate(self) -> float | None:
         """Reconstructions a second lately; None before there were any."""
@@ -212,105 +160,182 @@ class Pool:
             return None
         return (len(times) - 1) / max(times[-1] - times[0], 1e-9)
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> Job | None:
         """The next job: an awaited one, else the newest window; None: the pool is closed."""
         with self._changed:
             while not self._closed:
-                if self._asked:
-                    job = self._asked.popleft()
-                    self._running.append(job)
-                    return job
-                stored = self._store.next_todo([job.place for job in self._running if job.waiting is None])
-                if stored is not None:
-                    job = _Job(stored, None if stored.todo == GUARANTEE else Question())
+                job = self._asked.take()
+                if job is None and time.monotonic() >= self._retry_at:
+                    stored = self._store.next_todo([one.place for one in self._running if one.kept])
+                    self.trouble = None
+                    if stored is not None:
+                        job = Job(stored, None if stored.todo == GUARANTEE else Question(), kept=True)
+                        job = self._by_name.setdefault(job.name, job)
+                        self._by_future[job.future] = job
+                        job.kept = True
+                        if job.started is not None:  # it runs because somebody asked; look for another one
+                            continue
+                if job is not None:
+                    job.started = time.monotonic()
                     self._running.append(job)
                     return job
                 self._changed.wait(5.0)
         return None
 
     def _work(self) -> None:
-        """One process after another, until the pool is closed."""
+        """One job after another, until the pool is closed. Nothing ends this thread before."""
         child: Child | None = None
-        while (job := self._next()) is not None:
+        while not self._closed:
+            job: Job | None = None
             try:
-                for attempt in (0, 1):
-                    try:
-                        if child is None:
-                            child = Child(self._hello, self._deadline_s)
-                            self._children.add(child)
-                        self._do(child, job)
-                        break
-                    except (EOFError, OSError, DeadlineError) as error:
-                        if child is not None:
-                            self._children.discard(child)
-                            child.close()
-                            child = None
-                        if isinstance(error, DeadlineError):
-                            self._fail(job, error)
-                            break
-                        if attempt or self._closed:
-                            msg = "the process that reconstructs this window ended: it may need more memory"
-                            self._fail(job, StoreError(msg))
+                job = self._next()
+                if job is not None:
+                    child = self._reconstruct(job, child)
+                self.trouble = None
             except Exception as error:
-                # this thread must continue: windows without an answer report it
-                log.exception("event=reconstruction_failed sketch=%s", job.stored.sketch)
-                if job.waiting is not None and not job.waiting.done():
-                    job.waiting.set_exception(StoreError(f"internal error ({type(error).__name__})"))
-                time.sleep(1.0)
+                # the thread must continue: windows without an answer report it
+                text = f"internal error ({type(error).__name__})"
+                if self.trouble is None or not isinstance(error, SketchstreamError):
+                    log.exception("event=reconstruction_failed")
+                self.trouble = str(error) if isinstance(error, SketchstreamError) else text
+                if job is not None:
+                    job.fail(error if isinstance(error, SketchstreamError) else StoreError(text))
+                time.sleep(PAUSE_S)
             finally:
-                with self._changed:
-                    self._running.remove(job)
-                    self._done.append(time.monotonic())
+                if job is not None:
+                    with self._changed:
+                        self._running.remove(job)
+                        self._forget(job)
+                        self._done.append(time.monotonic())
+        self._let_go(child)
+
+    def _reconstruct(self, job: Job, child: Child | None) -> Child | None:
+        """One job, in this process or a new one; gives the process for the next job."""
+        unstored = self._unstored.get(job.name)
+        if unstored is not None:
+            self._keep(job, unstored)
+            return child
+        for attempt in (0, 1):
+            try:
+                if child is None:
+                    child = Child(self._hello, self._deadline_s)
+                    self._children.add(child)
+                self._do(child, job)
+                return child
+            except (EOFError, OSError, DeadlineError, AbandonedError) as error:
+                if child is None and not isinstance(error, (EOFError, DeadlineError)):
+                    raise  # no process can be started: this says nothing of the window
+                self._let_go(child)
+                child = None
+                if isinstance(error, AbandonedError):
+                    self.abandoned += 1
+                    job.fail(BusyError("nobody waited for this any more"))
+                    return None
+                if isinstance(error, DeadlineError):
+                    self._fail(job, error)
+                    return None
+                if self._closed:
+                    job.fail(StoreError("the service is stopping: ask again later"))
+                    return None
+                if attempt:
+                    self._fail(
+                        job, StoreError("the process that reconstructs this window ended: it may need more memory")
+                    )
+        return child
+
+    def _let_go(self, child: Child | None) -> None:
         if child is not None:
+            self._children.discard(child)
             child.close()
 
-    def _do(self, child: Child, job: _Job) -> None:
+    def _do(self, child: Child, job: Job) -> None:
         """One job in a process."""
         stored = job.stored
+
+        def abandoned() -> bool:
+            return job.abandoned and job.started is not None and time.monotonic() > job.started + RESTART_S
+
         frame = child.ask(
             {
                 "sketch": stored.sketch,
                 "start": stored.window[0],
                 "stop": stored.window[1],
                 "question": None if job.question is None else job.question.to_dict(),
-            }
+            },
+            abandoned,
         )
         if "error" in frame:
-            error = ERRORS.get(frame["error"], StoreError)(frame["text"])
-            self._fail(job, error)
+            if frame["error"] == DamagedError.__name__:
+                self._store.note_damage()
+                job.fail(DamagedError())
+            else:
+                self._fail(job, ERRORS.get(frame["error"], StoreError)(frame["text"]))
             return
-        if job.question is None:
-            self._store.put_guarantee(stored, frame["guarantee"])
-            if job.waiting is not None:
-                job.waiting.set_result(Computed(b"", b"", frame["guarantee"]))
-            return
-        computed = read_computed(frame)
-        self.computed += 1
-        if not job.question.names_items:
-            self._store.put_answer(stored, job.question.text, computed, special=job.question.special)
-        if job.waiting is not None:
-            job.waiting.set_result(computed)
+        computed = Computed(b"", b"", frame["guarantee"]) if job.question is None else read_computed(frame)
+        self.computed += job.question is not None
+        self._keep(job, computed)
 
-    def _fail(self, job: _Job, error: SketchstreamError) -> None:
+    def _keep(self, job: Job, computed: Computed) -> None:
+        """Store an answer, and give it out, whether it could be stored or not."""
+        try:
+            if job.question is None:
+                self._store.put_guarantee(job.stored, computed.guarantee)
+            elif not job.question.names_items:
+                self._store.put_answer(job.stored, job.question.text, computed, special=job.question.special)
+        except StoreError as error:
+            with self._changed:
+                if self._retry_at < time.monotonic():
+                    log.error("event=answers_not_stored reason=%s", error)
+                self._retry_at = time.monotonic() + RETRY_S
+                self._unstored[job.name] = computed
+                size = sum(len(one.numbers) + len(one.csv) for one in self._unstored.values())
+                while size > UNSTORED_BYTES:
+                    _, old = self._unstored.popitem(last=False)
+                    size -= len(old.numbers) + len(old.csv)
+        else:
+            self._unstored.pop(job.name, None)
+        finally:
+            job.succeed(computed)
+
+    def _fail(self, job: Job, error: SketchstreamError) -> None:
         """Report a failure to waiting requests, and to the store for the usual question."""
         self.failed += 1
-        if job.question is None or not job.question.text:
-            self._store.put_failure(job.stored, str(error))
-        if job.waiting is not None:
-            job.waiting.set_exception(error)
+        job.fail(error)
+        if (job.question is None or not job.question.text) and not isinstance(error, BusyError):
+            try:
+                self._store.put_failure(job.stored, str(error))
+            except StoreError as trouble:
+                self._put_off(trouble)
 
-    def close(self) -> None:
-        """End the processes and notify waiting requests."""
+    def _put_off(self, error: StoreError) -> None:
+        """Compute nothing for a while but what somebody waits for: it cannot be stored."""
+        with self._changed:
+            if self._retry_at < time.monotonic():
+                log.error("event=answers_not_stored reason=%s", error)
+            self._retry_at = time.monotonic() + RETRY_S
+
+    def restart(self) -> None:
+        """End the processes, so that they open the database anew; what they compute is asked of others."""
+        with self._changed:
+            self._unstored.clear()
+        for child in list(self._children):
+            child.kill()
+
+    def close(self, seconds: float = 10.0) -> None:
+        """End the processes and notify waiting requests.
+
+        Args:
+            seconds: longest wait for the threads.
+        """
         with self._changed:
             self._closed = True
-            waiting = list(self._asked)
-            self._asked.clear()
+            waiting = self._asked.clear()
             self._changed.notify_all()
         for job in waiting:
-            if job.waiting is not None:
-                job.waiting.set_exception(StoreError("the service is stopping: ask again later"))
+            job.fail(StoreError("the service is stopping: ask again later"))
         for child in list(self._children):
-            child._process.kill()
-        for thread in self._threads:
+            child.kill()
+        until = time.monotonic() + seconds
+        for thread in self.threads:
             if thread.is_alive():
-                thread.join(timeout=10)
+                thread.join(max(0.0, until - time.monotonic()))

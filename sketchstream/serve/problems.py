@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from sketchstream import errors
@@ -22,6 +22,7 @@ RETRY_S: Final = 5
 """When to ask again where that may help."""
 
 CODES: Final[tuple[tuple[type[BaseException], int, str], ...]] = (
+    (ClientDisconnect, 499, "The client has gone"),
     (NotFoundError, 404, "Not found"),
     (SeveralWindowsError, 400, "The range holds several windows"),
     (errors.BusyError, 503, "Too many questions are waiting"),

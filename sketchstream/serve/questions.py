@@ -202,7 +202,7 @@ def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point] | None:
 
 
 def _is_estimate(value: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(value, Mapping) and value.keys() == ESTIMATE
+    return isinstance(value, Mapping) and value.keys() - {"bound"} == ESTIMATE
 
 
 def _ends(value: Mapping[str, Any]) -> Point:

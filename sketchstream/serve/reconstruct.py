@@ -10,25 +10,30 @@ with its path and the path of the database, the others are questions; each is an
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import signal
 import sqlite3
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import msgpack
 
 from sketchstream.config.loader import Config
-from sketchstream.errors import DataLossError, SketchstreamError
+from sketchstream.errors import BusyError, DataLossError, SketchstreamError
 from sketchstream.query.estimates import as_json
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
-from sketchstream.serve.database import open_database
+from sketchstream.serve.database import DamagedError, damaged, open_database
 from sketchstream.serve.ledgers import Ledgers
 from sketchstream.serve.questions import Question, compute
 from sketchstream.serve.store import LATEST, Computed, StoreSource, longest_windows
+
+PR_SET_PDEATHSIG: Final = 1
+"""Of prctl(2)."""
 
 
 def send(pipe: BinaryIO, value: Mapping[str, Any]) -> None:
@@ -102,24 +107,28 @@ def answer(windows: PublishedWindows, asked: Mapping[str, Any]) -> dict[str, Any
         if not found:
             return _failed("StoreError", f"no window of sketch {name} is published in that range")
         if asked["question"] is None:
-            return {"guarantee": _guarantee(windows, found[0])}
+            both = (_guarantee(windows, found[0], alone=alone) for alone in (False, True))
+            return {"guarantee": "\n".join(both)}
         computed = compute(windows, found[0], Question.from_dict(asked["question"]))
         return {
             "numbers": computed.numbers,
             "csv": computed.csv,
-            "guarantee": computed.guarantee,
+            "guarantee": f"{computed.guarantee}\n{_guarantee(windows, found[0], alone=True)}",
             "points": dict(computed.points),
         }
     except DataLossError as error:
         return _failed("DataLossError", str(error))
     except SketchstreamError as error:
         return _failed(type(error).__name__, str(error))
+    except sqlite3.Error as error:  # this says nothing of the window
+        kind = DamagedError if damaged(error) else BusyError
+        return _failed(kind.__name__, f"the database cannot be read at the moment ({type(error).__name__})")
     except Exception as error:  # the text of an unexpected error may hold data
         return _failed("", f"internal error ({type(error).__name__})")
 
 
-def _guarantee(windows: PublishedWindows, window: Any) -> str:
-    return as_json(windows.guarantee(window))
+def _guarantee(windows: PublishedWindows, window: Any, *, alone: bool) -> str:
+    return as_json(windows.guarantee(window, alone=alone))
 
 
 def _failed(kind: str, text: str) -> dict[str, Any]:
@@ -132,9 +141,19 @@ def read_computed(frame: Mapping[str, Any]) -> Computed:
     return Computed(frame["numbers"], frame["csv"], frame["guarantee"], points)
 
 
+def _end_with_parent() -> None:
+    """Have the system end this process with its parent, whatever it computes then. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
 def main() -> None:
     """Answer until standard input ends."""
     warnings.simplefilter("ignore")
+    _end_with_parent()
     pipe_in, pipe_out = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not end up between frames
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):

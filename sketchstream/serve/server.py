@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import anyio.to_thread
 import uvicorn
 
 from sketchstream.errors import ConfigError
+from sketchstream.serve.connections import limited, most_connections
 
-CONNECTIONS: Final = 512
-"""Most connections and requests at a time; further ones are answered with 503."""
-FINISH_S: Final = 10
+FINISH_S: Final = 4
 """How long requests may take that are running when the server is to finish."""
+IDLE_S: Final = 30
+"""How long a connection may wait for its next request."""
+AT_ONCE: Final = 32
+"""Connections that are accepted before others are looked at again: so many descriptors may be open beyond the limit."""
+BACKLOG: Final = 1024
+"""Connections that wait in the system to be accepted."""
+THREADS: Final = 8
+"""Requests that read the database, or compress, at a time."""
 
 
 @contextlib.contextmanager
@@ -32,7 +40,7 @@ def listening(address: tuple[str, int]) -> Iterator[socket.socket]:
     """
     try:
         found = socket.create_server(
-            address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET, backlog=1024
+            address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET, backlog=BACKLOG
         )
     except OSError as error:
         where = f"{address[0]}:{address[1]}"
@@ -55,24 +63,35 @@ class Server(uvicorn.Server):
 
     Args:
         app: an ASGI application.
+        proxies: addresses of proxies that say who asks.
     """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, proxies: Sequence[str] = ()) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # nobody else may say who asks
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=list(proxies),
                 lifespan="off",
                 ws="none",
                 loop="asyncio",
-                http="h11",
-                limit_concurrency=CONNECTIONS,
-                timeout_keep_alive=30,
+                http=limited(most_connections()),
+                backlog=AT_ONCE,
+                timeout_keep_alive=IDLE_S,
                 timeout_graceful_shutdown=FINISH_S,
             )
         )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)  # the base class has set it to the number accepted at once
 
     def finish(self) -> None:
         """Finish open requests, then stop."""

@@ -30,14 +30,17 @@ from sketchstream.privacy.guarantee import overlapping
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.query.windows import to_ms
+from sketchstream.serve.access import VIEWER
 from sketchstream.serve.ledgers import Ledgers
 from sketchstream.serve.questions import Question, point, titled
 from sketchstream.serve.reconstruct import published_in
-from sketchstream.serve.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow
+from sketchstream.serve.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
+from sketchstream.serve.traffic import Traffic
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
+    from sketchstream.kinds.interface import ColumnType
     from sketchstream.privacy.deployment import Deployment
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import Span
@@ -62,6 +65,7 @@ SERIES_LIMIT: Final = 10_000
 """Most windows of one series."""
 COMPARED: Final = 100
 """Most windows over which rows are compared."""
+UNREAD: Final = "what is published cannot be read at the moment: the log says why"
 JUST_CHANGED: Final = "this window has just changed and is being put together: ask again in a few seconds"
 VERSION: Final = version("sketchstream")
 OK: Final = 200
@@ -89,9 +93,9 @@ class WindowAnswer:
     computed: Computed
 
     def json(self) -> bytes:
-        """One JSON object: facts, numbers, guarantee; the same bytes as the command line prints."""
+        """One JSON object, as the command line prints it: facts, numbers, guarantee."""
         parts = [(self.stored.facts or "{}").encode()[1:-1], self.computed.numbers[1:-1]]
-        parts.append(b'"guarantee":' + self.computed.guarantee.encode())
+        parts.append(b'"guarantee":' + guarantee_seen(self.computed.guarantee).encode())
         return b"{" + b",".join(part for part in parts if part) + b"}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,6 +106,12 @@ class WindowAnswer:
     def csv(self) -> bytes:
         """The numbers as CSV."""
         return self.computed.csv
+
+
+def guarantee_seen(both: str) -> str:
+    """The guarantee that whoever asks may see: if he may not see every sketch, that of the window's sketch alone."""
+    whole, _, alone = both.partition("\n")
+    return whole if VIEWER.get() is None else alone
 
 
 class Service:
@@ -115,6 +125,7 @@ class Service:
 
     def __init__(self, store: Store, pool: Pool, follower: Follower) -> None:
         self.store, self.pool, self.follower = store, pool, follower
+        self.traffic = Traffic()
         self._known: dict[str, tuple[float, Any]] = {}
         self._counting = threading.Lock()
         self._deployments: dict[frozenset[str] | None, tuple[int, Deployment]] = {}
@@ -197,6 +208,16 @@ class Service:
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
         return () if plan is None else kinds.of(plan.spec).groups(plan.spec)
 
+    def columns(self, name: str) -> dict[str, ColumnType]:
+        """Types of the columns of a sketch's answers; those that are not here are text."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        return {} if plan is None else kinds.of(plan.spec).columns(plan.spec)
+
+    def usual_number(self, name: str) -> str:
+        """The number of a sketch's answers that is followed unless another one is named."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        return "distinct" if plan is None else kinds.of(plan.spec).usual_number(plan.spec)
+
     def require_group(self, name: str, group: str | None) -> None:
         """Refuse a question without a group to a sketch with groups, and with one to others.
 
@@ -215,7 +236,8 @@ class Service:
         """Newest revision, and until when all of its partitions have published, as far as they are stored."""
 
         def read() -> tuple[int, int] | None:
-            return published_in(self.store.connection(), self.config).reader.settled(name)
+            with self.store.reading() as connection:
+                return published_in(connection, self.config).reader.settled(name)
 
         found: tuple[int, int] | None = self._lately(f"settled {name}", read)
         return found
@@ -342,12 +364,13 @@ class Service:
         Args:
             windows: ascending.
         """
+        flags = [one.fields.get("complete", False) for one in windows]
         facts = {
             "sketch": windows[0].sketch,
             "window_start": iso(windows[0].window[0]),
             "window_end": iso(max(one.window[1] for one in windows)),
             "windows": len(windows),
-            "complete": all(one.fields.get("complete", False) for one in windows),
+            "complete": None if None in flags and False not in flags else all(flags),
         }
         return replace(windows[0], facts=orjson.dumps(facts).decode())
 
@@ -361,10 +384,12 @@ class Service:
         )
         if since is None or until is None:
             return f"{text}."
+        seen = self.names(VIEWER.get())
         longer = [
             plan.name
             for plan in self.config.sketches
             if plan.name != name
+            and plan.name in seen
             and any(True for _ in self.store.windows(plan.name, since, until, limit=1))
             and plan.shortest_ms > found[0].window[1] - found[0].window[0]
         ]
@@ -408,7 +433,8 @@ class Service:
         if stored.input is None or stored.guarantee is None or question.names_items:
             return None
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-etag")
-        for part in (stored.input, (stored.facts or "").encode(), stored.guarantee.encode(), question.text.encode()):
+        guarantee = guarantee_seen(stored.guarantee).encode()
+        for part in (stored.input, (stored.facts or "").encode(), guarantee, question.text.encode()):
             digest.update(len(part).to_bytes(8, "big") + part)
         digest.update(f"{VERSION} {form}".encode())
         return f'"{digest.hexdigest()}"'
@@ -430,15 +456,16 @@ class Service:
             if key in self._closed:
                 self._closed.move_to_end(key)
                 return self._closed[key]
-        windows = published_in(self.store.connection(), self.config)
-        work = sum(one.products for one in closed_windows(windows.source, name, since, until))
-        if work > MOST_PRODUCTS:
-            msg = (
-                "so many positions are too many for one request: choose one window with from and to, or ask "
-                "`sketchstream estimate -c FILE --closed`"
-            )
-            raise ConfigError(msg)
-        found = windows.closed(name, since, until) if work else []
+        with self.store.reading() as connection:
+            windows = published_in(connection, self.config)
+            work = sum(one.products for one in closed_windows(windows.source, name, since, until))
+            if work > MOST_PRODUCTS:
+                msg = (
+                    "so many positions are too many for one request: choose one window with from and to, or ask "
+                    "`sketchstream estimate -c FILE --closed`"
+                )
+                raise ConfigError(msg)
+            found = windows.closed(name, since, until) if work else []
         with self._reading:
             self._closed[key] = found
             while len(self._closed) > CLOSED:
@@ -447,9 +474,10 @@ class Service:
 
     def closed_version(self, name: str) -> tuple[Any, ...]:
         """A value that changes if and only if what `closed` answers from changes."""
-        source = self.store.source()
-        found = [(one.window, one.partition, one.positions, one.seal_id) for one in source.closed(name)]
-        said = [(one.revision, one.partition, one.partitions, one.closed_through) for one in source.frontiers(name)]
+        with self.store.reading() as connection:
+            source = StoreSource(connection)
+            found = [(one.window, one.partition, one.positions, one.seal_id) for one in source.closed(name)]
+            said = [(one.revision, one.partition, one.partitions, one.closed_through) for one in source.frontiers(name)]
         former = [
             (one.window, one.input)
             for start, end in dict.fromkeys(window for window, *_ in found)
@@ -539,6 +567,7 @@ class Service:
             "sketch": name,
             "metric": metric,
             "title": title or self._title(name, metric, found, question),
+            **self._bound(name, metric),
             "level": 0.95,
             "pending": pending,
             "pending_seconds": self.pending_seconds(pending),
@@ -572,7 +601,8 @@ class Service:
         found = [{"group": group, **self.series(name, metric, since, until, group)} for group in groups]
         pending = sum(one["pending"] for one in found)
         parts = [{name: one[name] for name in ("group", "title", "pending", "points")} for one in found]
-        same = {name: found[0][name] for name in ("sketch", "metric", "level")}
+        shared = ("sketch", "metric", "bound", "level")
+        same: dict[str, Any] = {name: found[0][name] for name in shared if name in found[0]}
         return {**same, "pending": pending, "pending_seconds": self.pending_seconds(pending), "groups": parts}
 
     def computed(self, windows: Sequence[StoredWindow], metric: str, group: str) -> list[Point | None]:
@@ -593,9 +623,17 @@ class Service:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
         if plan is None or kinds.of(plan.spec).answer == "profile":
-            return pages.title(metric)
+            return pages.title(metric) if plan is None else pages.title_of(plan.spec, metric)
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
         return (self._number(newest, question, metric)[0] if newest is not None else "") or metric
+
+    def _bound(self, name: str, metric: str) -> dict[str, str]:
+        """`bound` of all points of a series, if counts modulo p make bounds of them."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        if plan is None or kinds.of(plan.spec).answer != "profile":
+            return {}
+        bound = pages.bound_of(plan.spec, metric)
+        return {} if bound is None else {"bound": bound}
 
     def _number(self, stored: StoredWindow, question: Question, metric: str) -> tuple[str, Point | None, list[str]]:
         """A number of a stored answer with its title; if there is none, some available names.
@@ -669,6 +707,7 @@ class Service:
                 "level": 0.95,
                 "independent": found.independent,
                 "difference": {"value": found.value, "low": found.low, "high": found.high},
+                **({} if found.bound is None else {"bound": found.bound}),
                 "window": _series_point(first.stored, "ready", found.first),
                 "against": _series_point(second.stored, "ready", found.second),
                 "assumes": found.assumes,
@@ -697,7 +736,8 @@ class Service:
         with self._counting:
             known = self._deployments.get(allowed)
             if known is None or known[0] != changes:
-                known = (changes, Ledgers(self.store.connection()).census(self.config, allowed))
+                with self.store.reading() as connection:
+                    known = (changes, Ledgers(connection).census(self.config, allowed))
                 self._deployments[allowed] = known
         return known[1]
 
@@ -716,14 +756,26 @@ class Service:
         rate = self.pool.rate()
         return 0.0 if not pending else None if rate is None else round(pending / rate, 1)
 
+    def pending(self, allowed: frozenset[str] | None = None) -> int:
+        """Windows of these sketches that are still to be reconstructed."""
+        if allowed is None:
+            return self.store.pending()
+        return sum(counts["pending"] for name, counts in self.store.counts().items() if name in allowed)
+
     def status(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
-        """Delay of the store behind publications, and of the pool behind the store."""
-        pending = self.store.pending()
-        rate = self.pool.rate()
+        """Delay of the store behind publications, and of the pool behind the store.
+
+        What speaks of all sketches together, or of files, is None for those who may not see all.
+        """
+        pending, whole = self.pending(allowed), allowed is None
+        rate = self.pool.rate() if whole else None
+        error = self.follower.error or self.store.trouble or self.pool.trouble
+        if whole and error is None and self.follower.problems:
+            error = self.follower.problems[0]
         return {
             "ready": self.readiness()[0] == OK,
-            "unread": self.follower.behind,
-            "error": self.follower.error,
+            "unread": self.follower.behind if whole else None,
+            "error": error if whole or error is None else UNREAD,
             "pending": pending,
             "rate_per_second": None if rate is None else round(rate, 3),
             "pending_seconds": self.pending_seconds(pending),
@@ -731,19 +783,39 @@ class Service:
         }
 
     def readiness(self) -> tuple[int, str]:
-        """HTTP status, and lines on parts that are not ready and on the store's delay behind the newest frontier."""
+        """HTTP status, and lines on parts that are not ready. They name no file and no sketch: everybody may read them.
+
+        `status` and the log have the whole story.
+        """
         follower = self.follower
         lines = []
         if follower.error is not None:
-            lines.append(f"cannot read what is published: {follower.error}")
+            lines.append(UNREAD)
+        if follower.stuck:
+            lines.append("reading what is published has stopped: a disk or a broker does not answer")
         if follower.caught_up_at is None:
-            unread = "" if follower.behind is None else f", {follower.behind} records or files are unread"
-            lines.append(f"reading what was published{unread}")
+            lines.append("what was published is still being read")
+        if self.store.trouble is not None or self.store.damaged:
+            lines.append("the database cannot be used: the log says why")
+        if self.pool.trouble is not None:
+            lines.append("answers cannot be computed at the moment: the log says why")
         code = SERVICE_UNAVAILABLE if lines else OK
         if code == OK:
             late = max((self.behind_seconds(name) or 0.0 for name in self.names()), default=0.0)
-            lines.append(f"ready, {late:.0f} s behind the frontier, {self.store.pending()} windows to reconstruct")
+            lines.append(f"ready, {late:.0f} s behind the frontier")
         return code, "\n".join(lines) + "\n"
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """Threads that run as long as the service does."""
+        return [*self.pool.threads, self.follower.thread]
+
+    def liveness(self) -> tuple[int, str]:
+        """HTTP status, and a line: whether every thread that must run does. If not, only a restart helps."""
+        gone = [one.name for one in self.threads if one.ident and not one.is_alive()]
+        if gone:
+            return SERVICE_UNAVAILABLE, f"{', '.join(gone)} ended\n"
+        return OK, "ok\n"
 
     def behind_seconds(self, name: str) -> float | None:
         """Delay of the stored windows behind the newest published frontier; None: nothing is published."""
@@ -810,7 +882,7 @@ def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[
     return {
         "window_start": iso(stored.window[0]),
         "window_end": iso(stored.window[1]),
-        "complete": bool(stored.fields.get("complete", False)),
+        "complete": stored.fields.get("complete", False),
         "answer": state,
         "value": value,
         "low": low,

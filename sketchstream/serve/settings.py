@@ -5,6 +5,7 @@ In: a configuration. Out: settings, checked as a whole. Touches: the file of tok
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream.config.addresses import address, is_loopback
 from sketchstream.errors import ConfigError
-from sketchstream.serve.access import LOOPBACK, Access, Token, read_tokens
+from sketchstream.serve.access import Access, TokenFile
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -26,6 +27,7 @@ class ServeSettings:
         address: host and port to listen on.
         database: path of the store.
         access: access rules.
+        proxies: addresses of proxies, which say in X-Forwarded-For and -Proto who asks and how.
         retention_ms: age beyond which windows are dropped; None: all are kept.
         processes: that reconstruct windows.
         deadline_s: most seconds of one reconstruction.
@@ -36,6 +38,7 @@ class ServeSettings:
     address: tuple[str, int]
     database: Path
     access: Access
+    proxies: tuple[str, ...]
     retention_ms: int | None
     processes: int
     deadline_s: float
@@ -60,10 +63,13 @@ class ServeSettings:
         table = config.serve
         usual_host, usual_port = address(table.address, "serve.address")
         where = (usual_host if host is None else host.strip("[]"), usual_port if port is None else port)
-        tokens: tuple[Token, ...] = ()
+        access = Access()
         if table.tokens is not None:
-            tokens = read_tokens(config.resolve(table.tokens), [plan.name for plan in config.sketches])
-        if not tokens and not is_loopback(where[0]):
+            file = TokenFile(config.resolve(table.tokens), [plan.name for plan in config.sketches])
+            access = Access(file.read(), None, file)
+        for proxy in table.proxies:
+            _require_network(proxy)
+        if not access.needed and not is_loopback(where[0]):
             msg = (
                 f"{where[0]} can be reached from other machines, and anybody there could ask: set serve.tokens to a "
                 "file of bearer tokens, or listen on 127.0.0.1"
@@ -72,10 +78,31 @@ class ServeSettings:
         return cls(
             address=where,
             database=config.resolve(table.database) if database is None else database,
-            access=Access(tokens, None if tokens else LOOPBACK),
+            access=access,
+            proxies=table.proxies,
             retention_ms=table.retention,
             processes=table.processes or max(1, (os.cpu_count() or 2) - 1),
             deadline_s=table.deadline / 1000,
             refresh_s=table.refresh / 1000,
             text=config.path.read_text(encoding="utf-8"),
         )
+
+    @property
+    def in_clear(self) -> str | None:
+        """A warning if tokens would travel readable to others; None if they do not, as far as can be known."""
+        if not self.access.needed or self.proxies or is_loopback(self.address[0]):
+            return None
+        return (
+            f"{self.address[0]} can be reached from other machines without TLS: whoever is on the way reads tokens and "
+            "answers. Put a proxy with TLS in front of the service, name it in serve.proxies (docs/serve.md has "
+            "recipes), and let only the proxy reach this address"
+        )
+
+
+def _require_network(text: str) -> None:
+    """Refuse what is no address and no network."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        msg = f"serve.proxies must hold addresses or networks, such as '127.0.0.1' or '10.0.0.0/8', found {text!r:.60}"
+        raise ConfigError(msg) from None

@@ -10,13 +10,15 @@ published bodies, what is known of the window, the question, and the version of 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,10 +28,12 @@ import orjson
 from sketchstream import kinds
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
-from sketchstream.serve.database import FORMAT, open_database
-from sketchstream.serve.ledgers import NO_SHAPE, Place, parts_of, shape_of
-from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
+from sketchstream.serve.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
+from sketchstream.serve.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
+from sketchstream.stream.evidence import Reported
+from sketchstream.stream.interfaces import EVIDENCE, Deleted, Frontier, SealedEntry
 from sketchstream.stream.window_ranges import Mark
+from sketchstream.stream.windows import iso
 from sketchstream.wire import claimed, noise_names
 
 if TYPE_CHECKING:
@@ -69,7 +73,8 @@ class StoredWindow:
         input: digest of the inputs of its usual answer; None until it is assembled.
         facts: its fields as JSON text, those that `sketchstream profile -c` prints first.
         status: its completeness in words, or the incident.
-        guarantee: as JSON text; None: not computed yet, or out of date.
+        guarantee: as JSON text, on a second line that of the sketch alone, for those who may not see the others; None:
+            not computed yet, or out of date.
         failure: reason why it has no answer; None if it has one, or none was tried.
         todo: remaining computations.
     """
@@ -99,7 +104,7 @@ class Computed:
     Args:
         numbers: JSON object, without the guarantee.
         csv: the answer as CSV with a header line.
-        guarantee: JSON object.
+        guarantee: JSON object, on a second line that of the sketch alone; see `StoredWindow`.
         points: numbers with their intervals by name, for series.
     """
 
@@ -170,7 +175,7 @@ class StoreSource:
             for partition, through in gone:
                 yield Deleted(name, partition, through)
             found = execute(
-                "SELECT start, stop, revision, partition, seal_id, body FROM bodies i"
+                "SELECT start, stop, revision, partition, seal_id, body, digest FROM bodies i"
                 " WHERE sketch = ? AND start >= ? AND start < ? AND stop <= ?"
                 " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
                 " ORDER BY start, stop, revision, partition, digest",
@@ -181,7 +186,9 @@ class StoreSource:
                     self._incidents,
                 ),
             )
-            for start, stop, revision, partition, seal_id, body in found:
+            for start, stop, revision, partition, seal_id, body, digest in found:
+                if not _sound(body, digest):  # not what was published: no incident, but a damaged page
+                    raise DamagedError
                 yield SealedEntry(name, revision, (start, stop), partition, seal_id, body)
 
     def close(self) -> None:
@@ -210,31 +217,85 @@ class Store:
         self._special_bytes = special_bytes
         self.config = config
         self._retention_ms = retention_ms
-        self._lock = threading.Lock()
-        self._local = threading.local()
-        self._closed: list[sqlite3.Connection] = []
-        self._write = open_database(path, write=True)
+        self._feed = feed
+        self._lock = threading.RLock()
         self._ids: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._shapes: dict[bytes, int] = {}
         self.changes = 0
         """Grows when what is published here changes."""
-        self._reader = SealedReader(StoreSource(self._write), config.quality_rule)
-        self._shown = SealedReader(StoreSource(self._write, incidents=False), config.quality_rule)
+        self.generation = 0
+        """Grows with every change of the database."""
+        self.trouble: str | None = None
+        """Why the last change could not be stored; None where it could."""
+        self.damaged = False
+        """Whether the database has to be filled again; see `rebuild`."""
         self._continuing = {plan.name for plan in config.sketches if kinds.of(plan.spec).continues}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
-        self._prepare(feed)
+        self._readers = Readers(path, self._failed)
+        self._locked = lock(path)
+        try:
+            try:
+                self._open()
+            except DamagedError:
+                self.rebuild()
+        except BaseException:
+            os.close(self._locked)
+            raise
+
+    # ------------------------------------------------------------------ the database
+
+    def _open(self) -> None:
+        """Open the database, or make one."""
+        self._write = open_database(self.path, write=True)
+        self._reader = SealedReader(StoreSource(self._write), self.config.quality_rule)
+        self._shown = SealedReader(StoreSource(self._write, incidents=False), self.config.quality_rule)
+        try:
+            self._prepare(self._feed)
+        except BaseException:
+            self._write.close()
+            raise
+
+    def rebuild(self) -> None:
+        """Set the database aside, and begin an empty one. The feed has everything, and is to be read from its start.
+
+        Incidents stay: where a body was replaced in a folder, only the database knew both.
+        """
+        with self._lock:
+            self._readers.close()
+            with contextlib.suppress(AttributeError, sqlite3.Error):
+                self._write.close()
+            incidents = _salvage(self.path)
+            aside = set_aside(self.path)
+            log.error("event=database_rebuilt aside=%s incidents=%d", aside, len(incidents))
+            self._open()
+            with self._transaction() as execute:
+                for name, start, text in incidents:
+                    self._report(execute, self._sketch(execute, name), start, text)
+            self.damaged = False
+            self.changes += 1
+            self.generation += 1
+
+    def _failed(self, error: sqlite3.Error) -> None:
+        """Note an error of the database."""
+        if damaged(error):
+            self.note_damage()
+
+    def note_damage(self) -> None:
+        """Have the database filled again, by the thread that follows the feed."""
+        if not self.damaged:
+            log.error("event=database_damaged path=%s", self.path)
+        self.damaged = True
 
     # ------------------------------------------------------------------ writing
 
     def _prepare(self, feed: str) -> None:
-        """Empty a database of another format; refuse that of another topic; forget what another configuration made."""
+        """Refuse a database of another format, or topic; forget what another configuration made."""
         with self._transaction() as execute:
             known = dict(execute("SELECT name, value FROM meta").fetchall())
             if known.get("format", str(FORMAT)) != str(FORMAT):
-                msg = f"{self.path} was written by another release: remove it, and it is filled again"
-                raise StoreError(msg)
+                raise DamagedError(self.path)
             if known.get("feed", feed) != feed:
                 msg = (
                     f"{self.path} holds what was published in {known['feed']}, and this configuration reads {feed}: "
@@ -250,16 +311,32 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
-        """Exclusive, and whole or not at all."""
+        """Exclusive, and whole or not at all.
+
+        Raises:
+            StoreError: it could not be stored: the disk is full, for example, or the database is damaged.
+        """
         with self._lock:
-            self._write.execute("BEGIN IMMEDIATE")
+            before = self._write.total_changes
             try:
+                self._write.execute("BEGIN IMMEDIATE")
                 yield self._write.execute
-            except BaseException:
-                self._write.execute("ROLLBACK")
-                self._learn_numbers()
+                self._write.execute("COMMIT")
+            except BaseException as error:
+                with contextlib.suppress(sqlite3.Error):
+                    if self._write.in_transaction:  # some errors have ended it
+                        self._write.execute("ROLLBACK")
+                    self._learn_numbers()
+                if isinstance(error, DamagedError):
+                    self.note_damage()
+                if isinstance(error, sqlite3.Error):
+                    self._failed(error)
+                    self.trouble = f"the database cannot be written: {error}"
+                    raise StoreError(self.trouble) from error
                 raise
-            self._write.execute("COMMIT")
+            if self._write.total_changes != before:
+                self.trouble = None
+                self.generation += 1
 
     def _learn_numbers(self) -> None:
         """Read which sketches and shapes have which numbers."""
@@ -322,7 +399,7 @@ class Store:
         (start, stop), body = entry.window, entry.body
         if self._retention_ms is not None and stop < self._horizon(execute, sketch):
             return set()
-        digest = hashlib.blake2b(body, digest_size=16).digest()
+        digest = _digest(body)
         place = (sketch, start, stop, entry.revision, entry.partition)
         header = _claimed(body)
         known = execute(
@@ -366,9 +443,9 @@ class Store:
         execute("INSERT OR REPLACE INTO costs VALUES (?, ?, ?, ?, ?)", (*place, parts_of(rows.fetchall())))
 
     def _take_instalment(self, execute: Any, entry: SealedEntry) -> bool:
-        """Store positions that closed; gives whether they are the first of their window and partition.
+        """Store positions that closed; gives whether the ledger changes: the first ones, and those of a copied state.
 
-        Nothing more is stored of a final window.
+        Of a final window only those are kept that its sealed sketches cannot have published.
         """
         assert entry.positions is not None
         sketch = self._sketch(execute, entry.sketch)
@@ -378,19 +455,50 @@ class Store:
             (sketch, *entry.window, SETTLED, entry.revision),
         ).fetchone()
         old = self._retention_ms is not None and entry.window[1] < self._horizon(execute, sketch)
-        if settled is not None or old:
+        if old:
             return False
         place = (sketch, *entry.window, entry.revision, entry.partition)
         before = execute(
             "SELECT 1 FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? AND partition = ?",
             place,
         ).fetchone()
-        digest = hashlib.blake2b(entry.body, digest_size=16).digest()
+        digest = _digest(entry.body)
         execute(
             "INSERT OR IGNORE INTO instalments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*place, *entry.positions, digest, entry.seal_id, entry.body),
         )
-        return before is None
+        if settled is not None:
+            return self._forget_instalments(execute, sketch, entry.window, entry.revision)
+        first, last = entry.positions
+        doubtful = execute(
+            "SELECT 1 FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? AND partition = ?"
+            " AND first < ? AND last > ? AND digest != ? UNION ALL"
+            " SELECT 1 FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? AND partition = ?",
+            (*place, last, first, digest, *place),
+        ).fetchone()
+        return before is None or (doubtful is not None and Ledgers(self._write).copied(*place[:4]))
+
+    def _forget_instalments(self, execute: Any, sketch: int, window: Span, revision: int) -> bool:
+        """Delete the instalments of a final window, which its seal repeats; those that it does not repeat are kept.
+
+        Returns:
+            Whether some were kept: copies of a state were published, an incident.
+        """
+        stored = execute(
+            "SELECT DISTINCT revision FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision <= ?",
+            (sketch, *window, revision),
+        ).fetchall()
+        copied = False
+        for (one,) in stored:
+            if Ledgers(self._write).copied(sketch, *window, one):
+                self._report(execute, sketch, window[0], shared_noise(f"{self._names[sketch]}, an early position"))
+                copied = True
+            else:
+                execute(
+                    "DELETE FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
+                    (sketch, *window, one),
+                )
+        return copied
 
     def _doubt_guarantees(self, execute: Any, span: Span) -> None:
         """Mark guarantees for recomputation: that of a window depends on other publications about its time."""
@@ -429,7 +537,9 @@ class Store:
                 execute("INSERT INTO noises VALUES (?, ?, ?, ?)", (name, sketch, start, digest))
             elif row[2] != digest:
                 for number, at in {(sketch, start), row[:2]}:
-                    self._report(execute, number, at, shared_noise(key))
+                    # each by its own name: who sees one of the two sketches may not know the other one
+                    own = key if (number, at) == (sketch, start) else f"{self._names[number]} at {iso(at)}"
+                    self._report(execute, number, at, shared_noise(own))
                 for where, at, one in ((sketch, start, digest), row):
                     execute(
                         "UPDATE bodies SET shape = ? WHERE sketch = ? AND start = ? AND digest = ?",
@@ -472,13 +582,20 @@ class Store:
         known = None if row is None else _read_frontier(frontier.sketch, row[0])
         if known is not None and known.sequence >= frontier.sequence:
             return
-        value = orjson.dumps(asdict(frontier)).decode()
+        said = asdict(replace(frontier, evidence=None)) | frontier.said_evidence()
+        value = orjson.dumps(said).decode()
         execute("INSERT OR REPLACE INTO frontiers VALUES (?, ?, ?, ?, ?)", (*place, frontier.sequence, value))
         if known is None or any(
             getattr(known, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged")
         ):
             _anew(execute, sketch)  # they speak of all windows of a sketch
         else:
+            for start, stop in _changed_evidence(known, frontier):
+                execute(
+                    "UPDATE windows SET state = ?, todo = 0, version = version + 1"
+                    " WHERE sketch = ? AND state = ? AND start = ? AND stop = ?",
+                    (NEW, sketch, SETTLED, start, stop),
+                )
             passed = execute(
                 "UPDATE windows SET state = ?, todo = 0, version = version + 1"
                 " WHERE sketch = ? AND state = ? AND stop <= ? RETURNING stop",
@@ -573,10 +690,7 @@ class Store:
         if not same:
             execute("DELETE FROM points WHERE sketch = ? AND start = ? AND stop = ?", (sketch, start, stop))
         if state == SETTLED:
-            execute(
-                "DELETE FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision <= ?",
-                (sketch, start, stop, window.revision),
-            )
+            self._forget_instalments(execute, sketch, (start, stop), window.revision)
 
     def _input(self, execute: Any, sketch: int, window: SealedWindow) -> bytes:
         """Digest of the inputs of a window's usual answer, except for the guarantee."""
@@ -610,14 +724,23 @@ class Store:
             Whether it was stored.
         """
         size = len(computed.numbers) + len(computed.csv)
-        sketch, (start, stop) = self._ids[stored.sketch], stored.window
+        sketch, (start, stop) = self._ids.get(stored.sketch, -1), stored.window
         with self._transaction() as execute:
             if not self._unchanged(execute, sketch, stored) or stored.input is None:
                 return False
             execute(
-                "INSERT OR REPLACE INTO answers (input, sketch, stop, special, bytes, numbers, csv)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (answer_key(stored.input, question), sketch, stop, special, size, computed.numbers, computed.csv),
+                "INSERT OR REPLACE INTO answers (input, sketch, stop, special, bytes, numbers, csv, digest)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    answer_key(stored.input, question),
+                    sketch,
+                    stop,
+                    special,
+                    size,
+                    computed.numbers,
+                    computed.csv,
+                    _digest(computed.numbers) + _digest(computed.csv),
+                ),
             )
             if special:
                 self._forget_special(execute)
@@ -645,7 +768,7 @@ class Store:
 
     def put_guarantee(self, stored: StoredWindow, guarantee: str) -> bool:
         """Store a guarantee, unless the window has changed since; see `put_answer`."""
-        sketch = self._ids[stored.sketch]
+        sketch = self._ids.get(stored.sketch, -1)
         with self._transaction() as execute:
             if not self._unchanged(execute, sketch, stored):
                 return False
@@ -658,7 +781,7 @@ class Store:
 
     def put_failure(self, stored: StoredWindow, text: str) -> None:
         """Store why a window has no usual answer; it is not computed again until the window changes."""
-        sketch = self._ids[stored.sketch]
+        sketch = self._ids.get(stored.sketch, -1)
         with self._transaction() as execute:
             if self._unchanged(execute, sketch, stored):
                 execute(
@@ -729,26 +852,28 @@ class Store:
 
     # ------------------------------------------------------------------ reading
 
-    def connection(self) -> sqlite3.Connection:
-        """This thread's connection for reading."""
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is None:
-            found = open_database(self.path)
-            self._local.connection = found
-            self._closed.append(found)
-        return found
+    @property
+    def size(self) -> int:
+        """Bytes of the database and its journal."""
+        files = (self.path, self.path.with_name(f"{self.path.name}-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
 
-    def source(self) -> StoreSource:
-        """The stored publications as a `SealedSource`, for this thread; it need not be closed."""
-        return StoreSource(self.connection())
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection for reading, for the present thread until the end of the block."""
+        return self._readers.use()
+
+    def _rows(self, query: str, given: Sequence[Any] = ()) -> list[Any]:
+        """All rows of a query."""
+        with self._readers.use() as connection:
+            return connection.execute(query, given).fetchall()
 
     def positions(self) -> dict[str, str]:
         """Where the feed reads on."""
-        return dict(self.connection().execute("SELECT name, value FROM positions").fetchall())
+        return dict(self._rows("SELECT name, value FROM positions"))
 
     def sketches(self) -> list[str]:
         """Names of the sketches with stored publications."""
-        return list(self.source().sketches())
+        return sorted(self._ids)
 
     def windows(
         self,
@@ -773,12 +898,12 @@ class Store:
         order, sign = ("DESC", "<") if newest else ("ASC", ">")
         last = LATEST if until is None else until
         further, given = ("", ()) if after is None else (f" AND (start, stop) {sign} (?, ?)", after)
-        rows = self.connection().execute(
+        rows = self._rows(
             f"SELECT {COLUMNS} FROM windows WHERE sketch = ? AND start >= ? AND start < ? AND stop <= ?{further}"  # noqa: S608
             f" ORDER BY start {order}, stop {order} LIMIT ?",
             (self._ids.get(sketch), -LATEST if since is None else since, last, last, *given, limit),
         )
-        return [self._stored(row) for row in rows.fetchall()]
+        return [self._stored(row) for row in rows]
 
     def window(self, sketch: str, window: Span) -> StoredWindow | None:
         """Find one window; None if nothing of it is stored."""
@@ -792,12 +917,12 @@ class Store:
             beside: windows that are being computed.
         """
         busy = set(beside)
-        rows = self.connection().execute(
+        rows = self._rows(
             f"SELECT {COLUMNS} FROM windows"  # noqa: S608
             " INDEXED BY windows_todo WHERE todo > 0 ORDER BY stop DESC LIMIT ?",
             (len(busy) + 1,),
         )
-        for row in rows.fetchall():
+        for row in rows:
             stored = self._stored(row)
             if (stored.sketch, stored.window) not in busy:
                 return stored
@@ -821,56 +946,91 @@ class Store:
     def _answer(self, stored: StoredWindow, question: str, column: str) -> bytes | None:
         if stored.input is None:
             return None
-        row = self.connection().execute(
-            f"SELECT {column} FROM answers WHERE input = ?",  # noqa: S608
+        rows = self._rows(
+            f"SELECT {column}, digest FROM answers WHERE input = ?",  # noqa: S608
             (answer_key(stored.input, question),),
         )
-        found = row.fetchone()
-        return None if found is None else found[0]
+        if not rows:
+            return None
+        ((found, digest),) = rows
+        half = len(digest) // 2
+        if not _sound(found, digest[:half] if column == "numbers" else digest[half:]):
+            self.note_damage()
+            raise DamagedError(self.path)
+        return bytes(found)
 
     def points(
         self, sketch: str, metric: str, since: int | None = None, until: int | None = None
     ) -> dict[Span, tuple[float | None, float | None, float | None]]:
         """Value, low and high of one number by window, as far as it is among the stored points."""
         last = LATEST if until is None else until
-        rows = self.connection().execute(
+        rows = self._rows(
             "SELECT start, stop, value, low, high FROM points"
             " WHERE sketch = ? AND metric = ? AND start >= ? AND start < ? AND stop <= ?",
             (self._ids.get(sketch), metric, -LATEST if since is None else since, last, last),
         )
-        return {(start, stop): (value, low, high) for start, stop, value, low, high in rows.fetchall()}
+        return {(start, stop): (value, low, high) for start, stop, value, low, high in rows}
 
     def incidents(self, sketch: str | None = None) -> list[tuple[str, int, str]]:
         """Sketch, window start (ms) and text of every incident, newest window first."""
-        rows = self.connection().execute("SELECT sketch, start, text FROM incidents ORDER BY start DESC, sketch")
-        found = [(self._names[number], start, text) for number, start, text in rows.fetchall()]
+        rows = self._rows("SELECT sketch, start, text FROM incidents ORDER BY start DESC, sketch")
+        found = [(self._names[number], start, text) for number, start, text in rows]
         return [one for one in found if sketch in (None, one[0])]
 
     def counts(self) -> dict[str, dict[str, int]]:
         """By sketch: numbers of windows, of those that are settled, and of those with something left to compute."""
-        rows = self.connection().execute(
+        rows = self._rows(
             "SELECT sketch, sum(windows), sum((state = ?) * windows), sum(waiting * windows),"
             " sum((state = ?) * windows) FROM tally GROUP BY sketch HAVING sum(windows) > 0",
             (SETTLED, INCIDENT),
         )
         names = ("windows", "settled", "pending", "incidents")
-        return {self._names[row[0]]: dict(zip(names, row[1:], strict=True)) for row in rows.fetchall()}
+        return {self._names[row[0]]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
     def pending(self) -> int:
         """Windows with something left to compute."""
-        (found,) = self.connection().execute("SELECT total(windows) FROM tally WHERE waiting").fetchone()
+        ((found,),) = self._rows("SELECT total(windows) FROM tally WHERE waiting")
         return int(found)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and leave the database to another service."""
         with self._lock:
-            for connection in [*self._closed, self._write]:
-                connection.close()
+            self._readers.close()
+            self._write.close()
+            if self._locked >= 0:
+                os.close(self._locked)
+            self._locked = -1
+
+
+def _salvage(path: Path) -> list[tuple[str, int, str]]:
+    """Sketch, window start and text of the incidents in a damaged database, as far as they can be read."""
+    try:
+        connection = open_database(path)
+    except StoreError:
+        return []
+    found: list[tuple[str, int, str]] = []
+    with contextlib.closing(connection), contextlib.suppress(sqlite3.Error):
+        for row in connection.execute(
+            "SELECT s.name, i.start, i.text FROM incidents i JOIN sketches s ON s.id = i.sketch"
+        ):
+            if [type(value) for value in row] == [str, int, str]:
+                found.append(row)
+    return found
 
 
 def longest_windows(config: Config) -> dict[str, int]:
     """By sketch, at least the length of any of its windows, ms."""
     return {plan.name: 2 * plan.shortest_ms for plan in config.sketches}
+
+
+def _digest(data: bytes) -> bytes:
+    """Digest of a stored value."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _sound(data: object, digest: object) -> bool:
+    """Whether a stored value has its digest. SQLite notices a damaged page only where its structure is wrong."""
+    return isinstance(data, bytes) and _digest(data) == digest
 
 
 def _claimed(body: bytes) -> dict[str, Any]:
@@ -893,7 +1053,16 @@ def _read_frontier(sketch: str, value: str) -> Frontier:
     """A frontier as it was stored."""
     said: dict[str, Any] = orjson.loads(value)
     said |= {name: Mark(**said[name]) for name in ("partial", "diverged")}
-    return Frontier(**(said | {"sketch": sketch}))
+    evidence = said.pop(EVIDENCE, None)
+    return Frontier(**(said | {"sketch": sketch}), evidence=None if evidence is None else Reported.read(evidence))
+
+
+def _changed_evidence(known: Frontier, frontier: Frontier) -> list[Span]:
+    """Windows of which a frontier tells something else than the one before."""
+    if frontier.evidence is None:
+        return []
+    before = {} if known.evidence is None else known.evidence.windows
+    return [window for window, shown in frontier.evidence.windows.items() if before.get(window) != shown]
 
 
 def _config_digest(config: Config) -> str:

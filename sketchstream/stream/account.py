@@ -8,10 +8,14 @@ that others exist.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from sketchstream.stream.assigned_partition import AssignedPartition
+from sketchstream.stream.evidence import misplaced_law
+from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.windows import NO_TIME, iso
 
@@ -26,6 +30,12 @@ ADVICE: Final = {
     "nulls": "check input.item",
     "misplaced": "check input.partitioner with `sketchstream validate`",
 }
+RECENT: Final = 10
+"""Reports, one a minute, whose records are judged together."""
+MISPLACED_SHARE: Final = 0.05
+"""Share of misplaced updates beyond which a worker warns."""
+DEVIATIONS: Final = 6.0
+"""Standard deviations of noise that a published number must exceed for a warning."""
 SHOWN: Final = 3
 """Open windows of a sketch that are named."""
 
@@ -40,17 +50,63 @@ def counts(metrics: Metrics) -> str:
     return " ".join(parts)
 
 
-def main_reason(metrics: Metrics) -> str | None:
-    """The reason why more than half of the records were not counted, with what to do; None if there is none."""
-    exact = metrics.exact()
-    name = max(REASONS, key=lambda one: exact.get(one, 0))
+class Recent:
+    """The exact counters of the last `RECENT` reports: a worker that was right for months is judged by today."""
+
+    def __init__(self) -> None:
+        self._past: deque[dict[str, int]] = deque([{}], RECENT + 1)
+
+    def counted(self, metrics: Metrics) -> dict[str, int]:
+        """What was counted since the oldest of those reports, by name."""
+        return {name: n - self._past[0].get(name, 0) for name, n in metrics.exact().items()}
+
+    def note(self, metrics: Metrics) -> None:
+        """Note that a report was made."""
+        self._past.append(metrics.exact())
+
+
+def main_reason(exact: Mapping[str, int]) -> str | None:
+    """The reason why too many records were not counted, with what to do; None if there is none.
+
+    Too many are one in twenty updates that are misplaced, as a right partitioner misplaces none, and more than half of
+    the records for any other reason.
+
+    Args:
+        exact: counters of one stretch of time, those of payloads only if diagnostics allow.
+    """
     # each sketch counts its own updates, so misplaced ones are compared with those
-    most = (
-        exact.get(name, 0) > exact.get("updates", 0)
-        if name == "misplaced"
-        else 2 * exact.get(name, 0) > exact["records"]
-    )
-    return f"more than half of all records are {name.replace('_', ' ')}: {ADVICE[name]}" if most else None
+    misplaced, updates = exact.get("misplaced", 0), exact.get("updates", 0)
+    others = [name for name in REASONS if name != "misplaced" and 2 * exact.get(name, 0) > exact["records"]]
+    if misplaced > updates or (not others and MISPLACED_SHARE * (misplaced + updates) < misplaced):
+        many = "more than half" if misplaced > updates else f"{misplaced / (misplaced + updates):.0%}"
+        return f"{many} of all records are misplaced: {ADVICE['misplaced']}"
+    if not others:
+        return None
+    name = max(others, key=lambda one: exact[one])
+    return f"more than half of all records are {name.replace('_', ' ')}: {ADVICE[name]}"
+
+
+def published_reason(frontiers: Iterable[Frontier]) -> str | None:
+    """Why windows that were published just now lack records, from their published evidence; None if that shows none.
+
+    Noisy numbers that anyone may read, so this is said whatever diagnostics allow.
+
+    Args:
+        frontiers: as they were published.
+    """
+    for frontier in frontiers:
+        said = frontier.evidence
+        newest = None if said is None else max(said.windows, key=lambda window: window[1], default=None)
+        if said is None or newest is None:
+            continue
+        shown = said.windows[newest]
+        mean, variance = misplaced_law(said.noise, 1) if said.noise.misplaced else (math.inf, 0.0)
+        if shown.misplaced is not None and shown.misplaced > mean + DEVIATIONS * variance**0.5 + 1.0:
+            return (
+                f"records of sketch {frontier.sketch} are misplaced in the window that ended at {iso(newest[1])}: "
+                f"{ADVICE['misplaced']}"
+            )
+    return None
 
 
 def unsealed(partitions: Collection[AssignedPartition], lateness_ms: int, *, bounded: bool) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.image import DEFERRED_PART, LEAST_DEFERRED_BYTES
+from sketchstream.stream.durability import SLOW_S, Durability
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.settings import Settings
 
@@ -59,6 +60,7 @@ class Failures:
 
     Args:
         count: failures in a row.
+        of_commit: a commit is among them; then only the next commit ends the row, however many records are read.
         strange: unexpected errors in a row.
         strange_since: time of the first of them, seconds.
         error: the last error.
@@ -68,6 +70,7 @@ class Failures:
     """
 
     count: int = 0
+    of_commit: bool = False
     strange: int = 0
     strange_since: float = 0.0
     error: BaseException | None = field(default=None, repr=False)
@@ -78,6 +81,12 @@ class Failures:
     def clear(self) -> None:
         """Reset after a success: the next failure counts as the first."""
         self.count = self.strange = 0
+        self.of_commit = False
+
+    def clear_reading(self) -> None:
+        """Reset after records were applied, unless commits fail."""
+        if not self.of_commit:
+            self.clear()
 
     def judge(self, partition: int, error: BaseException, now: float) -> Verdict:
         """Decide what an error means for its partition."""
@@ -145,13 +154,15 @@ class AssignedPartition:
         self.failures = Failures()
         self.refusals = Refusals(tokens_at=now)
         self.throttled = False
-        self.lag: int | None = None
+        self.log_end: int | None = None
+        self.durability = Durability()
         self.ended = False
         self.saved_at = 0.0
         self.rewriting = False
         self.publish_error: SketchstreamError | None = None
         self._rewrite_at: float | None = None
         self._publish_at = 0.0
+        self._save_at = 0.0
         self._ask_ends_at: float | None = None
 
     def __repr__(self) -> str:
@@ -172,6 +183,7 @@ class AssignedPartition:
     def begin(self, state: PartitionState) -> None:
         """Start with a fresh state, which is committed before the first record is read."""
         self.state, self.reason = state, "first snapshot"
+        self.durability.restored(state.position)
 
     def run(self, now: float, rewrite_at: float | None) -> None:
         """Start reading: the state is durable."""
@@ -189,8 +201,26 @@ class AssignedPartition:
         self.ended = True
 
     def note_end(self, end: int | None) -> None:
-        """Note the end of the log (None: not known); the distance of the state from it is the lag."""
-        self.lag = None if self.state is None or end is None else max(0, end - self.state.position)
+        """Note the end of the log; None: nobody answered, and the last known end stays."""
+        self.log_end = self.log_end if end is None else end
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are not committed yet; None where that is not known. A restart reads all of them."""
+        position = self.durability.position
+        return None if self.log_end is None or position is None else max(0, self.log_end - position)
+
+    @property
+    def unread(self) -> int | None:
+        """Records that are not read yet; None where that is not known."""
+        return None if self.log_end is None or self.state is None else max(0, self.log_end - self.state.position)
+
+    def slow(self, now: float) -> str:
+        """A sentence about a commit that takes long; empty if none does."""
+        job = self.job
+        if job is None or job.kind != "commit" or now - job.began < SLOW_S:
+            return ""
+        return f"a snapshot has been written for {now - job.began:.0f} s"
 
     def drop(self) -> None:
         """Drop the state and the refused records that belong to it."""
@@ -226,15 +256,27 @@ class AssignedPartition:
         """Note that a snapshot was captured, or that an earlier one is being published, at this time, seconds."""
         self.saved_at = now
 
-    def captured(self) -> None:
-        """Note that the commit that starts now waits for the refused records."""
+    def captured(self, position: int, now: float) -> None:
+        """Note that the commit of this position starts now; it waits for the refused records."""
         self.refusals.n_bytes = 0
+        self.durability.captured(position, now)
 
     def committed(self, rewrite_at: float | None) -> None:
         """Note that a snapshot is durable; one without any changes is not repeated."""
+        self.durability.committed(changed=self.state is not None and self.state.changed())
         if not self.rewriting:
             self._rewrite_at = rewrite_at
         self.rewriting = False
+
+    def commit_failed(self, reason: str) -> None:
+        """Note that a snapshot was not committed."""
+        self.failures.of_commit = True
+        self.durability.commit_failed(reason)
+
+    def save_again(self, now: float) -> None:
+        """Write a snapshot once more after a failure that left the state as it was, after a pause."""
+        self.failures.count += 1
+        self._save_at = now + pause_s(self.failures.count)
 
     def rewrite(self) -> None:
         """Request one more snapshot, so that what the last one superseded leaves the disk."""
@@ -245,6 +287,7 @@ class AssignedPartition:
     def published(self, error: SketchstreamError | None, now: float) -> None:
         """Note whether the committed outbox was published; if not, it is tried again a second later."""
         self.publish_error = error
+        self.durability.published("" if error is None else str(error), now)
         if error is not None:
             self._publish_at = now + 1.0
 
@@ -253,6 +296,8 @@ class AssignedPartition:
     def due(self, now: float, settings: Settings) -> Due:
         """What a running partition without a job should do now."""
         assert self.state is not None
+        if now < self._save_at:
+            return "nothing"
         if self._rewrite_at is not None and now >= self._rewrite_at:
             return "rewrite"
         if self.refusals.n_bytes > MAX_REFUSED_BYTES:

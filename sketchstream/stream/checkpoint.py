@@ -16,7 +16,9 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream import window_ranges
 from sketchstream.stream.buffers import Buffers
-from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.domain_lists import DomainLists, SavedLists
+from sketchstream.stream.evidence import Reported
+from sketchstream.stream.interfaces import EVIDENCE, Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
 from sketchstream.stream.outbox import Outgoing, new_name
 from sketchstream.stream.partition_counts import PartitionCounts
 from sketchstream.stream.sketch_state import OpenWindow, Track
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from sketchstream.stream.partition import PartitionState
     from sketchstream.stream.plans import SketchPlan
 
-MANIFEST_FORMAT = 2
-"""Written; 1, whose blobs are all of byte format 1, is read too."""
+MANIFEST_FORMAT = 3
+"""Written; 1, whose blobs are all of byte format 1, and 2, without evidence about windows, are read too."""
 CHANGE_AHEAD_MS = 600_000
 """How far beyond the latest event time changed sketches begin: time for all workers to be started anew."""
 
@@ -132,6 +134,8 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
             "grown_through": track.grown_through,
             "late": f"{track.late.value % (1 << 64):016x}",  # one size, whatever it is
             "late_draws": track.late.draws,
+            "evidence": track.evidence.fields(),
+            "reported": track.reported,
             "retired": track.plan is None,
             **({"begins": track.begins} if track.overlapping else {}),
             "windows": windows,
@@ -157,6 +161,9 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
             }
         )
     state.waiting.capture()
+    lists, fresh = state.lists.capture(_specs(state))
+    blobs |= fresh
+    keep |= set(lists.values()) - fresh.keys()
     manifest: dict[str, Plain] = {
         "format": MANIFEST_FORMAT,
         "partition": state.partition,
@@ -168,10 +175,12 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
         "partitions": state.partitions,
         "former_counts": [[count, until] for count, until in state.counts.former.items()],
         "partial": state._partial,
+        "idled": [list(one) for one in state._idled],
         "fingerprint": state.rules.fingerprint,
         "begins": state.begins,
         "specs": {plan.name: plan.spec.to_dict() for plan in state.rules.sketches},
         "former_specs": {name: spec.to_dict() for name, spec in state.former_specs.items()},
+        "lists": dict(lists),
         "sketches": sketches,
         "outbox": outbox,
         "frontiers": [_frontier_fields(frontier) for frontier in state.waiting.frontiers.values()],
@@ -193,6 +202,13 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
         copied_bytes=held.copied_bytes,
         release=held.release,
     )
+
+
+def _specs(state: PartitionState) -> Iterator[Spec]:
+    """The specs of all windows that are open or will be."""
+    yield from (plan.spec for plan in state.rules.sketches)
+    yield from state.former_specs.values()
+    yield from (window.sketch.spec for track in state.tracks.values() for window in track.windows.values())
 
 
 def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
@@ -220,7 +236,7 @@ def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) 
     rules, partition = state.rules, state.partition
     manifest = restored.manifest
     with _Usable(partition):
-        if manifest["format"] not in (1, MANIFEST_FORMAT):
+        if manifest["format"] not in range(1, MANIFEST_FORMAT + 1):
             msg = (
                 f"partition {partition}: its snapshot has format {manifest['format']!r:.20}, this version reads "
                 f"formats 1 to {MANIFEST_FORMAT}; run the version that wrote it, or a newer one"
@@ -234,11 +250,15 @@ def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) 
         votes = manifest.get("votes")
         state._watermark.restore(_int(manifest["watermark"]), None if votes is None else _table(votes))
         state.newest = _int(manifest.get("newest", state.watermark))  # older snapshots: no time is beyond the watermark
+        state._idled = [(_int(before), _int(after)) for before, after in _pairs(manifest.get("idled", []))]
         state.counts.restore(_former_counts(manifest.get("former_counts", [])))
-        _restore_specs(state, manifest, peers)
+        names = {str(digest): str(name) for digest, name in _table(manifest.get("lists", {})).items()}
+        key = state.rules.key
+        state.lists, lists = DomainLists(key, names), SavedLists(key, names, restored.blobs)
+        _restore_specs(state, manifest, peers, lists)
         saved = _table(manifest["sketches"])
         for name, fields in saved.items():
-            _restore_track(state, name, _table(fields), restored.blobs)
+            _restore_track(state, name, _table(fields), restored.blobs, lists)
         if manifest["partial"]:
             state._watermark.forget_votes()
             state.lack()
@@ -253,7 +273,9 @@ def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) 
     state._changed = bool(state.waiting.pending)
 
 
-def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
+def _restore_track(
+    state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists
+) -> None:
     track = state.tracks.get(name) or Track(name, None)
     track.through = _int(fields["through"])
     track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
@@ -265,11 +287,12 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
     )
     if track.late.epsilon and _int(fields.get("late_draws", 0)):  # else its own first draw
         track.late.value, track.late.draws = _signed(str(fields["late"])), _int(fields["late_draws"])
+    known = track.through
     for one in _tables(fields["windows"]):
         start, end = _int(one["start"]), _int(one["end"])
         counts = tuple(_int(count) for count in one["counts"])
         slots_for = tuple(_int(count) for count in one.get("slots_for", one["counts"][:1]))
-        sketch = _restore_sketch(state, track, blobs[one["blob"]], slots_for)
+        sketch = _restore_sketch(state, track, blobs[one["blob"]], slots_for, lists)
         origin = sketch.origin
         if (origin.name, origin.partition, origin.window, origin.revision) != (
             name,
@@ -283,9 +306,13 @@ def _restore_track(state: PartitionState, name: str, fields: dict[str, Any], blo
         window.closed = _int(one.get("closed", 0))
         state.slots.fit(window, counts)
         track.windows[start] = window
+        known = max(known, end)
         if track.fields(sketch.spec) is None:  # records can no longer be counted in it
             track.mark_partial(end)
     state.tracks[name] = track
+    evidence = fields.get("evidence")
+    track.evidence.restore(None if evidence is None else _table(evidence), known)
+    track.reported = _int(fields.get("reported", NO_TIME))
     track.begins = _int(fields.get("begins", NO_TIME))
     track.restored()
     if fields["retired"] and track.plan is not None:
@@ -310,7 +337,9 @@ def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
     return NO_TIME if latest == NO_TIME else latest + CHANGE_AHEAD_MS
 
 
-def _restore_specs(state: PartitionState, manifest: Mapping[str, Any], peers: Sequence[Peer]) -> None:
+def _restore_specs(
+    state: PartitionState, manifest: Mapping[str, Any], peers: Sequence[Peer], lists: SavedLists
+) -> None:
     """After a change of the configuration: the sketches of windows that start before it takes effect."""
     if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
         return
@@ -322,34 +351,40 @@ def _restore_specs(state: PartitionState, manifest: Mapping[str, Any], peers: Se
         former = specs | (former if state.newest < begins else {})
     for plan in state.rules.sketches:
         if plan.name in former:
-            spec = _spec(_table(former[plan.name]), plan)
+            spec = _spec(_table(former[plan.name]), plan, lists)
             if spec is not None and spec.fingerprint != plan.spec.fingerprint:
                 state.former_specs[plan.name] = spec
 
 
-def _spec(described: Mapping[str, Any], plan: SketchPlan | None) -> Spec | None:
-    """Rebuild a spec with the configured list of items, if it is the same list; otherwise None."""
-    items = None if plan is None else getattr(plan.spec.domain, "items", None)
-    try:
-        found = kinds.read_spec(described, items)
-    except SpecError:
-        return None
-    return None if items is None and isinstance(found.domain, ClosedDomain) and found.domain.listed else found
+def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLists) -> Spec | None:
+    """Rebuild a spec with its list of items, the configured one or one of the snapshot; None if neither is the list."""
+    configured = None if plan is None else getattr(plan.spec.domain, "items", None)
+    for items in (configured, *lists, None):
+        try:
+            found: Spec = kinds.read_spec(described, items)
+        except SpecError:  # another list
+            continue
+        if not (isinstance(found.domain, ClosedDomain) and found.domain.listed and found.domain.items is None):
+            return found
+    return None
 
 
-def _restore_sketch(state: PartitionState, track: Track, data: Bytes, slots_for: tuple[int, ...]) -> Sketch:
-    """Read an open sketch from its bytes; the configuration gives the list of items of a closed domain."""
+def _restore_sketch(
+    state: PartitionState, track: Track, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
+) -> Sketch:
+    """Read an open sketch from its bytes; the configuration or the snapshot has the list of items of its domain."""
     plan, key = track.plan, state.rules.key
     header = wire.unpack_header(data)
     same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint
     if same:
         assert plan is not None
         return Sketch.from_bytes(data, key, spec=plan.spec, keep=state.slots.keep(plan.spec, slots_for), take_over=True)
-    old = _spec(header["spec"], plan)
+    old = _spec(header["spec"], plan, lists)
     if old is None:
         msg = (
-            f"partition {state.partition}: sketch {track.name!r} has open windows with another list of items; put "
-            "the former items_file back until they have closed, or give the new list to a sketch of another name"
+            f"partition {state.partition}: sketch {track.name!r} has open windows with another list of items, and its "
+            "snapshot, of an older release, does not hold that list; put the former sketch and items_file back, run "
+            "this release until it has committed once, and change them then"
         )
         raise DataLossError(msg)
     return Sketch.from_bytes(data, key, spec=old, keep=state.slots.keep(old, slots_for), take_over=True)
@@ -433,13 +468,17 @@ def _frontier_fields(frontier: Frontier) -> Plain:
         **frontier.growth(),
         **frontier.lateness(),
         **frontier.closing(),
+        **({} if frontier.evidence is None else {EVIDENCE: frontier.evidence.stored()}),
     }
 
 
 def _frontier(fields: dict[str, Any]) -> Frontier:
     partial, diverged = window_ranges.read({name: _int(fields[name]) for name in window_ranges.NAMES if name in fields})
-    plain = {name: value for name, value in fields.items() if name not in window_ranges.NAMES}
-    return Frontier(**plain, partial=partial, diverged=diverged)
+    plain = {name: value for name, value in fields.items() if name not in (*window_ranges.NAMES, EVIDENCE)}
+    said = fields.get(EVIDENCE)
+    return Frontier(
+        **plain, partial=partial, diverged=diverged, evidence=None if said is None else Reported.read(_table(said))
+    )
 
 
 def _mark_fields(name: str, mark: Mark) -> dict[str, int]:
@@ -472,6 +511,13 @@ def _int(value: object) -> int:
         msg = "expected a whole number"
         raise TypeError(msg)
     return value
+
+
+def _pairs(value: object) -> list[tuple[object, object]]:
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return [(first, second) for first, second in value]
 
 
 def _former_counts(value: object) -> dict[int, int | None]:

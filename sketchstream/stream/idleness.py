@@ -56,7 +56,7 @@ class IdlePartitions:
         if now - self._looked_at < min(max(idle_s / 10, 0.2), LOOK_S):
             return
         self._looked_at = now
-        if not any(one.status == "running" for one in partitions):
+        if not partitions:
             return
         self._look(partitions, source, now)
         if self._idle_ms is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from sketchstream.stream.windows import NO_TIME
 if TYPE_CHECKING:
     from sketchstream.columns import Column
     from sketchstream.items import Items
+    from sketchstream.stream.evidence import Reported
 
 Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
 """What a manifest is made of: msgpack can write it, and nothing in it is code."""
@@ -386,6 +387,8 @@ class SealedEntry:
 
 LATE = ("late", "late_draws")
 CLOSING = ("closed_through",)
+EVIDENCE = "evidence"
+"""Name of a frontier's evidence, where it is stored or published."""
 GROWTH = ("grown_from", "grown_through")
 """The numbers of a frontier that are stored and published only where there are such."""
 
@@ -410,6 +413,7 @@ class Frontier:
         late_draws: draws of discrete Laplace noise in `late`, each of the sketch's `epsilon_records`.
         closed_through: ms, of sketches that publish positions when they close; every position that ends by then is
             published, or had no records.
+        evidence: noisy numbers of refused records and misplaced items, by window; None: not kept.
     """
 
     sketch: str
@@ -425,6 +429,7 @@ class Frontier:
     late: int | None = None
     late_draws: int = 0
     closed_through: int = NO_TIME
+    evidence: Reported | None = None
 
     def sealed_without(self, partition: int) -> int:
         """Windows that end by then (ms) were published before the input had this partition."""
@@ -439,6 +444,10 @@ class Frontier:
     def closing(self) -> dict[str, int]:
         """How far positions are closed, for sketches that publish them then."""
         return {} if self.closed_through == NO_TIME else {"closed_through": self.closed_through}
+
+    def said_evidence(self) -> dict[str, Any]:
+        """The evidence about windows, if it is kept."""
+        return {} if self.evidence is None else {EVIDENCE: self.evidence.fields()}
 
     def lateness(self) -> dict[str, int]:
         """The two numbers of late records, if they are kept."""

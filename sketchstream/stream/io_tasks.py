@@ -6,7 +6,7 @@ Touches: its interfaces; never a state that the worker is updating.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,17 @@ from typing import Any
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
 from sketchstream.stream.checkpoint import boundary
-from sketchstream.stream.interfaces import Clock, Fresh, Frontier, Publisher, SealedEntry, Sink, Snapshot, StateStore
+from sketchstream.stream.interfaces import (
+    Clock,
+    Fresh,
+    Frontier,
+    Peer,
+    Publisher,
+    SealedEntry,
+    Sink,
+    Snapshot,
+    StateStore,
+)
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.rules import Rules
 from sketchstream.stream.windows import NO_TIME
@@ -92,6 +102,13 @@ class IoTasks:
             with suppress(BrokerError):  # the next commit asks again
                 begins = boundary(self.store.peers(), self.rules.fingerprint, NO_TIME)
         return Done(outbox, published.error, snapshot.blob_bytes, seconds, begins)
+
+    def peers(self) -> Sequence[Peer]:
+        """What the snapshots of all partitions say; nothing while no broker answers."""
+        try:
+            return self.store.peers()
+        except SketchstreamError:
+            return ()
 
     def publish(self, partition: int, outbox: Outbox) -> Done:
         """Publish what is committed."""

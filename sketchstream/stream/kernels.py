@@ -498,3 +498,35 @@ def belongs_ints(items: I64, way: Any, table: U64, counts: U64, partition: Any, 
         out[i] = good
         n += good
     return n
+
+
+@kernel
+def _mixed(value: Any) -> Any:
+    """Spread a uint64 over all bits (the finalizer of splitmix64)."""
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+@kernel
+def spread_spans(buffer: U8, starts: Any, ends: Any, out: U64) -> Any:
+    """Hash the items buffer[starts[i]:ends[i]] by FNV-1a (64 bits) and a finalizer, unlike any partitioner.
+
+    Args:
+        buffer: uint8.
+        starts: (n,) where items begin.
+        ends: (n,) where they end.
+        out: (n,) filled.
+    """
+    for i in range(starts.size):
+        hashed = np.uint64(0xCBF29CE484222325)
+        for at in range(starts[i], ends[i]):
+            hashed = (hashed ^ np.uint64(buffer[at])) * np.uint64(0x100000001B3)
+        out[i] = _mixed(hashed)
+
+
+@kernel
+def spread_ints(items: I64, out: U64) -> Any:
+    """The same purpose for int items."""
+    for i in range(items.size):
+        out[i] = _mixed(np.uint64(items[i]) + np.uint64(0x9E3779B97F4A7C15))

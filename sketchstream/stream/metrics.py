@@ -97,6 +97,8 @@ class PartitionGauge:
     lag: int | None
     watermark_ms: int | None
     open_windows: int
+    commit_age_s: float
+    publication_age_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class Gauges:
     ready: bool
     healthy: bool
     joined: bool
+    mixed: str = ""
 
 
 class _Collector:
@@ -143,11 +146,21 @@ class _Collector:
             )
         now = self._gauges()
         labels = ["topic", "partition"]
-        lag = GaugeMetricFamily("sketchstream_consumer_lag", "Records behind the high watermark.", labels=labels)
+        lag = GaugeMetricFamily(
+            "sketchstream_consumer_lag", "Records of the log that are not committed.", labels=labels
+        )
         mark = GaugeMetricFamily("sketchstream_watermark_seconds", "Watermark, seconds since 1970.", labels=labels)
         opened = GaugeMetricFamily("sketchstream_window_open", "Open windows, all sketches.", labels=labels)
         status = GaugeMetricFamily(
             "sketchstream_partition_status", "1 for the state it is in.", labels=[*labels, "status"]
+        )
+        commit = GaugeMetricFamily(
+            "sketchstream_commit_age_seconds", "For how long something has been waiting for a commit.", labels=labels
+        )
+        publication = GaugeMetricFamily(
+            "sketchstream_publication_age_seconds",
+            "For how long something sealed has been waiting for its publication.",
+            labels=labels,
         )
         for one in now.partitions:
             at = [self._topic, str(one.partition)]
@@ -156,8 +169,10 @@ class _Collector:
             if one.watermark_ms is not None:
                 mark.add_metric(at, one.watermark_ms / 1000)
             opened.add_metric(at, one.open_windows)
+            commit.add_metric(at, one.commit_age_s)
+            publication.add_metric(at, one.publication_age_s)
             status.add_metric([*at, one.status], 1)
-        yield from (lag, mark, opened, status)
+        yield from (lag, mark, opened, commit, publication, status)
         spent = GaugeMetricFamily(
             "sketchstream_privacy_epsilon_spent", "Loss of one event or item in one window.", labels=["sketch"]
         )
@@ -170,6 +185,11 @@ class _Collector:
                 "How far the worker's clock is ahead of the brokers'.",
                 value=now.clock_skew_seconds,
             )
+        yield GaugeMetricFamily(
+            "sketchstream_mixed_configurations",
+            "1 while workers with another configuration commit snapshots in this group.",
+            value=float(bool(now.mixed)),
+        )
         yield GaugeMetricFamily("sketchstream_loop_age_seconds", "Since the last poll.", value=now.loop_age_seconds)
 
 
@@ -200,7 +220,7 @@ def text_of(collector: Any) -> bytes:
 
 
 class Endpoint:
-    """/metrics, /healthz (the loop polls) and /readyz (it polls, and no partition is being restored) on one address.
+    """/metrics, /healthz (the loop polls) and /readyz (nothing is being restored, commits succeed) on one address.
 
     Args:
         address: host and port; port 0 takes a free one.
@@ -263,8 +283,12 @@ def _readiness(now: Gauges) -> str:
     if now.ready:
         lines.append("ready" if now.partitions else "ready, a spare: no partition is assigned")
     lines += [
-        f"partition {one.partition} {one.status}: {one.reason}" for one in now.partitions if one.status != "running"
+        f"partition {one.partition} {one.status}: {one.reason}"
+        for one in now.partitions
+        if one.reason or one.status != "running"
     ]
+    if now.mixed:
+        lines.append(now.mixed)
     skew = now.clock_skew_seconds
     if skew is not None and abs(skew) > SKEWED_MS / 1000:
         lines.append(f"clock: {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the brokers'")

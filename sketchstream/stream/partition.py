@@ -31,7 +31,9 @@ from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream import checkpoint
 from sketchstream.stream.buffers import Buffers
+from sketchstream.stream.domain_lists import DomainLists
 from sketchstream.stream.domain_slots import DomainSlots
+from sketchstream.stream.evidence import Evidence, EvidenceNoise
 from sketchstream.stream.interfaces import Chunk, Frontier, Peer, Restored, SealedEntry, Snapshot
 from sketchstream.stream.outbox import Outbox
 from sketchstream.stream.outcome import NO_INTS, Ints, Mask, Outcome
@@ -43,6 +45,9 @@ from sketchstream.stream.rules import Rules
 from sketchstream.stream.sketch_state import OpenWindow, Track
 from sketchstream.stream.window_cover import Admitted, covering, overlapping
 from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME
+
+MOST_IDLED = 15
+"""Stretches of time that idleness has passed over, of which contradictions are noticed."""
 
 
 class PartitionState:
@@ -66,12 +71,22 @@ class PartitionState:
         self.newest = NO_TIME
         self._watermark = Watermark(rules.quorum, rules.lateness_ms)
         self._advances: dict[int, int] = {}
-        self.tracks: dict[str, Track] = {plan.name: Track(plan.name, plan) for plan in rules.sketches}
+        checked = rules.partitioner is not None
+        self.tracks: dict[str, Track] = {
+            plan.name: Track(
+                plan.name,
+                plan,
+                evidence=Evidence(EvidenceNoise.of(plan, checked=checked, anywhere=rules.anywhere)),
+            )
+            for plan in rules.sketches
+        }
+        self._idled: list[tuple[int, int]] = []
         self.waiting = Outbox()
         self._partial = False
         self._rewound = False
         self.begins = NO_TIME
         self.former_specs: dict[str, Spec] = {}
+        self.lists = DomainLists(rules.key)
         self._answers: dict[CountNeeded, int | None] = {}
         self._changed = True
 
@@ -111,6 +126,7 @@ class PartitionState:
         for name, through in (sealed_elsewhere or {}).items():
             track = state.tracks.get(name)
             if track is not None and through > track.through:
+                track.evidence.seal(track.plan, NO_TIME, through)
                 track.through = through
                 state._announce(track)
         return state
@@ -187,6 +203,8 @@ class PartitionState:
             known = self.watermark
             future_after = LATEST_MS if clock_ms is None else clock_ms + self.rules.max_ahead_ms
             judged = self._watermark.admit(times, chunk.timestamps, future_after, advances)
+            for before, after in judged.advanced:
+                self._note_idle(before, after)
             outcome.future, outcome.unreadable_times = judged.future, judged.unreadable
             outcome.early, outcome.jumps, outcome.jumped_at = judged.early, judged.jumps, judged.jumped_at
             late = np.zeros(times.size, np.bool_)
@@ -198,16 +216,65 @@ class PartitionState:
                 self.newest = max(self.newest, judged.high)
                 for track in self.tracks.values():
                     yield from self._count(track, whole, outcome)
+            self._note_unplaced(chunk, judged.verdict)
             outcome.sealed += yield from self._seal()
             outcome.note_refused(decoded, judged.verdict, late)
+            self._note_contradictions(chunk, advances)
         elif advances:
             for _, watermark in advances:
-                self._watermark.advance(watermark)
+                self._advance(watermark)
             outcome.sealed += yield from self._seal()
         self.position = chunk.next_position
         self.counts.passed(self.position)
         self._changed = True
         return outcome
+
+    def _note_unplaced(self, chunk: Chunk, verdict: npt.NDArray[np.uint8]) -> None:
+        """Count future records, and those of an unreadable time, for the windows in which they were meant to be.
+
+        A record whose event time cannot be read is counted for the windows that hold its own timestamp; if it has
+        none, for those that hold the newest event time.
+        """
+        from sketchstream.stream import kernels
+
+        lost = verdict == kernels.UNREADABLE
+        future = verdict == kernels.FUTURE
+        if not lost.any() and not future.any():
+            return
+        stamps = chunk.timestamps
+        known = np.full(verdict.size, self.newest, np.int64)
+        if stamps is not None:
+            known = np.where(stamps >= 0, stamps, known)
+        times = np.concatenate([chunk.decoded.times[future], known[lost]])
+        times = times[(times >= EARLIEST_MS) & (times < LATEST_MS)]
+        for track in self.tracks.values():
+            track.evidence.refuse(times, track.holding(times), track.through)
+
+    def _note_idle(self, before: int, after: int) -> None:
+        """Note that idleness moved the watermark; records that come later may prove it wrong."""
+        if self._idled and self._idled[-1][1] == before:
+            before = self._idled.pop()[0]
+        self._idled = [*self._idled[-MOST_IDLED:], (before, after)]
+
+    def _note_contradictions(self, chunk: Chunk, advances: Sequence[tuple[int, int]]) -> None:
+        """Mark the windows that idleness closed although records were written in them that come only now.
+
+        The records' own timestamps decide, nothing in their payloads.
+        """
+        if not self._idled or chunk.timestamps is None:
+            return
+        first = max((index for index, _ in advances), default=0)
+        stamps = chunk.timestamps[first:]
+        for track in self.tracks.values():
+            track.evidence.contradict(stamps, self._idled, self.rules.lateness_ms)
+
+    def _advance(self, watermark: int) -> bool:
+        """Raise the watermark without votes."""
+        before = self.watermark
+        moved = self._watermark.advance(watermark)
+        if moved:
+            self._note_idle(before, self.watermark)
+        return moved
 
     def _require_between(self, chunk: Chunk) -> None:
         """Refuse a chunk with records outside of its positions, or with more records than these can have.
@@ -259,8 +326,11 @@ class PartitionState:
                 used[index] = bool((places == index).any())
         if n_late:
             outcome.late[track.name] = outcome.late.get(track.name, 0) + int(n_late)
-            whole.late |= places == kernels.LATE
+            late = places == kernels.LATE
+            whole.late |= late
             track.late.add(int(n_late))
+            spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+            track.evidence.refuse(whole.times[late], spans, track.through)
         for index in np.flatnonzero(used).tolist():
             window = self._open(track, int(starts[index]), int(ends[index]))
             if window is not None:
@@ -298,6 +368,9 @@ class PartitionState:
             window = self._open(track, start, end) if n else None
             if window is not None:
                 yield from self._take(track, window, whole, places, 0, outcome)
+            inside = (whole.verdict == kernels.ADMITTED) & (times >= start) & (times < end)
+            refused = inside & (places == kernels.OUT)
+            track.evidence.refuse(times[refused], [(start, end)], track.through)
         n_late = int(np.count_nonzero(late))
         if n_late:
             outcome.late[track.name] = outcome.late.get(track.name, 0) + n_late
@@ -355,6 +428,7 @@ class PartitionState:
             sketch = Sketch.create(spec, self.rules.key, origin=origin, keep=keep)
             window = OpenWindow(start, end, sketch, counts, slots_for=counts)
             track.windows[start] = window
+            track.evidence.open(start, end)
         window.dirty = True
         track.last = window
         return window
@@ -401,6 +475,8 @@ class PartitionState:
                 n_away = len(items) - int(np.count_nonzero(here))
             if n_away:
                 outcome.misplaced += n_away
+                away, at = items.take(~here), (window.start, window.end)
+                track.evidence.misplace(*at, away, self.partition, window.counts[-1])
                 places = np.flatnonzero(here)
                 chosen = places if chosen is None else np.flatnonzero(chosen)[places]
         taken, weights = events.items, events.weights
@@ -482,7 +558,7 @@ class PartitionState:
 
     def advance(self, watermark: int) -> bool:
         """Raise the watermark of an idle partition; True if it moved. It must be committed before it is used."""
-        moved = self._watermark.advance(watermark)
+        moved = self._advance(watermark)
         self._changed |= moved
         return moved
 
@@ -577,6 +653,7 @@ class PartitionState:
                     n += 1
             if self._partial:
                 track.mark_partial(through)
+            track.evidence.seal(track.plan, track.through, through)
             track.through = through
             track.last = None
             self._announce(track)
@@ -692,6 +769,7 @@ class PartitionState:
         """Announce a frontier for a sketch whose sealed-through time or partition count changed."""
         track.sequence += 1
         track.announced = self.partitions
+        track.reported = self.watermark
         self.waiting.announce(
             Frontier(
                 sketch=track.name,
@@ -707,6 +785,7 @@ class PartitionState:
                 late=track.late.value if track.late.draws else None,
                 late_draws=track.late.draws,
                 closed_through=track.closed,
+                evidence=track.evidence.report() if track.evidence.noise.refused else None,
             )
         )
         track.late.draw()
@@ -752,15 +831,25 @@ class PartitionState:
             # the size of what is written then never tells that a misplaced item made us ask
             yield from self._ask_partitions()
         for track in self.tracks.values():
-            if track.plan is not None and track.announced not in (NO_TIME, self.partitions):
+            if track.plan is not None and (track.announced not in (NO_TIME, self.partitions) or self._reports(track)):
                 self._announce(track)
         return checkpoint.write(self, buffers)
+
+    def _reports(self, track: Track) -> bool:
+        """Whether evidence about sealed windows is published again before another window is sealed.
+
+        Once the watermark has moved by a quarter of a window, and at least the lateness, since the last frontier.
+        """
+        if track.plan is None or track.reported == NO_TIME or not track.evidence.noise.refused:
+            return False
+        return self.watermark - track.reported >= max(self.rules.lateness_ms, track.plan.shortest_ms // 4)
 
     def store_all(self) -> None:
         """Forget earlier snapshots, which are gone: the next one contains every window and entry."""
         for window in self._open_windows():
             window.dirty = True
         self.waiting.store_all()
+        self.lists.forget()
         self._changed = True
 
     @classmethod

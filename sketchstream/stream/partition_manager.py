@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from typing import Literal
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
+from sketchstream.stream import account
 from sketchstream.stream.assigned_partition import AssignedPartition, Job
 from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.interfaces import Clock, Fresh, PartitionError, Source
@@ -56,6 +57,7 @@ class PartitionManager:
         self._leftover: dict[int, Job] = {}
         self._paid_until = float("-inf")
         self._buffers = Buffers()
+        self._loss: str | None = None
 
     def assign(self, partitions: tuple[int, ...]) -> None:
         """Accept newly assigned partitions: the store takes each before any of its records is read."""
@@ -258,7 +260,7 @@ class PartitionManager:
             self._metrics.observe("capture_seconds", self._clock.monotonic() - began)
             say(logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
             size = snapshot.blob_bytes
-            one.captured()
+            one.captured(snapshot.position, began)
             self._paid_until = max(began, self._paid_until) + size / self._settings.snapshot_bytes_per_s
             arguments = one.partition, snapshot, state.outbox()
             self._start(one, "commit", self._tasks.commit, *arguments, n_bytes=snapshot.copied_bytes)
@@ -284,9 +286,12 @@ class PartitionManager:
             if error is not None:
                 if job.kind == "commit":
                     self._metrics.add("commit_failures")
+                    one.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
                 if isinstance(error, SnapshotsGoneError) and one.state is not None:
-                    say(logging.ERROR, "snapshots_gone", partition=one.partition, reason=str(error))
+                    if one.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
+                        say(logging.ERROR, "snapshots_gone", partition=one.partition, reason=str(error))
                     one.state.store_all()
+                    one.save_again(self._clock.monotonic())
                     if one.status == "restoring":  # its first snapshot
                         self.fail(one, error)
                     continue
@@ -302,17 +307,19 @@ class PartitionManager:
 
     def _ended(self, one: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
         """Process a finished job: its snapshot, if any, is durable, and its outbox was published or not."""
-        one.failures.clear()
         if job.kind == "commit":
+            one.failures.clear()
             one.committed(self._rewrite_at())
             self._metrics.add("snapshots")
             self._metrics.add("snapshot_bytes", done.blob_bytes)
             self._metrics.observe("snapshot_seconds", done.seconds)
             state.postpone(done.begins)
+        failed_before = one.publish_error is not None
         one.published(done.error, self._clock.monotonic())
         if done.error is None:
             entries, frontiers = done.outbox
             state.published(entries, frontiers)
+            self._loss = account.published_reason(frontiers) or self._loss
             self._metrics.add("published", len(entries))
             for entry in entries:
                 say(
@@ -328,9 +335,15 @@ class PartitionManager:
             return
         else:
             self._metrics.add("publish_failures")
-            say(logging.WARNING, "publish failed", partition=one.partition, reason=str(done.error))
+            if not failed_before:  # the first of a row; what follows is in `Durability.trouble`
+                say(logging.WARNING, "publish_failed", partition=one.partition, reason=str(done.error))
         if one.status == "restoring":
             self._go(one)
+
+    def take_loss(self) -> str | None:
+        """Why published windows lack records, if they do, since this was last asked."""
+        loss, self._loss = self._loss, None
+        return loss
 
     def _rewrite_at(self) -> float | None:
         """When a partition that becomes idle now is committed once more; see `StateStore.rewrite_after_s`."""

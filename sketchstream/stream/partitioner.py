@@ -74,6 +74,19 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
     return out
 
 
+def spread(items: Items) -> npt.NDArray[np.uint64]:
+    """(n,) uint64: a public hash of each item that is independent of every partitioner's."""
+    from sketchstream.stream import kernels
+
+    out = np.empty(len(items), np.uint64)
+    whole = items.whole()
+    if isinstance(whole, Ints):
+        kernels.spread_ints(whole.values, out)
+    else:
+        kernels.spread_spans(whole.buffer, whole.starts, whole.ends, out)
+    return out
+
+
 def kept(domain: ClosedDomain, partitioner: Partitioner, counts: int | Sequence[int], partition: int) -> Mask:
     """(size,) bool: the items of a closed domain that have a slot in this partition's sketch.
 

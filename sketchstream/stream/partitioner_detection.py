@@ -101,8 +101,14 @@ def _names(whole: Ints | Spans) -> list[Any]:
     return [buffer[start:end] for start, end in zip(whole.starts.tolist(), whole.ends.tolist(), strict=True)]
 
 
-def missing(choice: Choice, partitions: int) -> str:
-    """The message for a topic whose partitioner is not configured."""
+def missing(choice: Choice, partitions: int, extent: str) -> str:
+    """The message for a topic whose partitioner is not configured.
+
+    Args:
+        choice: result of `Placements.choose`.
+        partitions: number of the topic's partitions.
+        extent: which records the sample consists of.
+    """
     if choice == "none":
         return f"input.partitioner is missing, and {NONE_FITS}"
     if choice != "unknown":
@@ -113,7 +119,10 @@ def missing(choice: Choice, partitions: int) -> str:
     why = (
         "the topic has one partition, in which every partitioner fits"
         if partitions == 1
-        else "a sample of the topic holds too few distinct items to find it with privacy (it takes about 1,000)"
+        else (
+            "a sample of the topic holds too few distinct items to find it with privacy (it takes about 1,000): "
+            f"{extent}"
+        )
     )
     return (
         f"input.partitioner is missing, and {why}: set it to that of the producers "

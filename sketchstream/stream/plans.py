@@ -53,6 +53,9 @@ class SketchPlan:
         fields: role -> field of the records, for the roles that its kind needs beside item, weight and time. Not part
             of the spec: how the records of a deployment spell a role is configuration.
         stride: steps from the beginning of one window to that of the next: 1 unless that time does not divide a window.
+        epsilon_refused: noise of the numbers of records that its windows refused; None: by its spec, see
+            `stream.evidence`.
+        epsilon_misplaced: noise of the numbers of misplaced events or items; None: by its spec.
     """
 
     name: str
@@ -61,6 +64,8 @@ class SketchPlan:
     steps: int = field(default=1, compare=False)
     fields: Mapping[str, str] = field(default_factory=dict, compare=False)
     stride: int = field(default=1, compare=False)
+    epsilon_refused: Fraction | None = field(default=None, compare=False)
+    epsilon_misplaced: Fraction | None = field(default=None, compare=False)
 
     @property
     def window(self) -> str:

@@ -9,7 +9,7 @@ Everything here is a function of envelopes. The rule itself is the compiled `adm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -67,6 +67,7 @@ class Admission:
         early: admitted records that vouch for more than the lateness beyond the watermark.
         jumps: moves of the watermark by more than the lateness.
         jumped_at: index of the record that made the last one; -1 if there was none.
+        advanced: the watermark before and after each advance that no record voted for.
     """
 
     before: Ints
@@ -78,6 +79,7 @@ class Admission:
     early: int = 0
     jumps: int = 0
     jumped_at: int = -1
+    advanced: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Watermark:
@@ -130,7 +132,9 @@ class Watermark:
         begin = 0
         for index, value in advances:
             self._admit(times, stamps, future_after, begin, index, out)
-            self.advance(value)
+            before = self.value
+            if self.advance(value):
+                out.advanced.append((before, self.value))
             begin = index
         self._admit(times, stamps, future_after, begin, times.size, out)
         return out

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream.errors import ConfigError
 from sketchstream.stream.interfaces import Decoded
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows import DAY_MS, NO_TIME
 
+Ints = npt.NDArray[np.int64]
 ENOUGH: Final = 100
 """Records from which a sample without a field is a mistake; below it is a warning."""
 PARSED: Final = 1000
@@ -32,6 +34,12 @@ SHOWN: Final = 20
 DEPTH: Final = 3
 TOLERATED: Final = 20
 """One record in so many may be unusable before that is a warning."""
+YEAR_MS: Final = 366 * DAY_MS
+UNITS_PER_S: Final = {"seconds": 1, "microseconds": 10**6, "nanoseconds": 10**9}
+"""Units of time that are taken for milliseconds, and how many of them a second has."""
+RECENT_S: Final = (631_152_000, 4_102_444_800)
+"""Seconds since 1970 of the years 1990 to 2099. Read as milliseconds, seconds are 6 weeks of 1970, and microseconds and
+nanoseconds lie after the year 20,000: no stream of events is there."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +80,23 @@ class Sample:
     too_heavy: int = field(default=0, repr=False)
     light: int = field(default=0, repr=False)
     with_time: int = field(default=0, repr=False)
+    far: int = field(default=0, repr=False)
+    in_unit: Counter[str] = field(default_factory=Counter, repr=False)
     texts: int = field(default=0, repr=False)
     objects: int = field(default=0, repr=False)
     arrays: int = field(default=0, repr=False)
     has: Counter[str] = field(default_factory=Counter, repr=False)
     names: Counter[str] = field(default_factory=Counter, repr=False)
 
-    def add(self, decoded: Decoded, text: Callable[[int], bytes | None] | None = None) -> None:
+    def add(
+        self, decoded: Decoded, text: Callable[[int], bytes | None] | None = None, stamps: Ints | None = None
+    ) -> None:
         """Add the records of a batch.
 
         Args:
             decoded: of the batch.
             text: the JSON text of a record; None for other formats.
+            stamps: (n,) the records' own timestamps, ms; None: they have none, or are counted by them.
         """
         n = decoded.null.size
         self.records += n
@@ -101,9 +114,24 @@ class Sample:
             self.light += int(np.count_nonzero(light))
             self.too_heavy += int(np.count_nonzero(~light))
         self.with_time += int(np.count_nonzero(decoded.times != NO_TIME))
+        self._time(
+            decoded.times[decoded.times != NO_TIME], None if stamps is None else stamps[decoded.times != NO_TIME]
+        )
         if text is not None:
             for index in range(min(n, PARSED - self.texts)):
                 self._look(text(index))
+
+    def _time(self, times: Ints, stamps: Ints | None) -> None:
+        """Which times would be recent, or near the records' own, in another unit than milliseconds. All (n,)."""
+        apart = None if stamps is None else np.abs(times - stamps.astype(np.float64)) > YEAR_MS
+        if apart is not None:
+            self.far += int(np.count_nonzero(apart))
+        for unit, per_s in UNITS_PER_S.items():
+            first, last = (second * per_s for second in RECENT_S)
+            fits = (times >= first) & (times < last)
+            if stamps is not None and apart is not None:
+                fits |= apart & (np.abs(times * (1000.0 / per_s) - stamps) <= YEAR_MS) & (stamps > 10 * YEAR_MS)
+            self.in_unit[unit] += int(np.count_nonzero(fits))
 
     def _look(self, text: bytes | None) -> None:
         """Which fields one JSON text has."""
@@ -188,7 +216,16 @@ class Sample:
             )
         if wanted.timed and not self.with_time and (wanted.time is None or not self.objects or self.has[wanted.time]):
             where = f" in {wanted.time!r}" if wanted.time else ""
-            yield f"{self._none()} has a readable time{where} ({called('time')}): milliseconds or RFC 3339"
+            yield f"{self._none()} has a readable time{where} ({called('time')}): whole milliseconds or RFC 3339"
+        unit = self._other_unit()
+        if unit is not None:
+            place = f"of {wanted.time!r}" if wanted.time else "of the records themselves"
+            read = "of January and February 1970" if unit == "seconds" else "of a year after 20,000"
+            yield (
+                f"the times {place} in a sample ({called('time')}) are {unit} since 1970: as milliseconds, which are "
+                f"expected, they would be times {read}; write milliseconds or RFC 3339"
+                + (", or count by the records' own times where these are right" if wanted.time else "")
+            )
 
     def _doubts(self) -> Iterator[str]:
         """Fields that many records of the sample lack."""
@@ -204,6 +241,17 @@ class Sample:
             )
         if wanted.timed and (self.records - self.with_time) * TOLERATED > self.records:
             yield f"{many} have no readable time: check {called('time')}"
+        if wanted.timed and self.far * TOLERATED > self.with_time:
+            yield (
+                f"{many} have a time ({called('time')}) more than a year away from the record's own timestamp: check "
+                "the field and its unit, unless these are old events that were written lately"
+            )
+
+    def _other_unit(self) -> str | None:
+        """The unit in which most times of the sample are recent, if it is not milliseconds."""
+        if not self.wanted.timed:
+            return None
+        return next((unit for unit in UNITS_PER_S if 2 * self.in_unit[unit] > self.with_time), None)
 
     def _none(self) -> str:
         """The beginning of a mistake."""

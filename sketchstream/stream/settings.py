@@ -30,6 +30,7 @@ class Settings:
         stop_s: longest time for the last snapshots of a graceful stop.
         give_up_after: failures of a partition in a row after which its error is raised (for files: no other worker
             can repair a full disk); None: retry for ever.
+        durable_within_s: a partition without a commit for longer, although there is something to commit, is not ready.
         report_every_s: between log lines that say how much was counted.
         fits: (our partitions, partitions of the input) -> whether their open windows fit into memory; None: always.
     """
@@ -48,5 +49,6 @@ class Settings:
     refused_payload: bool = False
     stop_s: float = 20.0
     give_up_after: int | None = None
+    durable_within_s: float = 300.0
     report_every_s: float = 60.0
     fits: Callable[[int, int], bool] | None = None

@@ -11,13 +11,18 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream import kinds, noise
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
+from sketchstream.stream.evidence import Evidence, EvidenceNoise
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows import NO_TIME
+
+MOST_STEPS = 1000
+"""Windows of refused records that are looked for in one chunk; wrong clocks can give each record one of its own."""
 
 
 @dataclass
@@ -112,6 +117,8 @@ class Track:
         late: number of late records.
         closed: positions that end by then (ms) are published; NO_TIME: none yet, or the sketch publishes none.
         opens_from: windows that begin then or later are opened when their first position closes, if not by a record.
+        evidence: about records that its windows refused, and items that were misplaced.
+        reported: watermark of its last frontier.
     """
 
     name: str
@@ -132,6 +139,8 @@ class Track:
     late: LateCount = field(default_factory=LateCount)
     closed: int = NO_TIME
     opens_from: int = NO_TIME
+    evidence: Evidence = field(default_factory=lambda: Evidence(EvidenceNoise()))
+    reported: int = NO_TIME
 
     def __post_init__(self) -> None:
         self.late = LateCount.of(self.plan)
@@ -142,6 +151,18 @@ class Track:
         named: Mapping[str, str] = {} if self.plan is None else self.plan.fields
         roles = kinds.of(spec).roles(spec)
         return {role: named[role] for role in roles} if all(role in named for role in roles) else None
+
+    def holding(self, times: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+        """The windows [start, end) that may hold some of these times: those that are open, known, or of the plan."""
+        found = {(one.start, one.end) for one in self.windows.values()} | self.evidence.windows.keys()
+        if self.plan is not None and times.size:
+            known = np.zeros(times.size, np.bool_)
+            if not self.overlapping:
+                for start, end in found:
+                    known |= (times >= start) & (times < end)
+            for step in np.unique(self.plan.calendar.starts(times[~known])).tolist()[:MOST_STEPS]:
+                found.update(self.plan.holding(step))
+        return sorted(found)
 
     def mark_partial(self, end: int) -> None:
         """Mark windows that are not sealed and end by then: they may lack records."""

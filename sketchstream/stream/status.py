@@ -30,6 +30,7 @@ class Progress:
     restoring: int = 0
     halted: int = 0
     late: int = 0
+    stalled: int = 0
 
     def line(self) -> str:
         """One line for people."""
@@ -39,14 +40,21 @@ class Progress:
             parts.append(f"lag {self.lag:,}")
         if self.restoring:
             parts.append(f"{self.restoring} restoring")
+        if self.stalled:
+            parts.append(f"{self.stalled} NOT DURABLE")
         if self.halted:
             parts.append(f"{self.halted} HALTED")
         return ", ".join(parts)
 
 
-def progress(partitions: Collection[AssignedPartition], counters: Mapping[str, int], seconds: float) -> Progress:
-    """The progress of a worker after this many seconds."""
-    lags = [one.lag for one in partitions if one.lag is not None]
+def progress(
+    partitions: Collection[AssignedPartition], counters: Mapping[str, int], seconds: float, now: float, within_s: float
+) -> Progress:
+    """The progress of a worker after this many seconds; `now` is the time of the monotonic clock.
+
+    A commit older than `within_s` counts as stalled.
+    """
+    lags = [one.unread for one in partitions if one.unread is not None]
     count = dict.fromkeys(("restoring", "running", "halted"), 0)
     for one in partitions:
         count[one.status] += 1
@@ -58,6 +66,7 @@ def progress(partitions: Collection[AssignedPartition], counters: Mapping[str, i
         seconds=seconds,
         lag=sum(lags) if lags else None,
         late=counters["late"],
+        stalled=sum(bool(one.durability.trouble(now, within_s)) for one in partitions),
         **count,
     )
 
@@ -67,35 +76,43 @@ def gauges(
     epsilon: dict[str, float],
     loop_age_s: float,
     *,
+    now: float,
+    within_s: float,
     joined: bool,
     skew_ms: int | None = None,
+    mixed: str = "",
 ) -> Gauges:
     """What the endpoint shows.
 
-    Ready: the loop polls, our assignment is known, perhaps empty, and no partition is being restored. A halted
+    Ready: the loop polls, our assignment is known, perhaps empty, no partition is being restored, and what is counted
+    and sealed becomes durable. A halted
     partition waits for a person, whom metrics and log alert: other workers must not wait for it.
     """
     healthy = loop_age_s < HEALTHY_SECONDS
-    shown = tuple(_gauge(one) for one in sorted(partitions, key=lambda one: one.partition))
+    shown = tuple(_gauge(one, now, within_s) for one in sorted(partitions, key=lambda one: one.partition))
     return Gauges(
         partitions=shown,
         epsilon=epsilon,
         loop_age_seconds=loop_age_s,
         clock_skew_seconds=None if skew_ms is None else skew_ms / 1000,
-        ready=healthy and joined and all(one.status != "restoring" for one in shown),
+        ready=healthy and joined and all(one.status not in {"restoring", "stalled"} for one in shown),
         healthy=healthy,
         joined=joined,
+        mixed=mixed,
     )
 
 
-def _gauge(one: AssignedPartition) -> PartitionGauge:
+def _gauge(one: AssignedPartition, now: float, within_s: float) -> PartitionGauge:
     state = one.state
+    trouble = "" if one.status == "halted" else one.durability.trouble(now, within_s)
     return PartitionGauge(
         partition=one.partition,
-        status=one.status,
-        reason=one.reason,
+        status="stalled" if trouble and one.status == "running" else one.status,
+        reason=trouble or one.reason or one.slow(now),
         position=-1 if state is None else state.position,
         lag=one.lag,
         watermark_ms=None if state is None or state.watermark == NO_TIME else state.watermark,
         open_windows=0 if state is None else state.open_windows,
+        commit_age_s=one.durability.commit_age_s(now),
+        publication_age_s=one.durability.publication_age_s(now),
     )

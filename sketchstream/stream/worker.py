@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.stream import account, policy, side_outputs, status
@@ -32,6 +32,7 @@ from sketchstream.stream.interfaces import (
     Chunk,
     Clock,
     PartitionError,
+    Peer,
     Publisher,
     Revoked,
     Sink,
@@ -40,6 +41,7 @@ from sketchstream.stream.interfaces import (
 )
 from sketchstream.stream.io_tasks import Inline, IoTasks
 from sketchstream.stream.metrics import Gauges, Metrics
+from sketchstream.stream.mixed_configurations import MixedConfigurations
 from sketchstream.stream.outcome import Outcome
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.partition_manager import PartitionManager, say
@@ -100,14 +102,21 @@ class Worker:
         self._clocks = Clocks(self._clock, store)
         self._idle_partitions = IdlePartitions(settings.idle_ms, settings.idle_topic_ms, rules.lateness_ms)
         self._closed = False
+        self._mixed = MixedConfigurations(rules.fingerprint)
+        self._mixed_said = False
+        self._peers: Future[Sequence[Peer]] | None = None
+        self._tasks = tasks = IoTasks(rules, store, publisher, sink, self._clock)
+        self._not_durable: set[int] = set()
+        self._within_s = settings.durable_within_s
+        self._slow_commits: set[int] = set()
         self._report_at = self._began + settings.report_every_s
+        self._recent = account.Recent()
         self.last_words: tuple[str, ...] = ()
         self._executor: Executor = (
             ThreadPoolExecutor(settings.threads, thread_name_prefix="sketchstream-commit")
             if settings.threads
             else Inline()
         )
-        tasks = IoTasks(rules, store, publisher, sink, self._clock)
         self._manager = PartitionManager(source, tasks, self._executor, self._clock, settings, self.metrics)
         self._partitions = self._manager.partitions
 
@@ -144,6 +153,8 @@ class Worker:
                 self._manager.assign(event.partitions)
             elif isinstance(event, Revoked):
                 self._manager.revoke(event.partitions)
+                self._not_durable.difference_update(event.partitions)
+                self._slow_commits.difference_update(event.partitions)
             elif isinstance(event, PartitionError):
                 one = self._partitions.get(event.partition)
                 if one is not None and one.status != "halted":
@@ -209,7 +220,8 @@ class Worker:
     def _report(self) -> None:
         """Log how much was counted, with a warning if most of it was not."""
         log.info("event=progress %s, %s", self.progress().line(), account.counts(self.metrics))
-        reason = account.main_reason(self.metrics)
+        reason = account.main_reason(self._recent.counted(self.metrics)) or self._manager.take_loss()
+        self._recent.note(self.metrics)
         if reason is not None:
             say(logging.WARNING, "not_counted", reason=reason)
 
@@ -218,7 +230,8 @@ class Worker:
         ours = self._partitions.values()
         bounded = any(one.ended for one in ours)
         nothing = account.nothing_sealed(ours, self.metrics, bounded=bounded)
-        reason = account.main_reason(self.metrics) if nothing is None else nothing
+        recent = account.main_reason(self._recent.counted(self.metrics))
+        reason = recent or account.main_reason(self.metrics.exact()) if nothing is None else nothing
         return (
             *(() if reason is None else (reason,)),
             *account.unsealed(ours, self.rules.lateness_ms, bounded=bounded),
@@ -259,7 +272,7 @@ class Worker:
         except Exception as error:  # whatever happened, a state that may be half applied must go
             self._manager.fail(one, error)
             return
-        one.failures.clear()
+        one.failures.clear_reading()
         say(
             logging.DEBUG,
             "applied",
@@ -313,8 +326,11 @@ class Worker:
             self._report_at = now + self.settings.report_every_s
             self._report()
         self._clocks.watch()
+        self._watch_configurations(now)
         self._idle(now)
+        within_s = self._within_s = self._durable_within_s()
         for one in sorted(self._partitions.values(), key=lambda one: one.saved_at):  # whoever waits longest is first
+            self._watch_durability(one, now, within_s)
             if one.job is not None:
                 continue
             if one.status == "restoring":
@@ -336,6 +352,43 @@ class Worker:
                 one.rewrite()
             self._manager.save(one)
         self._manager.collect()
+
+    def _watch_configurations(self, now: float) -> None:
+        """Log once when another configuration is at work in the group for longer than a rolling change takes."""
+        if self._peers is not None and self._peers.done():
+            self._mixed.look(self._peers.result(), now)
+            self._peers = None
+        if self._peers is None and self._partitions and self._mixed.due(now):
+            self._peers = self._executor.submit(self._tasks.peers)
+        trouble = self._mixed.trouble(now)
+        if trouble and not self._mixed_said:
+            say(logging.WARNING, "mixed_configurations", reason=trouble)
+        self._mixed_said = bool(trouble)
+
+    def _durable_within_s(self) -> float:
+        """The oldest commit that is no reason to worry: large states are written at a limited rate, in turn."""
+        n_bytes = sum(one.state.state_bytes for one in self._partitions.values() if one.state is not None)
+        return self.settings.durable_within_s + n_bytes / self.settings.snapshot_bytes_per_s
+
+    def _watch_durability(self, one: AssignedPartition, now: float, within_s: float) -> None:
+        """Log once when a partition's commits or publications stop succeeding, and once when they succeed again."""
+        if one.state is not None and one.state.changed():
+            one.durability.changed(now)
+        trouble = one.durability.trouble(now, within_s)
+        if bool(trouble) != (one.partition in self._not_durable):
+            if trouble:
+                self._not_durable.add(one.partition)
+                say(logging.ERROR, "not_durable", partition=one.partition, reason=trouble)
+            else:
+                self._not_durable.discard(one.partition)
+                say(logging.INFO, "durable_again", partition=one.partition)
+        slow = one.slow(now)
+        if bool(slow) != (one.partition in self._slow_commits):
+            if slow:
+                self._slow_commits.add(one.partition)
+                say(logging.WARNING, "slow_commit", partition=one.partition, reason=slow)
+            else:
+                self._slow_commits.discard(one.partition)
 
     def _idle(self, now: float) -> None:
         """Move the watermarks of idle partitions, and seal what they have passed."""
@@ -364,14 +417,27 @@ class Worker:
 
     def progress(self) -> Progress:
         """The progress of the worker."""
-        return status.progress(self._partitions.values(), self.metrics.counters, self._clock.monotonic() - self._began)
+        return status.progress(
+            self._partitions.values(),
+            self.metrics.counters,
+            self._clock.monotonic() - self._began,
+            self._clock.monotonic(),
+            self._within_s,
+        )
 
     def gauges(self) -> Gauges:
         """The numbers for the endpoint. May be called from other threads."""
         age = self._clock.monotonic() - self._polled_at
         skew_ms = self._clocks.skew_ms()
         return status.gauges(
-            self._partitions.copy().values(), self._losses, age, joined=self._source.joined, skew_ms=skew_ms
+            self._partitions.copy().values(),
+            self._losses,
+            age,
+            now=self._clock.monotonic(),
+            within_s=self._within_s,
+            joined=self._source.joined,
+            skew_ms=skew_ms,
+            mixed=self._mixed.trouble(self._clock.monotonic()),
         )
 
     def halted(self) -> dict[int, str]:

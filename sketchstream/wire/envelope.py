@@ -42,6 +42,8 @@ _DTYPES: dict[int, np.dtype[Any]] = {
 }
 _RAW, _HUFFMAN = 0, 1
 _MOST = 1 << 40
+_MOST_BINS = 1 << 22
+"""Bins of a published histogram in all levels and groups, at most; they are far fewer than the sketch's slots."""
 
 
 def pack(
@@ -223,6 +225,7 @@ def unpack(
         FormatError: they are not a sketch, or break its rules.
     """
     fields, stored = _verified(data, key)
+    _require_size(fields, stored)
     return fields, _array(fields["kind"], *stored, own=own)
 
 
@@ -378,6 +381,22 @@ def _check_key(fields: dict[str, Any], key: Key | None, view: memoryview, tag: i
     if tag and not hmac.compare_digest(_tag(key, [view[:end]]), view[end : end + tag]):
         msg = "the bytes were altered by someone without the key: their tag does not fit"
         raise ChecksumError(msg)
+
+
+def _require_size(fields: Mapping[str, Any], stored: _Stored) -> None:
+    """Refuse a body of another size than its header declares, before it is decoded: that may take far more memory."""
+    _, _, code, _, rows, columns = stored
+    n, kind = rows * columns, fields["kind"]
+    declared = sum(fields.get("lengths", ())) if kind == "stack" else fields.get("slots")
+    if code == _NO_BODY:
+        return
+    if kind == "release":
+        if n > _MOST_BINS:
+            msg = f"a histogram has at most {_MOST_BINS:,} bins, the bytes say {n:,}"
+            raise FormatError(msg)
+    elif declared is not None and n != declared:
+        msg = f"the header declares a body of {declared:,} numbers, the bytes say {n:,}"
+        raise FormatError(msg)
 
 
 def _array(

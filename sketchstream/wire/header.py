@@ -191,7 +191,7 @@ FIELDS_OF_2 = frozenset({"partitions", "counters"})
 SPEC_FIELDS_OF_2 = frozenset({"total_share", "counted", "max_total", "epsilon_records"})
 """Names that version 1 of the format does not have, in a header and in its spec."""
 FIELDS_OF_3 = frozenset({"partitioner"})
-SPEC_FIELDS_OF_3 = frozenset({"groups", "where", "sample"})
+SPEC_FIELDS_OF_3 = frozenset({"groups", "where", "sample", "one_of"})
 """Names that versions 1 and 2 do not have."""
 KIND_OF_1_AND_2 = "profile"
 """The only kind of sketch that versions 1 and 2 know."""

@@ -17,7 +17,7 @@ import pytest
 from helpers.verify import verify
 from sketchstream import noise
 from sketchstream import sketch as sketches
-from sketchstream.audit import sketches as audit_sketches
+from sketchstream.audit import observed
 from sketchstream.cli.app import run
 from sketchstream.components import Counters
 from sketchstream.kinds.profile import mechanism
@@ -163,7 +163,7 @@ MUTANTS: dict[Callable[[Patch], None], str] = {
     a_seal_that_is_not_charged: "sketches: ledger, event, fresh state",
     a_merge_that_forgets_a_layer: "sketches: merge, item, bare state",
     a_merge_that_takes_the_larger: "sketches: merge, event, bare state",
-    a_total_without_noise: "sketches: total, event, closed",
+    a_total_without_noise: "sketches: counters, event, closed",
     a_worker_whose_windows_begin_without_noise: "sketches: worker, event, state",
     a_worker_that_publishes_exact_histograms: "sketches: worker, event, histogram",
     a_seal_that_leaves_the_sketch_open: "seals: event, cumulative, closed",
@@ -199,14 +199,14 @@ def test_unknown_checks_are_a_mistake_of_usage(capsys: pytest.CaptureFixture[str
 )
 def test_what_a_line_says_it_would_find_is_found(law: Any) -> None:
     n = 100_000
-    wrong = law.epsilon * (1 + Fraction(audit_sketches.resolution(law, n)).limit_denominator(10**6))
+    wrong = law.epsilon * (1 + Fraction(observed.resolution(law, n)).limit_denominator(10**6))
     for _ in range(5):
         out = np.zeros(n, np.int16 if isinstance(law, laws.RandomizedResponse) else np.int64)
         if isinstance(law, laws.RandomizedResponse):
             noise.randomized_response(out, law.modulus, wrong)
         else:
             noise.discrete_laplace(out, wrong)
-        assert not audit_sketches.judge(out.astype(np.int64), law)[0]
+        assert not observed.judge(out.astype(np.int64), law)[0]
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (weights_that_are_cut_to_the_largest, "gaussian: weights, event, no total"),
     (errors_of_one_layer, "gaussian: answers, event, no total"),
     (a_release_that_charges_nothing, "gaussian: ledger, item, one slot"),
-    (a_merge_that_takes_the_larger, "gaussian: merge"),
+    (a_merge_that_takes_the_larger, "gaussian: merge, event"),
 ]
 
 

@@ -122,7 +122,8 @@ def test_broken_builds_are_refused(
         code, findings = verify(capsys, check)
         assert code == 1
         assert all(not finding["passed"] for finding in findings), findings
-        assert not any("Error" in finding["found"] for finding in findings), findings
+        run = [finding for finding in findings if finding["name"] != "preparation"]  # or a spec cannot even be made
+        assert not any("Error" in finding["found"] for finding in run), findings
 
 
 def test_the_same_checks_pass_without_the_mutants(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,5 +135,5 @@ def test_the_same_checks_pass_without_the_mutants(capsys: pytest.CaptureFixture[
 def test_every_mechanism_unit_and_form_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
     code, findings = verify(capsys, "workload: events", "workload: answers", "workload: ledger", "workload: merge")
     assert code == 0
-    assert len(findings) == 9 * 3 + 1
+    assert len(findings) == 11 * 3 + 9
     assert {finding["section"] for finding in findings} == {"workload"}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.commands import Run
+from sketchstream.config.checks import looks_like_people
 
 GOOD = """
 [kafka]
@@ -25,6 +26,7 @@ file = "key"
 [[sketch]]
 name = "hourly"
 window = "1h"
+unit = "event"
 epsilon = "1"
 domain = { slots = 65536, levels = 4 }
 """
@@ -39,6 +41,7 @@ file = "key"
 [[sketch]]
 name = "hourly"
 window = "1h"
+unit = "event"
 epsilon = "1"
 domain = { slots = 65536, levels = 4 }
 """
@@ -64,8 +67,8 @@ BAD: list[tuple[str, str, str, str]] = [
     (GOOD, 'epsilon = "1"', 'epsilon = "-1"', "positive rational"),
     (GOOD, 'epsilon = "1"', 'epsilon = "100"', "above 50"),
     (GOOD, 'epsilon = "1"', "", "epsilon is missing"),
-    (GOOD, 'epsilon = "1"', 'epsilon = "1"\nunit = "person"', "unit"),
-    (GOOD, 'epsilon = "1"', 'epsilon = "1"\nunit = "item"\nmodulus = 1', "modulus"),
+    (GOOD, 'unit = "event"', 'unit = "person"', "unit"),
+    (GOOD, 'unit = "event"', 'unit = "item"\nmodulus = 1', "modulus"),
     (GOOD, 'epsilon = "1"', 'epsilon = "1"\npublish = "state"', "intrusion"),
     (GOOD, 'epsilon = "1"', 'epsilon = "1"\nkind = "magic"', "kind"),
     (GOOD, "slots = 65536, levels = 4", "slots = 65536, size = 5", "exactly one of"),
@@ -97,7 +100,7 @@ def test_bad_configuration_is_one_clear_line(
 ) -> None:
     assert text.count(old) == 1
     (tmp_path / "c.toml").write_text(text.replace(old, new))
-    result = run("validate", "-c", "c.toml")
+    result = run("validate", "--offline", "-c", "c.toml")
     assert complaint in result.complaint
     assert result.code == 2, result.complaint
     assert result.out == ""
@@ -107,7 +110,7 @@ def test_missing_configuration_and_missing_key(run: Run, tmp_path: Path) -> None
     missing = run("validate", "-c", "nowhere.toml")
     assert "nowhere.toml" in missing.complaint
     (tmp_path / "c.toml").write_text(GOOD)
-    result = run("validate", "-c", "c.toml")
+    result = run("validate", "--offline", "-c", "c.toml")
     assert result.code == 1
     assert "key" in result.complaint
 
@@ -115,10 +118,10 @@ def test_missing_configuration_and_missing_key(run: Run, tmp_path: Path) -> None
 def test_environment_overrides_the_file(run: Run, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "c.toml").write_text(GOOD)
     monkeypatch.setenv("SKETCHSTREAM__SKETCH__HOURLY__EPSILON", "1/2")
-    data = json.loads(run("validate", "-c", "c.toml", "--format", "json").out)
+    data = json.loads(run("validate", "--offline", "-c", "c.toml", "--format", "json").out)
     assert data["sketches"][0]["epsilon"] == "1/2"
     monkeypatch.setenv("SKETCHSTREAM__SKETCH__DAILY__EPSILON", "1/2")
-    assert "daily" in run("validate", "-c", "c.toml").complaint
+    assert "daily" in run("validate", "--offline", "-c", "c.toml").complaint
 
 
 def test_validate_says_what_sketches_cost_together(run: Run, key: Path, tmp_path: Path) -> None:
@@ -129,7 +132,7 @@ def test_validate_says_what_sketches_cost_together(run: Run, key: Path, tmp_path
     assert {sketch["loss_with_all_sketches"] for sketch in data["sketches"]} == {"3/2"}
     assert data["partitions"] == 4
     assert "open windows of 4 partitions" in data["memory"]
-    table = run("validate", "-c", "c.toml").out
+    table = run("validate", "--offline", "-c", "c.toml").out
     assert "hourly" in table
     assert "daily" in table
 
@@ -195,7 +198,27 @@ domain = { slots = 64, levels = 1 }
         assert "an item could lose 12 in one period (hourly 24 times 1/2)" in refused.complaint
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml", "events.jsonl", "key"]
     (tmp_path / "c.toml").write_text(text.replace("LIMIT", "12"))
-    checked = json.loads(run("validate", "-c", "c.toml", "--format", "json").out)
+    checked = json.loads(run("validate", "--offline", "-c", "c.toml", "--format", "json").out)
     assert checked["budget"] == "an item loses at most 12 of 12 per 1d"
     run("worker", "-c", "c.toml")
     assert "privacy.budget is 12 per 1d; in one period one event lost at most 1/2" in run("ledger", "-c", "c.toml").out
+
+
+def test_a_unit_that_is_not_set_is_asked_for_where_items_look_like_people(run: Run, key: Path, tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text('{"user_id": "a", "airport": "b", "ts": 1700000000000}\n')
+    unsaid = FILE.replace('unit = "event"\n', "")
+    for text, asked in ((unsaid, True), (FILE, False), (unsaid.replace('"user_id"', '"airport"'), False)):
+        (tmp_path / "c.toml").write_text(text)
+        result = run("validate", "-c", "c.toml")
+        assert result.code == 0, result.err
+        assert ("sketch \"hourly\" counts 'user_id', which looks like people" in result.err) == asked
+
+
+@pytest.mark.parametrize("name", ["user_id", "userId", "user.id", "customers", "Email", "account_number", "device-id"])
+def test_fields_of_people_are_known(name: str) -> None:
+    assert looks_like_people(name)
+
+
+@pytest.mark.parametrize("name", [None, "airport", "user_agent", "superuser_count", "url", "sku", "campaign_id"])
+def test_fields_of_other_things_are_not_taken_for_people(name: str | None) -> None:
+    assert not looks_like_people(name)

@@ -33,7 +33,7 @@ def test_rows_are_named_in_every_format(run: Run, sealed: Path, tmp_path: Path) 
     assert made.code == 0, made.err
     data = json.loads(made.out)
     assert [table["name"] for table in data["tables"]] == ["origin", "carrier", "origin x carrier"]
-    assert data["guarantee"]["published_and_one_copy"] == "5 at delta 1e-06"
+    assert data["guarantee"]["published_and_one_copy"].startswith("(epsilon 5, delta 1e-06; ")
     rows = feather.read_table(arrow).to_pylist()
     assert len(rows) == 2 + 3 + 6
     (found,) = [row for row in rows if (row["origin"], row["carrier"]) == ("EWR", "UA")]

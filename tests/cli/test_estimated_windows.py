@@ -21,6 +21,8 @@ from sketchstream_connectors.kafka import results as kafka_results
 from sketchstream_connectors.kafka.results import KafkaResults
 from sketchstream_connectors.published import open_published
 
+# The total's small share of so large an epsilon leaves it little noise: no epsilon is known at this delta.
+pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 Run = Callable[..., Any]
 HOUR = 3_600_000
 START = 1_357_000_000_000 // HOUR * HOUR
@@ -95,9 +97,7 @@ def test_the_topic_the_command_line_and_notebooks_give_out_the_same(
     assert [window.answer.to_json() for window in found] == lines
     data = [json.loads(line) for line in lines]
     assert data[0]["items"] == ["ada", "bob", "cy", "dot"]
-    assert all("the other sketches on the topic (reach)" in " ".join(one["guarantee"]["seen"]) for one in data), (
-        "the deployment's guarantee"
-    )
+    assert all("over 2 sketches" in " ".join(one["guarantee"]["seen"]) for one in data), "the deployment's guarantee"
     values = np.array([one["raw"] for one in data])
     assert np.abs(values - COUNTS).max() < 12, "noise of standard deviation below 1"
 

@@ -47,6 +47,8 @@ idle = "off"
 file = "key"
 [store]
 snapshot_every = "500ms"
+[quality]
+refused = 0.5
 [[sketch]]
 name = "exact"
 window = "1h"

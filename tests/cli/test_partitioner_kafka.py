@@ -33,6 +33,7 @@ file = "key"
 [[sketch]]
 name = "hourly"
 window = "1h"
+unit = "event"
 epsilon = "1"
 domain = {{ slots = 1024, levels = 2 }}
 """
@@ -47,7 +48,8 @@ def topic(kafka: str, run: Run, tmp_path: Path) -> str:
     (tmp_path / "c.toml").write_text(CONFIG.format(bootstrap=kafka, topic=name))
     assert run("keygen", "-o", "key").code == 0
     admin = KafkaAdminClient(bootstrap_servers=kafka)
-    admin.create_topics({name: {"num_partitions": 4, "replication_factor": 1}})
+    configs = {"retention.ms": "-1"}  # the records' times are years old
+    admin.create_topics({name: {"num_partitions": 4, "replication_factor": 1, "configs": configs}})
     admin.wait_for_topics([name])
     admin.close()
     return name
@@ -71,13 +73,13 @@ def test_the_partitioner_of_a_librdkafka_producer_is_found_and_written(
 ) -> None:
     produce(kafka, topic, partitioner)
     found = {0: "murmur2", 1: "consistent_random", 2: "fnv1a"}[HASHES[partitioner]]  # type: ignore[index]
-    looked = run("validate", "-c", "c.toml")
+    looked = run("validate", "-c", "c.toml", "--format", "json")
     assert looked.code == 2
     (line,) = [line for line in looked.err.splitlines() if "error" in line]
     assert f'partitioner = "{found}"' in line
     assert "user1" not in looked.err + looked.out
     before = (tmp_path / "c.toml").read_text()
-    written = run("validate", "-c", "c.toml", "--write")
+    written = run("validate", "-c", "c.toml", "--write", "--format", "json")
     assert written.code == 0, written.err
     comment = 'partitioned_by = "item"   # keyed by user\n'
     assert (tmp_path / "c.toml").read_text() == before.replace(comment, f'{comment}partitioner = "{found}"\n')
@@ -87,7 +89,11 @@ def test_the_partitioner_of_a_librdkafka_producer_is_found_and_written(
         assert sample.read(connection, config).misplaced == 0
     finally:
         connection.close()
-    assert run("validate", "-c", "c.toml").code == 0
+    checked = run("validate", "-c", "c.toml", "--format", "json")
+    assert checked.code == 0
+    # before the line is written, while it is, and after: the losses are those with it
+    for earlier in (looked, written):
+        assert json.loads(earlier.out)["sketches"] == json.loads(checked.out)["sketches"]
 
 
 def test_a_worker_without_or_with_another_partitioner_refuses_and_names_the_line(
@@ -97,6 +103,7 @@ def test_a_worker_without_or_with_another_partitioner_refuses_and_names_the_line
     empty = run("worker", "-c", "c.toml")
     assert empty.code == 2
     assert "input.partitioner is missing, and a sample of the topic holds too few distinct items" in empty.err
+    assert "the topic holds no records" in empty.err
     produce(kafka, topic, "consistent_random")
     refused = run("worker", "-c", "c.toml")
     assert refused.code == 2
@@ -137,6 +144,29 @@ def test_validate_asks_a_broker_only_where_one_answers_or_where_it_is_told(
     assert asked["partitions"] == 4
     assert "partitions" not in json.loads(run("validate", "-c", "c.toml", "--offline", "--format", "json").out)
     (tmp_path / "c.toml").write_text(text.replace(kafka, "127.0.0.1:1"))
-    absent = run("validate", "-c", "c.toml", "--format", "json")
-    assert (absent.code, absent.err) == (0, "")
-    assert "partitions" not in json.loads(absent.out)
+    for options in ([], ["--online"], ["--write"]):
+        absent = run("validate", "-c", "c.toml", "--format", "json", *options)
+        assert absent.code == 1
+        assert "127.0.0.1:1 cannot be reached: 111 ECONNREFUSED; topics and input were not compared" in absent.complaint
+        assert "partitions" not in json.loads(absent.out)
+
+
+def test_a_sample_of_a_topic_that_was_erased_says_so(kafka: str, topic: str, run: Run, tmp_path: Path) -> None:
+    from kafka import KafkaAdminClient, TopicPartition
+
+    produce(kafka, topic, "murmur2")
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.delete_records({TopicPartition(topic, partition): -1 for partition in range(4)})
+    admin.close()
+    lacking = run("validate", "-c", "c.toml")
+    assert lacking.code == 2
+    extent = f"the topic holds no records; {2 * USERS:,} older ones were erased by its retention"
+    assert f"{extent}: its fields and its partitioner were not compared with it" in lacking.err
+    assert f"(it takes about 1,000): {extent}" in lacking.err
+    text = (tmp_path / "c.toml").read_text().replace("[key]", 'partitioner = "murmur2"\n[key]')
+    (tmp_path / "c.toml").write_text(text)
+    empty = run("validate", "-c", "c.toml")
+    assert empty.code == 0
+    assert f"warning: {extent}" in empty.err
+    produce(kafka, topic, "murmur2")
+    assert run("validate", "-c", "c.toml").code == 0

@@ -116,7 +116,7 @@ def test_the_guarantee_counts_the_windows_of_the_longest_day() -> None:
     hourly, daily = (
         Guarantee.of(plan.spec, planned(plan.spec), around) for plan, around in zip(plans, both, strict=True)
     )
-    assert hourly.total == daily.total == 25 * F(1, 3) + F(1, 4), "a day of 23 hours is one window too"
+    assert hourly.total.pure == daily.total.pure == 25 * F(1, 3) + F(1, 4), "a day of 23 hours is one window too"
     assert "over 2 sketches, 25 windows of the longest day: an item loses at most 103/12" in str(hourly)
     assert "over 2 sketches: an item loses at most 103/12" in str(daily)
     utc = parse("", sketch("hourly", "1h", "1/3"))

@@ -11,6 +11,7 @@ import yaml
 from helpers.paths import ROOT
 from sketchstream.cli.app import COMMANDS
 from sketchstream.config.loader import Config
+from sketchstream.files import require_private
 from sketchstream.hashing import Key
 
 DOCKER = ROOT / "docker"
@@ -20,8 +21,8 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load((DOCKER / "compose.yaml").read_text())
 
 
-def manifests() -> dict[str, dict[str, Any]]:
-    documents = yaml.safe_load_all((DOCKER / "kubernetes" / "worker.yaml").read_text())
+def manifests(name: str = "worker.yaml") -> dict[str, dict[str, Any]]:
+    documents = yaml.safe_load_all((DOCKER / "kubernetes" / name).read_text())
     return {document["kind"]: document for document in documents}
 
 
@@ -122,3 +123,28 @@ def test_the_image_copies_what_exists_and_does_not_run_as_root() -> None:
             assert (DOCKER.parent / source).exists(), f"{source} is copied but does not exist"
     assert re.search(r"^USER sketchstream$", text, re.MULTILINE)
     assert text.index("USER sketchstream") < text.index("ENTRYPOINT")
+
+
+def test_the_pod_of_the_service_has_tokens_a_disk_probes_and_no_rights(tmp_path: Path) -> None:
+    found = manifests("serve.yaml")
+    pod = found["StatefulSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][0] in COMMANDS
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == container["startupProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["terminationGracePeriodSeconds"] > 10
+    claims = found["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert set(mounted) == {one["name"] for one in pod["volumes"]} | {one["metadata"]["name"] for one in claims}
+    labels = found["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    assert found["Service"]["spec"]["selector"] == labels
+    assert found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    text = found["ConfigMap"]["data"]["sketchstream.toml"]
+    assert "/run/secrets/tokens/tokens.toml" in text
+    assert mounted["tokens"] == "/run/secrets/tokens"
+    config = checked(text, tmp_path)
+    assert Path(config.serve.database).parent == Path(mounted["database"])
+    (tokens,) = (one["secret"] for one in pod["volumes"] if one["name"] == "tokens")
+    require_private(tokens["defaultMode"], "tokens", "")

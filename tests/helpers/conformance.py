@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +19,8 @@ from sketchstream import kinds, wire
 from sketchstream.components import Counters
 from sketchstream.errors import DomainError, FormatError, MergeError, SealedError, SpecError, WeightError
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
+from sketchstream.privacy.history import View
+from sketchstream.privacy.sketch_history import Promise
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,50 @@ def lives_are_accounted_for(case: Case) -> None:
         type(read).from_header(header, body)
 
 
+def publications_are_charged(case: Case) -> None:
+    """Law 10: bytes are refused if their ledger lacks what they publish, or charges less for it."""
+    sketch = case.sketch()
+    early, release = (sketch.release(*case.asked) for _ in range(2))
+    sealed, state = sketch.seal(), case.sketch().seal()
+    shown = sealed.ledger.history
+    tenth = View("release", release.cost / 10)
+    nothing = Promise("nothing")
+    for published, ledger in (
+        (early, _with(early.ledger, early.ledger.history.entries[:-1])),
+        (early, _with(early.ledger, (*early.ledger.history.entries[:-1], tenth))),
+        (early, _with(early.ledger, (*early.ledger.history.entries, tenth))),
+        (early, _with(early.ledger, (*early.ledger.history.entries[:-1], View("look", None)))),
+        (early, replace(early.ledger, promised=nothing)),
+        (early, replace(early.ledger, promised=Promise("histogram", early.cost / 1000))),
+        (early, sealed.ledger),
+        (sealed, _with(sealed.ledger, (*shown.entries[:-1], View("publication", Fraction(1, 1000))))),
+        (sealed, _with(sealed.ledger, (*shown.entries[:-1], View("release", shown.entries[-1].cost)))),
+        (sealed, _with(sealed.ledger, shown.entries[:-1])),
+        (sealed, _with(sealed.ledger, shown.entries, seal=len(shown.entries))),
+        (sealed, _with(sealed.ledger, shown.entries, seal=0)),
+        (sealed, replace(sealed.ledger, promised=Promise("histogram", Fraction(1)))),
+        (sealed, release.ledger),
+        (sealed, state.ledger),
+    ):
+        with pytest.raises(FormatError):
+            ss.load(replace(published, ledger=ledger).to_bytes())
+    for published in (early, release, sealed, state):
+        assert ss.load(published.to_bytes()).ledger == published.ledger
+    for published in (early, sealed) if case.group is not None else ():
+        one = published.group(case.group)
+        assert ss.load(one.to_bytes()).ledger == one.ledger
+    cheap = case.sketch()
+    cheap._content = cheap._content._replace(ledger=replace(cheap.ledger, promised=nothing))
+    with pytest.raises(FormatError, match="what the seal of its spec will publish"):
+        ss.Sketch.from_bytes(cheap.to_bytes(), cheap.key)
+
+
+def _with(ledger: Any, entries: tuple[Any, ...], seal: int | None = None) -> Any:
+    """A ledger of other entries, of which the same number belongs to the seal."""
+    history = ledger.history
+    return replace(ledger, history=replace(history, entries=entries, seal=history.seal if seal is None else seal))
+
+
 def published_states_merge_and_stack(case: Case) -> None:
     """States of disjoint streams merge where states are published; publications stack; no sketch with itself."""
     parts = [case.sketch() for _ in range(3)]
@@ -218,6 +264,9 @@ def published_states_merge_and_stack(case: Case) -> None:
     assert len(merged.layers) == 2
     assert all(part.closed for part in parts[:2])
     sealed = [merged.seal(), parts[2].seal()]
+    if isinstance(sealed[0], ss.SealedState):
+        joined = ss.merge(sealed)
+        assert ss.load(joined.to_bytes()).ledger == joined.ledger
     stacked = ss.stack(sealed)
     assert stacked.slots == sum(part.slots for part in sealed)
     assert ss.load(stacked.to_bytes()).to_bytes() == stacked.to_bytes()
@@ -257,6 +306,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     bad_events_are_refused_or_nothing,
     views_leave_the_state,
     lives_are_accounted_for,
+    publications_are_charged,
     published_states_merge_and_stack,
     answers_come_from_what_was_published,
 )

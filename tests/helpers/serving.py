@@ -7,13 +7,19 @@ free port.
 from __future__ import annotations
 
 import contextlib
+import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from helpers.configurations import EVENTS_FILE
 from helpers.streams import EPOCH
 from helpers.workers import TEXT as EXACT
 from helpers.workers import close_windows, send
@@ -32,6 +38,8 @@ from sketchstream_connectors.files.publisher import DirectoryPublisher
 TEXT = EXACT.replace("epsilon = 30", "epsilon = 2")
 MINUTE = 60_000
 HOUR = 60 * MINUTE
+# Files as input: the folder is followed.
+FILES = EVENTS_FILE + TEXT[TEXT.index("max_ahead") :]
 
 
 def publish(
@@ -57,6 +65,14 @@ def write(driver: Driver, folder: Path) -> None:
     for entry in driver.publisher.log:
         publisher.publish(entry.partition, [entry], [])
     publisher.publish(0, [], list(driver.publisher.frontiers().values()))
+
+
+def write_tokens(folder: Path, text: str) -> Path:
+    """Put a file of tokens into a folder, which only its owner can read."""
+    path = folder / "tokens"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
 
 
 @contextlib.contextmanager
@@ -103,3 +119,36 @@ def serving(
         pool.close()
         follower.close()
         store.close()
+
+
+def free_port() -> int:
+    """A port that nobody has."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def start(folder: Path, port: int, **settings: Any) -> subprocess.Popen[bytes]:
+    """`sketchstream serve` in a process, with its log in the folder."""
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "sketchstream.cli", "serve", "-c", "sketchstream.toml", "--port", str(port)],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            **settings,
+        )
+
+
+def wait_ready(port: int, process: subprocess.Popen[bytes], seconds: float = 120) -> None:
+    """Wait until a service says that it is ready."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the service ended"
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    pytest.fail("the service did not become ready")

@@ -23,7 +23,7 @@ from sketchstream.errors import FormatError, SpecError
 from sketchstream.items import as_weights
 from sketchstream.kinds.interface import Kind
 from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger, show
+from sketchstream.privacy.ledger import Ledger
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import ClosedDomain, DomainOutline, exact_epsilon
 
@@ -64,6 +64,7 @@ class Statement:
     unit: str
     loss: Fraction
     no_privacy: bool
+    warning: str | None = None
 
     @property
     def summary(self) -> str:
@@ -161,13 +162,10 @@ class TallyKind(Kind[TallySpec]):
     def read_ledger(self, spec: TallySpec, data: Mapping[str, Any]) -> Ledger:
         return Ledger.from_dict(data)
 
-    def losses(self, ledger: Any) -> dict[str, Any]:
-        return {"loss": show(ledger.loss()), "loss_with_intrusion": show(ledger.loss(intrusion=True)), "budget": None}
-
     def unit_weight(self, spec: TallySpec) -> int:
         return 1
 
-    def guarantee(self, spec: TallySpec, ledger: Any, context: Any = None) -> Statement:
+    def statement(self, spec: TallySpec, ledger: Any, context: Any = None) -> Statement:
         return Statement(spec.unit, ledger.loss(), spec.no_privacy)
 
     def slots(self, spec: TallySpec) -> int:

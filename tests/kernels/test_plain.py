@@ -8,6 +8,7 @@ import sys
 from fractions import Fraction
 from typing import ClassVar
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -220,9 +221,10 @@ def test_scratch_of_items_and_slots_is_cleared(twins, monkeypatch):
     assert not any(array.any() for array in seen)
 
 
-def test_a_twin_gets_little_work_and_none_once_its_kernel_is_compiled(monkeypatch):
+def test_a_twin_gets_little_work_and_none_once_its_kernel_is_compiled(monkeypatch, tmp_path):
     monkeypatch.setattr(door, "SPARED", 100)
     monkeypatch.setattr(door, "_left", {})
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # not what an earlier run has compiled below
     double = door.kernel(lambda x: x * 2)
     other = door.kernel(lambda x: x * 3)
     work = iter((40, 40, 40, 40, 100, 1)).__next__

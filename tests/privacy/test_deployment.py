@@ -5,6 +5,7 @@ In: records of made-up deployments. Out: verdicts. Touches: nothing.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 from fractions import Fraction
@@ -154,7 +155,7 @@ def test_items_have_no_bound_in_sketches_of_events_and_the_table_says_so() -> No
     assert found.unbounded_for_items() == ["day"]
     text = str(found)
     assert "one event loses at most 11/10" in text
-    assert "one item loses at most 1/5 in a day" in text
+    assert "one item loses at most 1/5 by what it does in one UTC day" in text
     assert "up to m times" in text
     assert "not counted: other deployments" in text
     assert "privacy.max_epsilon is 3" in text
@@ -193,3 +194,38 @@ def test_published_objects_carry_all_that_is_needed() -> None:
     found = Deployment.of([look, sketch.seal()])
     assert len(found.records) == 1
     assert found.total().event == F(11, 10)
+
+
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("windows", "a_day"),
+    [
+        pytest.param([(start, start + 7) for start in range(10)], 7, id="a week, every day"),
+        pytest.param([(0, 28), (7, 14), (14, 21)], 2, id="28 days and weeks that begin on other days"),
+        pytest.param([(0, 365)], 1, id="a year"),
+        pytest.param([(0.5, 1.5), (1.5, 2.5)], 2, id="days of another time zone"),
+        pytest.param([None, (3, 4)], 2, id="a sketch without windows"),
+        pytest.param([None], 1, id="nothing but a sketch without windows"),
+    ],
+)
+@pytest.mark.parametrize("unit", ["event", "item"])
+def test_a_day_counts_every_window_that_has_a_part_in_it(unit: str, windows: list[object], a_day: int) -> None:
+    spans = [None if one is None else (int(one[0] * DAY), int(one[1] * DAY)) for one in windows]  # type: ignore[index]
+    found = Deployment.from_records(
+        Record(str(at), 0, span, 0, (1,), ledger(unit, "1/2", at)) for at, span in enumerate(spans)
+    )
+    days = found.by_day()
+    if unit == "item":
+        assert max(one.item for one in days.values()) == F(a_day, 2)
+        assert f"loses at most {F(a_day, 2)} by what it does in one UTC day" in str(found)
+    for day, total in days.items():
+        begins = 0 if day == "always" else (dt.date.fromisoformat(day) - dt.date(1970, 1, 1)).days * DAY
+        touching = [one for one in spans if one is None or (one[0] < begins + DAY and begins < one[1])]
+        if unit == "item":
+            assert total.item == F(len(touching), 2)
+        else:
+            instants = [begins, *(one[0] for one in touching if one is not None and one[0] >= begins)]
+            most = max(sum(one is None or one[0] <= at < one[1] for one in touching) for at in instants)
+            assert total.event == F(most, 2)

@@ -15,9 +15,11 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.kinds import planned
+from sketchstream.privacy.composition import Losses
 from sketchstream.privacy.guarantee import DAY_MS, Beside, Context, Guarantee, duration, overlapping, plain
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, show
-from sketchstream.spec import NoPrivacyWarning
+from sketchstream.query.words import promise
+from sketchstream.spec import WARNING, WARNING_OF_COPIES, NoPrivacyWarning
 
 F = Fraction
 HOUR = 3_600_000
@@ -97,23 +99,23 @@ def test_retention_is_compared_with_the_window(retention: float | None, words: s
 def test_items_add_over_windows_sketches_and_partitions_where_they_are_not_keyed() -> None:
     hourly = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16)
     found = guarantee("item", hourly, epsilon="1/10")
-    assert (found.published, found.total, found.kept) == (F(1, 10), F(24, 10), F(72))
-    assert found.total_zcdp == F(24, 200)
+    assert (found.published, found.total.pure, found.kept.pure) == (F(1, 10), F(24, 10), F(72))
+    assert found.total.rho == F(24, 200)
     unkeyed = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16, keyed=False)
-    assert guarantee("item", unkeyed, epsilon="1/10").total == F(24 * 16, 10)
+    assert guarantee("item", unkeyed, epsilon="1/10").total.pure == F(24 * 16, 10)
     assert "each at full cost" in str(guarantee("item", unkeyed))
     moved = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16, counts=2)
-    assert guarantee("item", moved, epsilon="1/10").total == F(48, 10)
+    assert guarantee("item", moved, epsilon="1/10").total.pure == F(48, 10)
     assert "may lie in 2 of them and pays in each" in str(guarantee("item", moved))
-    assert guarantee("item", Context(window_ms=HOUR, partitions=16, counts=3), epsilon="1/10").total == F(72, 10)
-    assert guarantee("item", Context(counts=3), epsilon="1/10").total == F(3, 10)
+    assert guarantee("item", Context(window_ms=HOUR, partitions=16, counts=3), epsilon="1/10").total.pure == F(72, 10)
+    assert guarantee("item", Context(counts=3), epsilon="1/10").total.pure == F(3, 10)
     assert "over 3 partitions: an item loses at most 3/10" in str(guarantee("item", Context(counts=3), epsilon="1/10"))
-    assert guarantee("event", moved, epsilon="1/10").total == F(1, 10)
-    day = Beside("day", F(1), F(1), DAY_MS)
+    assert guarantee("event", moved, epsilon="1/10").total.pure == F(1, 10)
+    day = Beside("day", Losses(F(1), F(1, 2)), Losses(F(1), F(1, 2)), DAY_MS)
     beside = Context(window_ms=HOUR, published_ms=30 * DAY_MS, partitions=16, beside=(day,))
-    assert guarantee("item", beside, epsilon="1/10").total == F(34, 10)
-    assert guarantee("item", beside, epsilon="1/10").kept == F(102)
-    assert guarantee("item", Context(window_ms=HOUR), epsilon="1/10").kept == math.inf
+    assert guarantee("item", beside, epsilon="1/10").total.pure == F(34, 10)
+    assert guarantee("item", beside, epsilon="1/10").kept.pure == F(102)
+    assert guarantee("item", Context(window_ms=HOUR), epsilon="1/10").kept.pure == math.inf
     assert "every window adds its loss" in str(guarantee("item", Context(window_ms=HOUR)))
 
 
@@ -121,10 +123,10 @@ def test_an_event_lies_in_one_window_of_each_sketch() -> None:
     spec = spec_of("event")
     other = Beside.of("day", ledger_of(spec_of("event", epsilon="1/4")), DAY_MS)
     found = Guarantee.of(spec, ledger_of(spec), Context(window_ms=HOUR, beside=(other,)))
-    assert (found.total, found.kept) == (F(5, 4), F(5, 4))
+    assert (found.total.pure, found.kept.pure) == (F(5, 4), F(5, 4))
     item = Beside.of("people", ledger_of(spec_of("item", epsilon="2", epsilon_publish="1/2")), DAY_MS)
-    assert (item.event, item.item) == (F(1, 2), F(1, 2))
-    assert other.item == math.inf
+    assert (item.event.pure, item.item.pure) == (F(1, 2), F(1, 2))
+    assert other.item.pure == math.inf
 
 
 def test_zcdp_is_quoted_where_it_is_lower() -> None:
@@ -138,13 +140,45 @@ def test_absurd_epsilons_are_called_no_privacy() -> None:
         warnings.simplefilter("ignore", NoPrivacyWarning)
         spec = spec_of(epsilon="11", epsilon_publish="1")
     found = Guarantee.of(spec, ledger_of(spec))
-    assert found.to_dict()["no_privacy"] is True
-    assert str(found).startswith("NO PRIVACY")
+    said = found.to_dict()
+    assert (said["no_privacy"], said["no_privacy_with_copy"]) == (False, True)
+    assert said["warning"] == WARNING_OF_COPIES
+    assert str(found).startswith("NO PRIVACY against somebody who also copies the open state")
+    assert found.summary.startswith("NO PRIVACY against somebody")
     assert not guarantee().no_privacy
+    assert guarantee().warning is None
+    with pytest.warns(NoPrivacyWarning, match="protects nobody: NO PRIVACY$"):
+        loud = spec_of(epsilon="11", epsilon_publish="12")
+    assert Guarantee.of(loud, ledger_of(loud)).to_dict()["warning"] == WARNING
     worn = ledger_of(spec_of(publish="state", intrusion=False))
     for _ in range(10):
         worn = worn.charge_release(F(1))
     assert Guarantee.of(spec_of(publish="state", intrusion=False), worn).no_privacy
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize("epsilon", ["1/2", "4", "6", "11"])
+@pytest.mark.parametrize("publish", ["1/3", "1", "4", "12"])
+def test_no_privacy_is_said_about_the_loss_that_it_is_true_of(number: int, epsilon: str, publish: str) -> None:
+    """Readers of groups may lose little where somebody who also copies the open state learns everything."""
+    groups = None if number == 1 else ss.Groups([str(i) for i in range(number)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoPrivacyWarning)
+        spec = ss.ProfileSpec(
+            epsilon, "item", ss.ClosedDomain(size=9), modulus=8, epsilon_publish=publish, groups=groups
+        )
+    found = Guarantee.of(spec, planned(spec))
+    said = found.to_dict()
+    readers, thief = number * min(F(epsilon), F(publish)), number * (F(epsilon) + F(publish))
+    assert (found.published, found.looked) == (readers, thief)
+    assert (said["no_privacy"], said["no_privacy_with_copy"]) == (readers > 10, thief > 10)
+    assert said["warning"] == (WARNING if readers > 10 else WARNING_OF_COPIES if thief > 10 else None)
+    assert bool(caught) == (number * max(F(epsilon), F(publish)) > 10)
+    for one in caught:
+        assert ("who also copies" in str(one.message)) == (readers <= 10)
+    sentence = promise(said)
+    assert ("factor of at most" in sentence) == (readers <= 10)
+    assert ("NO PRIVACY against somebody" in sentence) == (readers <= 10 < thief)
 
 
 def test_stores_diagnostics_and_copies_are_listed() -> None:
@@ -247,7 +281,7 @@ def test_a_copy_of_the_machine_takes_all_windows_that_overlap(
     assert found.seen[0].endswith(f"loses at most {one}")
     assert found.seen[1].startswith("someone who once copied the open state of one window of this sketch, ")
     assert found.seen[1].endswith(f"and sees everything that this window publishes: an {unit} loses at most {copied}")
-    assert found.total == windows * F(published)
+    assert found.total.pure == windows * F(published)
     all_of_them = f"all these windows of this sketch ({windows}), and sees everything that they publish: an {unit}"
     assert any(all_of_them in said and said.endswith(f"at most {windows * int(copied)}") for said in found.seen)
     tumbling = grouped(unit, Context(window_ms=7 * DAY_MS))

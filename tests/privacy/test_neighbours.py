@@ -90,8 +90,13 @@ def envelopes(made: Driver) -> list[Any]:
     marks = [
         (g.partition, g.position, g.watermark_ms, g.open_windows, g.status) for g in made.worker.gauges().partitions
     ]
-    # the number of late records is published with noise of its own
-    frontiers = [(name, replace(one, late=0)) for name, one in sorted(made.publisher.frontiers().items())]
+    # the numbers of late, refused and misplaced records are published with noise of their own
+    frontiers = []
+    for name, one in sorted(made.publisher.frontiers().items()):
+        said = one.evidence
+        assert said is not None
+        shown = {window: replace(it, refused=0, misplaced=None) for window, it in said.windows.items()}
+        frontiers.append((name, replace(one, late=0, evidence=replace(said, older=0, windows=shown))))
     published = [one.key for one in made.publisher.log]
     sizes = [(partition, sorted(map(len, blobs.values()))) for partition, blobs in sorted(made.snapshots.blobs.items())]
     counters = {name: n for name, n in made.worker.metrics.counters.items() if name not in PAYLOAD | NOT_COMPARED}

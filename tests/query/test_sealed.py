@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from helpers.streams import EPOCH, HOUR, MINUTE, Stream, exact, plan, rules, spe
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import SealedState, Stack
 from sketchstream.query.sealed import SealedReader
+from sketchstream.stream.evidence import EvidenceNoise, Reported
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.rules import Rules
@@ -56,7 +58,10 @@ def test_partitions_of_a_window_are_stacked(tmp_path: Path) -> None:
         publisher.publish(partition, *sealed(partition, items))
     (window,) = reader(tmp_path).windows("minutes")
     assert window.complete
-    assert window.fields() == {
+    assert window.describe() == "all 2 partitions"
+    quality = window.fields().pop("quality")
+    assert quality["verdict"] == "good"
+    assert {name: value for name, value in window.fields().items() if name != "quality"} == {
         "sketch": "minutes",
         "window_start": "2023-11-14T22:00:00Z",
         "window_end": "2023-11-14T22:01:00Z",
@@ -98,7 +103,8 @@ def test_absent_is_not_silent(tmp_path: Path) -> None:
     publisher.publish(0, entries, frontiers)
     (window,) = reader(tmp_path).windows("minutes")
     assert (window.published, window.of, window.missing, window.complete) == (1, 2, (1,), False)
-    behind = Frontier("minutes", 0, 1, EPOCH, 2, 1)
+    said = Reported(EvidenceNoise(Fraction(30), anywhere=True))
+    behind = Frontier("minutes", 0, 1, EPOCH, 2, 1, evidence=said)
     publisher.publish(1, (), [behind])
     assert not next(reader(tmp_path).windows("minutes")).complete
     publisher.publish(1, (), [replace(behind, published_through=EPOCH + MINUTE, sequence=2)])
@@ -270,6 +276,7 @@ def test_results_may_be_read_by_anyone(tmp_path: Path) -> None:
             assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444, path
     frontier = json.loads((tmp_path / "minutes" / "r0" / "frontier.p00000.json").read_bytes())
     assert sorted(frontier) == [
+        "evidence",
         "partial_through",
         "partition",
         "partitions",

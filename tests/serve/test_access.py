@@ -14,13 +14,14 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from helpers.serving import MINUTE, TEXT, publish, serving
+from helpers.serving import MINUTE, TEXT, publish, serving, write_tokens
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.hashing import Key
 from sketchstream.serve.access import Access, read_tokens
 from sketchstream.serve.app import create
+from sketchstream.serve.clients import Guesses
 from sketchstream.serve.settings import ServeSettings
 from sketchstream.stream.windows import iso
 
@@ -69,7 +70,7 @@ def estimates(folder, items):
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("access")
     publish(made / "sealed", minutes=2, partitions=1)
-    (made / "tokens").write_text(TOKENS)
+    write_tokens(made, TOKENS)
     return made
 
 
@@ -85,6 +86,7 @@ def test_a_token_sees_its_sketches_and_no_others(folder):
             {"Authorization": ALL},
         ):
             for path in ("/v1/sketches", "/v1/ledger", "/metrics", "/openapi.json", "/nowhere"):
+                access.guesses = Guesses()
                 assert client.get(path, headers=wrong).status_code == 401
         seen = {"Authorization": f"Bearer {SOME}"}
         assert [one["name"] for one in client.get("/v1/sketches", headers=seen).json()["sketches"]] == ["minutes"]
@@ -109,7 +111,7 @@ def test_without_tokens_only_names_of_this_machine_are_answered(folder):
 
 @pytest.mark.parametrize("text", ["", "[[token]]\nname='a'", "x = 1", TOKENS.replace("minutes", "other"), "[["])
 def test_tokens_that_cannot_be_read_say_so_without_showing_any(tmp_path, text):
-    (tmp_path / "tokens").write_text(text)
+    write_tokens(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         read_tokens(tmp_path / "tokens", ["minutes"])
     assert ALL not in str(caught.value)
@@ -120,7 +122,7 @@ def test_other_machines_need_tokens(tmp_path):
     path.write_text(TEXT + '[serve]\naddress = "0.0.0.0:8400"\n')
     with pytest.raises(ConfigError, match=r"serve\.tokens"):
         ServeSettings.of(Config.load(path, {}))
-    (tmp_path / "tokens").write_text(TOKENS)
+    write_tokens(tmp_path, TOKENS)
     path.write_text(TEXT + '[serve]\naddress = "0.0.0.0:8400"\ntokens = "tokens"\n')
     found = ServeSettings.of(Config.load(path, {}))
     assert found.access.hosts is None
@@ -232,7 +234,7 @@ def attack(folder, requests):
             ).status_code
             == 413
         )
-        (kept,) = service.store.connection().execute("SELECT count(*) FROM answers").fetchone()
+        (kept,) = service.store._rows("SELECT count(*) FROM answers")[0]
         assert kept < 200
         assert client.get("/v1/sketches").status_code == 200
         return resident_mib() - half
@@ -345,9 +347,9 @@ def test_items_of_one_answer_are_not_kept(tmp_path):
     with serving(tmp_path, text, processes=1) as (service, client):
         usual = client.get("/v1/sketches/minutes/estimate", params=span)
         assert usual.status_code == 200
-        (before,) = service.store.connection().execute("SELECT count(*) FROM answers").fetchone()
+        (before,) = service.store._rows("SELECT count(*) FROM answers")[0]
         one = client.post("/v1/sketches/minutes/estimate", data={**span, "item": "3"}).json()["answers"][0]
-        (after,) = service.store.connection().execute("SELECT count(*) FROM answers").fetchone()
+        (after,) = service.store._rows("SELECT count(*) FROM answers")[0]
         assert after == before
         top = client.get("/v1/sketches/minutes/estimate", params={**span, "top": "2", "sum": ":"})
         assert len(top.json()["answers"]) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -54,7 +55,7 @@ def accounted(service, folder, parts):
     wanted = Deployment.of(published, keyed=service.config.checked or not service.config.from_kafka)
     assert service.deployment().summary() == wanted.summary()
     assert service.deployment().rows() == wanted.rows()
-    near = Ledgers(service.store.connection()).overlapping((START, START + 60 * MINUTE), lambda _: 120 * MINUTE)
+    near = Ledgers(service.store._write).overlapping((START, START + 60 * MINUTE), lambda _: 120 * MINUTE)
     assert {one.place for one in near} == {one.place for one in wanted.records if one.window[0] == START}
 
 
@@ -227,3 +228,31 @@ def test_two_publications_of_one_position_are_an_incident(tmp_path):
         text = client.get("/sketches/minutes").text
         assert "published twice" in text
         assert "positions have closed" not in text
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_instalments_of_a_copied_state_are_in_the_ledger(tmp_path, sealed):
+    """A copy of the open state goes on by itself: what it shows differs from the window's instalments, or its seal."""
+    text = CLOSED_MINUTES + 'noise = "counts"\n'
+    driver = Driver(text, partitions=2, now="2024-01-01T03:00:00Z")
+    send_minutes(driver, range(100))
+    write(driver, tmp_path / "sealed")
+    source = DirectorySealed(tmp_path / "sealed")
+    start = START if sealed else START + 60 * MINUTE
+    early = next(one for one in source.closed("minutes") if one.window[0] == start and one.positions[0] == 0)
+    mine = Instalment.from_bytes(early.body)
+    words = mine.words.copy()
+    words[:3] += np.array([1, 2, 0])
+    other = dataclasses.replace(mine, words=words, seal_id=bytes(range(16)))
+    copy = dataclasses.replace(early, seal_id=other.seal_id, body=other.to_bytes())
+    with serving(tmp_path, text) as (service, _):
+        settle(service)
+        assert service.deployment().summary()["copied"] == 0
+        service.store.take(Batch([copy]))
+        found = service.deployment()
+        assert found.summary()["copied"] == 1
+        assert found.total().event == math.inf
+    published = [read(one.body) for one in source.read("minutes") if isinstance(one, SealedEntry)]
+    published += [Instalment.from_bytes(one.body) for one in source.closed("minutes")]
+    assert Deployment.of(published).copied() == []
+    assert len(Deployment.of([*published, other]).copied()) == 1

@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 import random
 import signal
-import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from helpers.configurations import EVENTS_FILE
-from helpers.serving import HOUR, MINUTE, TEXT, publish, write
+from helpers.serving import FILES, HOUR, MINUTE, free_port, publish, start, wait_ready, write
 from helpers.streams import EPOCH
 from helpers.workers import close_windows, send
 from sketchstream.config.loader import Config
@@ -25,45 +22,12 @@ from sketchstream.stream.windows import iso
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def start(folder, port):
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "sketchstream.cli", "serve", "-c", "sketchstream.toml", "--port", str(port)],
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-        )
-
-
-def wait_ready(port, process, seconds=120):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        assert process.poll() is None, "the service ended"
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    pytest.fail("the service did not become ready")
-
-
 def children(process):
     """Processes that reconstruct for it."""
     found = subprocess.run(
         ["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False
     )
     return [int(one) for one in found.stdout.split()]
-
-
-# Files as input: the folder is followed.
-FILES = EVENTS_FILE + TEXT[TEXT.index("max_ahead") :]
 
 
 def killed(folder, kills, seed):

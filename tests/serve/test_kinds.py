@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from helpers import pages
@@ -24,6 +25,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
 from sketchstream.query.differences import difference
+from sketchstream.query.tables import read_csv
 from sketchstream.serve import api as serve_api
 from sketchstream.serve import service as serve_service
 from sketchstream.serve.page.pictures import by_group
@@ -419,3 +421,41 @@ def test_numbers_that_are_not_computed_leave_their_cells_empty() -> None:
         "b, 01-01 01:00: 3, 95% interval 2 or more",
     ]
     assert "2 of 4 numbers are not computed yet" in found.note
+
+
+@pytest.mark.parametrize("sketch", pages.KINDS)
+def test_arrow_has_one_schema_in_all_windows_and_the_items_of_csv(site, sketch) -> None:
+    _, service, client = site
+    what = "profile" if sketch == "reach" else "estimate"
+
+    def arrow(path: str, **asked: str) -> pa.Table:
+        found = client.get(f"/v1/sketches/{sketch}/{path}", params=asked | {"format": "arrow"})
+        assert found.status_code == 200, found.text
+        return pa.ipc.open_stream(found.content).read_all()
+
+    tables = [arrow(what, **given(hour, sketch)) for hour in range(3)]
+    assert all(one.schema == tables[0].schema for one in tables)
+    declared = service.columns(sketch)
+    for field in tables[0].schema:
+        kind = declared.get(field.name)
+        wanted = {None: "string", "float64": "double", "time": "timestamp[ms, tz=UTC]"}.get(kind, kind)
+        assert str(field.type) == wanted, field.name
+    texts = [name for name in tables[0].column_names if name not in declared]
+    text = client.get(f"/v1/sketches/{sketch}/{what}", params=given(0, sketch) | {"format": "csv"}).text
+    assert tables[0].select(texts).to_pylist() == [{name: row[name] for name in texts} for row in read_csv(text)]
+    if what == "estimate":
+        together = arrow("estimates")
+        assert together.drop_columns(["window_start", "complete"]) == pa.concat_tables(tables)
+    group = {"group": "spring"} if sketch == "reach" else {}
+    assert arrow("series", **group).schema == arrow("series", **group, to="1990-01-01T00:00Z").schema
+    assert arrow("windows").schema == arrow("windows", to="1990-01-01T00:00Z").schema
+
+
+@pytest.mark.parametrize("sketch", pages.KINDS)
+def test_a_series_without_a_metric_shows_the_usual_number_of_its_kind(site, sketch) -> None:
+    _, _, client = site
+    group = {"group": "spring"} if sketch == "reach" else {}
+    found = client.get(f"/v1/sketches/{sketch}/series", params=group)
+    assert found.status_code == 200, found.text
+    data = answer(client, sketch, 2)
+    assert found.json()["metric"] == next(iter(shown.of(data).numbers(data)))

@@ -272,7 +272,7 @@ def test_a_browser_signs_in_with_a_form_and_a_cookie_keeps_the_token(guarded):
     assert guarded.get("/sketches/minutes", headers=cookie).status_code == 404
     assert "You are signed in" in guarded.get("/login", headers=cookie).text
     left = guarded.post("/login/leave", headers=cookie)
-    assert 'sketchstream_token=""' in left.headers["Set-Cookie"]
+    assert 'sketchstream_session=""' in left.headers["Set-Cookie"]
     guarded.cookies.clear()
     assert guarded.get("/static/nothing", headers=html).status_code == 404, "what the form looks like is open"
 
@@ -320,14 +320,25 @@ def test_windows_are_named_as_people_name_them():
     [
         ({"unit": "item", "published": "1", "delta": 0}, "a factor of at most 2.72 (epsilon 1)"),
         ({"unit": "event", "published": "1/2"}, "a factor of at most 1.65 (epsilon 1/2)"),
-        ({"unit": "event", "published": "0.5, mu^2 0.03", "delta": "1/1000000"}, "(epsilon 0.5 at delta 1e-06)"),
+        (
+            {"unit": "event", "published": {"epsilon": 0.5, "delta": 1e-6}, "delta": 1e-6},
+            "a factor of at most 1.65, and by at most 1e-06 beyond that (epsilon 0.5, delta 1e-06)",
+        ),
+        (
+            {"unit": "event", "published": {"epsilon": None, "delta": 1e-6}, "delta": 1e-6},
+            "can learn almost everything: its loss is unlimited",
+        ),
         ({"unit": "item", "published": "unlimited"}, "can learn almost everything: its loss is unlimited"),
         ({"unit": "item", "published": "40"}, "can learn almost everything: its loss is 40"),
         ({"unit": "item", "published": "1", "no_privacy": True, "warning": "NO PRIVACY"}, "NO PRIVACY"),
     ],
 )
 def test_a_guarantee_is_one_plain_sentence(guarantee, said):
-    found = words.promise(guarantee)
+    loss = guarantee["published"]
+    if isinstance(loss, str):
+        loss = {"pure": loss}
+    text = loss.get("pure", "unlimited")
+    found = words.promise({**guarantee, "published": text, "losses": {"published": loss}})
     assert said in found
     assert found.count(". ") == 0
 

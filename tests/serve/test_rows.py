@@ -104,7 +104,7 @@ def test_every_question_about_rows_is_that_of_the_window(site: tuple[Service, ht
     service, client = site
     from sketchstream.serve.reconstruct import published_in
 
-    windows = published_in(service.store.connection(), service.config)
+    windows = published_in(service.store._write, service.config)
     window = windows.one("shops", EPOCH, EPOCH + HOUR)
     rows = windows.result(window).estimate(users=SHOPS, features=GOODS)
     both = {"row": [SHOPS[0], "south"], "other": ["twin", "west"]}
@@ -218,7 +218,7 @@ def test_rows_and_features_are_asked_for_in_forms_only_and_are_written_nowhere(
     caplog.set_level(logging.DEBUG)
     with served(tmp_path) as (service, client):
         _ask_everything(client)
-        (asked_for,) = service.store.connection().execute("SELECT count(*) FROM answers WHERE special").fetchone()
+        (asked_for,) = service.store._rows("SELECT count(*) FROM answers WHERE special")[0]
         assert not asked_for
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
     assert any("event=request" in line for line in ours)

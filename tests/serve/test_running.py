@@ -42,8 +42,10 @@ def test_it_is_not_ready_while_it_cannot_read_and_answers_what_it_has(tmp_path):
             if found.status_code == 503:
                 break
             time.sleep(0.02)
-        assert "the folder is not mounted" in found.text
-        assert client.get("/v1/status").json()["ready"] is False
+        assert "cannot be read" in found.text
+        status = client.get("/v1/status").json()
+        assert status["ready"] is False
+        assert status["error"] == "the folder is not mounted"
         assert client.get("/healthz").status_code == 200
         assert client.get("/v1/sketches/minutes/windows").status_code == 200
         service.follower._feed = whole

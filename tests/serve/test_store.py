@@ -219,15 +219,15 @@ def test_the_ledger_of_the_store_is_that_of_all_bodies(tmp_path):
         for one in order:
             store.take(Batch([one]))
             store.take(Batch([one]))
-        found = Ledgers(store.connection()).census(store.config)
+        found = Ledgers(store._write).census(store.config)
         assert found.summary() == wanted.summary()
         assert found.rows() == wanted.rows()
-        beside = Ledgers(store.connection()).overlapping(first.window, lambda _: 2 * HOUR)
+        beside = Ledgers(store._write).overlapping(first.window, lambda _: 2 * HOUR)
         near = [one for one in wanted.records if one.window[0] < first.window[1] and first.window[0] < one.window[1]]
         assert sorted((one.place, one.event(), one.item()) for one in beside) == sorted(
             (one.place, one.event(), one.item()) for one in near
         )
-        assert Ledgers(store.connection()).census(store.config, {"hours"}).rows() == [
+        assert Ledgers(store._write).census(store.config, {"hours"}).rows() == [
             row for row in wanted.rows() if row["sketch"] == "hours"
         ]
         store.close()
@@ -276,7 +276,7 @@ def test_windows_that_come_while_it_runs_are_answered(tmp_path):
 
 def test_numbers_of_windows_are_those_of_the_windows(tmp_path):
     def counted(store):
-        rows = store.connection().execute(
+        rows = store._write.execute(
             "SELECT s.name, count(*), sum(state = 'settled'), sum(todo > 0), sum(state = 'incident')"
             " FROM windows w JOIN sketches s ON s.id = w.sketch GROUP BY s.name"
         )

@@ -137,7 +137,7 @@ def test_the_window_before_is_joined_when_its_last_partition_has_passed_it(tmp_p
         step(service)
         assert service.store.window("minutes", (START, START + HOUR)).state == "missing"
         alone, _ = ask(client, 1)
-        assert alone["complete"] is True
+        assert alone["complete"] is None, "one frontier is older than the window: what it refused is not known yet"
         assert "joined" not in alone
         service.store.take(Batch(frontiers=frontiers))
         step(service)

@@ -20,7 +20,7 @@ from sketchstream.stream.sketch_state import OpenWindow, Track
 
 pytestmark = [pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning"), pytest.mark.statistics]
 SEEDS = range(20)
-ACTIONS = 150
+ACTIONS = 250
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from sketchstream.stream.partitioner import PARTITIONERS, Partitioner, belongs
 from sketchstream.stream.partitioner_detection import CANDIDATES, ENOUGH, Placements, agrees, contradiction, missing
 
 Record = tuple[str, int]
+EXTENT = "it has 7 records"
 
 
 def place(item: str, partitioner: Partitioner, partitions: int) -> int:
@@ -45,7 +46,7 @@ def test_the_partitioner_of_the_producer_is_found(partitioner: Partitioner, part
     )
     assert agrees(choice, partitioner)
     assert contradiction(choice, partitioner) is None
-    assert f'partitioner = "{choice}"' in missing(choice, partitions)
+    assert f'partitioner = "{choice}"' in missing(choice, partitions, EXTENT)
     other: Partitioner = "fnv1a" if choice != "fnv1a" else "murmur2"
     assert f'"{choice}"' in (contradiction(choice, other) or "")
 
@@ -56,17 +57,19 @@ def test_rows_that_are_spread_fit_no_partitioner(partitions: int) -> None:
     records = [(f"user{number}", draw.randrange(partitions)) for number in range(4 * ENOUGH)]
     choice = placed(records, partitions).choose()
     assert choice == "none"
-    assert "key the topic by the item" in missing(choice, partitions)
+    assert "key the topic by the item" in missing(choice, partitions, EXTENT)
     assert "does not fit" in (contradiction(choice, "murmur2") or "")
 
 
 def test_few_items_and_one_partition_say_nothing() -> None:
     few = placed([(f"user{n}", place(f"user{n}", "murmur2", 4)) for n in range(100)], 4)
     assert few.choose() == "unknown"
-    assert "too few distinct items" in missing("unknown", 4)
+    assert "too few distinct items to find it with privacy (it takes about 1,000): it has 7 records" in missing(
+        "unknown", 4, EXTENT
+    )
     one = placed([(f"user{n}", 0) for n in range(3000)], 1)
     assert one.choose() == "unknown"
-    assert "one partition" in missing("unknown", 1)
+    assert "one partition" in missing("unknown", 1, EXTENT)
     assert contradiction("unknown", "murmur2") is None
 
 

@@ -204,8 +204,10 @@ def test_a_window_that_lost_records_is_not_complete_and_says_why() -> None:
     assert bad.quality.verdict == "incomplete"
     assert bad.fields()["quality"]["share_counted"]["value"] == pytest.approx(0.5, abs=0.1)
     assert "records were counted: more than 2% lost" in bad.describe()
+    assert bad.quality.misplaced is not None
+    assert bad.quality.misplaced.low <= 3000 <= bad.quality.misplaced.high
     json.dumps(bad.fields(), allow_nan=False)
-    (mild,) = lossy(config(quality="incomplete = 0.9\nwarn = 0.8"), lost=0.5).windows("hourly")
+    (mild,) = lossy(config(quality="incomplete = 0.9\nwarn = 0.8\nrefused = 0.9"), lost=0.5).windows("hourly")
     assert mild.complete
 
 
@@ -221,16 +223,23 @@ def test_a_sketch_has_tolerances_of_its_own() -> None:
         Config.parse(text.replace("0.9", "1.5"))
     (bad,) = lossy(config("quality = { warn = 0.3 }"), lost=0.5).windows("hourly")
     assert not bad.complete
-    (mild,) = lossy(config("quality = { incomplete = 0.9, warn = 0.8 }"), lost=0.5).windows("hourly")
+    (mild,) = lossy(config("quality = { incomplete = 0.9, warn = 0.8, refused = 0.9 }"), lost=0.5).windows("hourly")
     assert mild.complete
 
 
-def test_an_item_unit_says_that_no_share_can_be_published() -> None:
-    (window,) = lossy(config('unit = "item"\nmodulus = 16'), lost=0.5, events=600).windows("hourly")
-    assert window.complete
-    assert (window.quality.verdict, window.quality.reason) == ("unknown", NEVER)
-    assert window.fields()["quality"]["verdict"] == "unknown"
-    assert all(find(part.counters, ADMITTED) is None for part in window.parts)
+def test_an_item_unit_has_no_share_but_a_number_of_misplaced_items() -> None:
+    text = config('unit = "item"\nmodulus = 16\nepsilon_misplaced = 2')
+    (bad,) = lossy(text, lost=0.5, events=3000).windows("hourly")
+    assert bad.complete is False
+    assert "do not belong" in bad.quality.reason
+    assert all(find(part.counters, ADMITTED) is None for part in bad.parts)
+    (good,) = lossy(text, lost=0.0, events=600).windows("hourly")
+    assert good.complete is True
+    assert (good.quality.verdict, good.quality.share) == ("good", None)
+    assert judge(good.parts).reason == NEVER
+    (silent,) = lossy(text.replace("epsilon_misplaced = 2", "epsilon_misplaced = 0"), lost=0.5).windows("hourly")
+    assert silent.complete is None
+    assert silent.fields()["quality"]["verdict"] == "unknown"
 
 
 def test_configurations_say_what_is_kept() -> None:
@@ -281,8 +290,8 @@ def test_a_snapshot_of_a_newer_version_halts_its_partition() -> None:
     state = PartitionState.fresh(rules(), 0, 0, 1)
     state.apply(stream(1, 50).chunk(0, 50))
     snapshot = state.capture()
-    with pytest.raises(DataLossError, match="format 3"):
-        PartitionState.restore(rules(), 0, Restored(50, {**snapshot.manifest, "format": 3}, snapshot.blobs), 1)
+    with pytest.raises(DataLossError, match="format 4"):
+        PartitionState.restore(rules(), 0, Restored(50, {**snapshot.manifest, "format": 4}, snapshot.blobs), 1)
     newer = {name: bytes([*blob[:4], 4, *blob[5:]]) for name, blob in snapshot.blobs.items()}
     with pytest.raises(DataLossError, match="version 4"):
         PartitionState.restore(rules(), 0, Restored(50, snapshot.manifest, newer), 1)

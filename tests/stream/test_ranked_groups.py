@@ -222,8 +222,8 @@ def test_a_release_a_seal_and_their_groups_have_the_ledgers_of_the_limit() -> No
     sketch.release("1/4")
     sealed = sketch.seal()
     alone_ = [sealed.group(name) for name in NAMES]
-    assert {part.ledger.loss() for part in alone_} == {F(1, 3) + F(1, 8)}
-    assert sealed.ledger.loss() == 2 * (F(1, 3) + F(1, 8))
+    assert {part.ledger.loss() for part in alone_} == {sealed.ledger.loss()} == {2 * (F(1, 3) + F(1, 8))}
+    assert {part.guarantee() for part in alone_} == {sealed.guarantee()}
     assert Deployment.of([sealed]).total().item == sealed.ledger.loss()
 
 

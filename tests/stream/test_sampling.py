@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sketchstream.errors import ConfigError
-from sketchstream.stream.sampling import ENOUGH, Sample, Wanted
+from sketchstream.items import Items
+from sketchstream.stream.sampling import ENOUGH, UNITS_PER_S, Sample, Wanted
+from sketchstream.stream.windows import DAY_MS
+from sketchstream_connectors.decode.fields import Decoded
 from sketchstream_connectors.files.source import Layout, sample_of
 
 EVENT = {"user_id": "zebra-5512", "n": 3, "ts": "2024-01-01T00:00:00Z", "device": {"os": "zebra-7"}}
@@ -78,6 +84,57 @@ def test_names_are_shown_only_where_many_records_have_them(tmp_path: Path) -> No
     assert mistake.endswith("fields there are: common")
     (warning,) = sample(tmp_path, events[:5], Wanted("user_id", timed=False)).verdict()[1]
     assert "fields there are" not in warning
+
+
+SECONDS = [631_152_000, 1_700_000_000, 4_102_444_799]
+
+
+@pytest.mark.parametrize("second", SECONDS)
+@pytest.mark.parametrize(("unit", "per_s"), UNITS_PER_S.items())
+def test_times_in_another_unit_than_milliseconds_are_a_mistake(
+    tmp_path: Path, unit: str, per_s: int, second: int
+) -> None:
+    wanted = Wanted("user_id", None, "ts")
+    events: list[object] = [
+        {"user_id": "zebra", "ts": second * per_s + (n if second < 2_000_000_000 else -n)} for n in range(1, ENOUGH)
+    ]
+    found = sample(tmp_path, [*events, {"user_id": "zebra", "ts": "2024-01-01T00:00:00Z"}], wanted)
+    (mistake,) = found.verdict()[0]
+    assert mistake.startswith(f"the times of 'ts' in a sample (input.time) are {unit} since 1970: as milliseconds")
+    assert "zebra" not in mistake
+    assert str(second)[:4] not in mistake
+
+
+@pytest.mark.parametrize("time", [-7_000_000_000_000, 0, 1, 500_000_000, 631_152_000_000, 1_700_000_000_000, 4.1e12])
+def test_milliseconds_of_any_year_are_no_mistake(tmp_path: Path, time: float) -> None:
+    found = sample(tmp_path, [{"user_id": "z", "ts": int(time) + n} for n in range(200)], Wanted("user_id", None, "ts"))
+    assert found.verdict() == ([], [])
+
+
+@given(
+    second=st.integers(400_000_000, 4_000_000_000),
+    shift=st.integers(-20_000_000, 20_000_000),
+    unit=st.sampled_from([*UNITS_PER_S, "milliseconds"]),
+)
+def test_the_unit_fits_the_records_own_timestamps_whatever_the_year(second: int, shift: int, unit: str) -> None:
+    per_s = UNITS_PER_S.get(unit, 1000)
+    times = np.full(ENOUGH, second * per_s, np.int64)
+    nothing = np.zeros(ENOUGH, np.bool_)
+    found = Sample(Wanted(None, None, "ts"))
+    decoded = Decoded(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing)
+    found.add(decoded, None, np.full(ENOUGH, 1000 * (second + shift), np.int64))
+    mistakes, doubts = found.verdict()
+    assert [f"are {unit} since 1970" in line for line in mistakes] == ([] if unit == "milliseconds" else [True])
+    assert doubts == []
+
+
+def test_times_far_from_the_records_own_are_a_doubt() -> None:
+    times = np.full(ENOUGH, 1_500_000_000_000, np.int64)
+    nothing = np.zeros(ENOUGH, np.bool_)
+    found = Sample(Wanted(None, None, "ts"))
+    found.add(Decoded(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing), None, times + 400 * DAY_MS)
+    (doubt,) = found.verdict()[1]
+    assert "more than a year away from the record's own timestamp" in doubt
 
 
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:

@@ -314,7 +314,8 @@ def test_trimmed_records_halt_or_make_their_windows_partial(accept: bool) -> Non
     assert d.worker.halted() == {}
     assert d.worker.metrics.counters["lost_offsets"] == 5
     hours = d.windows("hours")
-    assert [(w.partial, w.complete) for w in hours] == [(True, False), (False, True)]
+    assert [(w.partial, w.whole) for w in hours] == [(True, False), (False, True)]
+    assert not hours[0].complete
     minutes = {(w.window[0] - EPOCH) // MINUTE: w.partial for w in d.windows("minutes")}
     assert [n for n, partial in minutes.items() if partial] == [2, 3, 5], (
         "those that were open, and that of the first record behind the gap; sealed ones are as they were"
@@ -425,7 +426,7 @@ def test_silent_partitions_follow_when_all_are_silent() -> None:
     assert d.windows("minutes") == []
     d.advance(minutes=5)
     (window,) = d.windows("minutes")
-    assert window.complete
+    assert window.whole
     assert window.published == 2
 
 
@@ -439,8 +440,8 @@ def test_a_silent_partition_follows_the_others_not_the_clock() -> None:
     assert states[0] == EPOCH + 29 * MINUTE
     assert states[1] is not None
     assert EPOCH + 20 * MINUTE < states[1] <= EPOCH + 29 * MINUTE
-    complete = [window for window in d.windows("minutes") if window.complete]
-    assert len(complete) >= 20
+    whole = [window for window in d.windows("minutes") if window.whole]
+    assert len(whole) >= 20
 
 
 def test_a_slow_partition_is_not_a_silent_one() -> None:
@@ -885,7 +886,7 @@ def test_zeros_of_silent_partitions_are_known() -> None:
     d.run()
     d.advance(hours=3)
     (window,) = d.windows("hours")
-    assert window.complete
+    assert window.whole
     assert len(window.parts) == 1
     assert window.known_zeros == 40 - window.parts[0].slots > 0
 

@@ -20,7 +20,8 @@ from sketchstream_connectors.files.publisher import (
     REVISION_NAME,
     SEALED_NAME,
     file_name,
-    read_frontiers,
+    read_regular,
+    readable_frontiers,
 )
 from sketchstream_connectors.files.sealed import describe, describe_instalment, start_ms
 
@@ -45,65 +46,112 @@ class DirectoryFeed:
         return f"folder {self.root}"
 
     def newest(self) -> Sequence[Frontier]:
-        """All frontiers."""
-        return read_frontiers(self.root)
+        """All frontiers that can be read."""
+        return readable_frontiers(self.root)[0]
 
     def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
         """Files that are new or have changed, oldest windows first, then the frontiers as they were before."""
-        frontiers = self.newest()  # first, so that all that they cover exists
-        if self._seen is None:
+        frontiers, problems = readable_frontiers(self.root)  # first, so that all that they cover exists
+        if self._seen is None or not positions:  # nothing is stored: everything is read again
             self._seen = dict(positions)
         seen = self._seen
-        new = sorted(one for one in self._files() if seen.get(one[1]) != one[2])
+        listing = _Listing(self.root)
+        new = sorted(one for one in listing.files() if seen.get(one[1]) != one[2])
+        problems += listing.problems
+        unread: set[tuple[str, str, int]] = set()
         for at in range(0, len(new), FILES):
             entries: list[SealedEntry] = []
             unreadable: list[Unreadable] = []
             read: dict[str, str] = {}
             for start, name, mark in new[at : at + FILES]:
+                sketch, revision, _, file = name.split("/")
                 try:
-                    body = (self.root / name).read_bytes()
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    msg = f"cannot read {self.root / name}: {error.strerror}"
-                    raise StoreError(msg) from error
-                try:
-                    entries.append(_entry(body, name))
+                    entries.append(_entry(read_regular(self.root / name), name))
                 except FormatError as error:
-                    unreadable.append(Unreadable(name.split("/", 1)[0], start, str(error)))
+                    unreadable.append(Unreadable(sketch, start, str(error)))
+                except OSError as error:
+                    if not isinstance(error, FileNotFoundError) or (self.root / name).is_symlink():
+                        problems.append(f"cannot read {self.root / name}: {error.strerror}")
+                        unread.add((sketch, revision, _partition(file)))
+                    continue
                 read[name] = mark
             seen |= read
             yield Batch(entries=entries, unreadable=unreadable, positions=read, behind=len(new) - at - len(read))
-        yield Batch(frontiers=frontiers)
-
-    def _files(self) -> Iterator[tuple[int, str, str]]:
-        """Window start (ms), path below the root, and mark of every sealed file."""
-        try:
-            for sketch in _folders(self.root):
-                for revision in _folders(sketch):
-                    if not REVISION_NAME.fullmatch(revision.name):
-                        continue
-                    for window in _folders(revision):
-                        start = start_ms(window.name)
-                        if start is None:
-                            continue
-                        for file in os.scandir(window.path):
-                            if SEALED_NAME.fullmatch(file.name) or CLOSED_NAME.fullmatch(file.name):
-                                about = file.stat()
-                                name = f"{sketch.name}/{revision.name}/{window.name}/{file.name}"
-                                yield start, name, f"{about.st_size} {about.st_mtime_ns} {about.st_ino}"
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            msg = f"cannot read {self.root}: {error.strerror}"
-            raise StoreError(msg) from error
+        covering = [
+            one
+            for one in frontiers
+            if one.sketch not in listing.partly and (one.sketch, f"r{one.revision}", one.partition) not in unread
+        ]
+        yield Batch(frontiers=covering, problems=problems)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _folders(path: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
-    return sorted((entry for entry in os.scandir(path) if entry.is_dir()), key=lambda entry: entry.name)
+class _Listing:
+    """Sealed files below a folder.
+
+    Args:
+        root: the folder; it may not be there yet.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.problems: list[str] = []
+        """Folders that cannot be read, in words."""
+        self.partly: set[str] = set()
+        """Sketches of which not every file could be listed."""
+
+    def files(self) -> Iterator[tuple[int, str, str]]:
+        """Window start (ms), path below the root, and mark of every sealed file.
+
+        Raises:
+            StoreError: the root cannot be read.
+        """
+        try:
+            sketches = sorted(entry.name for entry in os.scandir(self._root))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            msg = f"cannot read {self._root}: {error.strerror}"
+            raise StoreError(msg) from error
+        for sketch in sketches:
+            for revision in self._inside(sketch, sketch):
+                if not REVISION_NAME.fullmatch(revision):
+                    continue
+                for window in self._inside(sketch, f"{sketch}/{revision}"):
+                    start = start_ms(window)
+                    if start is None:
+                        continue
+                    for file in self._inside(sketch, f"{sketch}/{revision}/{window}"):
+                        if SEALED_NAME.fullmatch(file) or CLOSED_NAME.fullmatch(file):
+                            name = f"{sketch}/{revision}/{window}/{file}"
+                            yield start, name, self._mark(name)
+
+    def _inside(self, sketch: str, name: str) -> list[str]:
+        """Names in a folder; none if it is something else, or has gone."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self._root / name))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self.problems.append(f"cannot read {self._root / name}: {error.strerror}")
+            self.partly.add(sketch)
+            return []
+
+    def _mark(self, name: str) -> str:
+        """The size, time and number of a file; reading says what is wrong with one that has none."""
+        try:
+            about = (self._root / name).stat()
+        except OSError:
+            return ""
+        return f"{about.st_size} {about.st_mtime_ns} {about.st_ino}"
+
+
+def _partition(file: str) -> int:
+    named = SEALED_NAME.fullmatch(file) or CLOSED_NAME.fullmatch(file)
+    assert named is not None
+    return int(named[1])
 
 
 def _entry(body: bytes, name: str) -> SealedEntry:

@@ -17,20 +17,25 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.stream import window_ranges
-from sketchstream.stream.interfaces import CLOSING, GROWTH, LATE, Frontier, Publisher, SealedEntry
+from sketchstream.stream.evidence import Reported
+from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Frontier, Publisher, SealedEntry
 from sketchstream.stream.windows import iso
 
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
 CLOSED_NAME = re.compile(r"p(\d{5,})\.(\d{7,})-(\d{7,})\.closed")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
+LARGEST = 1 << 63
+"""Numbers in a frontier are smaller: a database stores them."""
 _FIELDS = ("partition", "partitions", "published_through", "revision", "sequence", "sketch")
 
 
@@ -45,7 +50,7 @@ def encode_frontier(frontier: Frontier) -> bytes:
     fields |= {"partial_through": frontier.partial.through} | window_ranges.set_numbers(
         frontier.partial, frontier.diverged
     )
-    fields |= frontier.growth() | frontier.lateness() | frontier.closing()
+    fields |= frontier.growth() | frontier.lateness() | frontier.closing() | frontier.said_evidence()
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -61,15 +66,18 @@ def decode_frontier(data: bytes) -> Frontier:
         numbers = {name: fields.pop(name) for name in _FIELDS if name != "sketch"}
         marked = {name: fields.pop(name) for name in window_ranges.NAMES if name in fields}
         numbers |= {name: fields.pop(name) for name in (*GROWTH, *LATE, *CLOSING) if name in fields}
-    except (ValueError, KeyError, AttributeError, TypeError):
-        numbers, marked, sketch, fields = {}, {}, None, {}
+        evidence = Reported.read(fields.pop(EVIDENCE)) if EVIDENCE in fields else None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        numbers, marked, sketch, fields, evidence = {}, {}, None, {}, None
     found = [*numbers.values(), *marked.values()]
-    bad = any(isinstance(value, bool) or not isinstance(value, int) for value in found)
+    bad = any(
+        isinstance(value, bool) or not isinstance(value, int) or not -LARGEST <= value < LARGEST for value in found
+    )
     if not isinstance(sketch, str) or "partial_through" not in marked or bad or fields:
         msg = "these bytes are not a frontier of this version"
         raise FormatError(msg)
     partial, diverged = window_ranges.read(marked)
-    return Frontier(sketch=sketch, **numbers, partial=partial, diverged=diverged)
+    return Frontier(sketch=sketch, **numbers, partial=partial, diverged=diverged, evidence=evidence)
 
 
 def start_name(start_ms: int) -> str:
@@ -177,27 +185,84 @@ class Both:
             publisher.close()
 
 
-def read_frontiers(root: Path) -> list[Frontier]:
+def read_frontiers(root: Path, sketch: str | None = None) -> list[Frontier]:
     """Frontiers in a folder of sealed sketches.
 
+    Args:
+        root: the folder.
+        sketch: name of the sketch; files of others are not opened. None: all.
+
     Raises:
-        StoreError: the folder cannot be read.
+        StoreError: a file cannot be read.
         FormatError: a frontier file holds something else.
     """
     out = []
+    for path in _frontier_files(root, sketch):
+        try:
+            out.append(_read_frontier(path))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            msg = f"cannot read {path}: {error.strerror}"
+            raise StoreError(msg) from error
+    return out
+
+
+def readable_frontiers(root: Path) -> tuple[list[Frontier], list[str]]:
+    """Frontiers in a folder of sealed sketches, and the problems of those that cannot be read.
+
+    Raises:
+        StoreError: the folder cannot be read.
+    """
+    out, problems = [], []
+    for path in _frontier_files(root, None):
+        try:
+            out.append(_read_frontier(path))
+        except FileNotFoundError:
+            continue
+        except FormatError as error:
+            problems.append(str(error))
+        except OSError as error:
+            problems.append(f"cannot read {path}: {error.strerror}")
+    return out, problems
+
+
+def _frontier_files(root: Path, sketch: str | None) -> list[Path]:
     try:
-        for path in sorted(root.glob("*/r*/frontier.p*.json")):
-            if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name):
-                out.append(_read_frontier(path))
+        found = sorted(
+            root.glob("*/r*/frontier.p*.json") if sketch is None else (root / sketch).glob("r*/frontier.p*.json")
+        )
     except OSError as error:
         msg = f"cannot read {root}: {error.strerror}"
         raise StoreError(msg) from error
-    return out
+    return [path for path in found if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name)]
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a file, if it is one: to open a pipe or a device may take for ever, or do something.
+
+    Raises:
+        FormatError: it is something else.
+        OSError: it cannot be read.
+    """
+    msg = f"{path.name} is not a file"
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise FormatError(msg)
+    # looked at again when it is open: it may have been replaced meanwhile
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FormatError(msg)
+        return file.read()
 
 
 def _read_frontier(path: Path) -> Frontier:
     try:
-        return decode_frontier(path.read_bytes())
+        found = decode_frontier(read_regular(path))
+        said = (found.sketch, f"r{found.revision}", f"frontier.p{found.partition:05d}.json")
+        if said != (path.parent.parent.name, path.parent.name, path.name):
+            msg = "it holds the frontier of another sketch, revision or partition"
+            raise FormatError(msg)
+        return found
     except FormatError as error:
         msg = f"{path}: {error}; remove it: the owner of its partition writes it again when it publishes next"
         raise FormatError(msg) from None

@@ -21,6 +21,7 @@ from sketchstream_connectors.files.publisher import (
     REVISION_NAME,
     SEALED_NAME,
     read_frontiers,
+    read_regular,
     start_name,
 )
 
@@ -37,7 +38,7 @@ class DirectorySealed:
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontier of each (sketch, revision, partition)."""
-        return [one for one in read_frontiers(self.root) if sketch in (None, one.sketch)]
+        return read_frontiers(self.root, sketch)
 
     def sketches(self) -> Sequence[str]:
         """Names of folders that hold a revision."""
@@ -67,7 +68,7 @@ class DirectorySealed:
                     if revision and partition and start >= first and (last is None or start < last):
                         found.append((start, int(revision[1]), int(partition[1]), path))
                 for start, number, at, path in sorted(found):
-                    entry = describe(path.read_bytes(), str(path))
+                    entry = describe(read_regular(path), str(path))
                     if (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition) != (
                         name,
                         number,
@@ -99,7 +100,7 @@ class DirectorySealed:
                 if named and revision:
                     found.append((path.parent.name, int(named[1]), int(named[2]), int(named[3]), path))
             for start, partition, first, stop, path in sorted(found):
-                entry = describe_instalment(path.read_bytes(), f"{path}")
+                entry = describe_instalment(read_regular(path), f"{path}")
                 said = (start_name(entry.window[0]), entry.partition, *(entry.positions or ()), entry.sketch)
                 if said != (start, partition, first, stop, sketch):
                     msg = f"{path} holds other positions than its name says"

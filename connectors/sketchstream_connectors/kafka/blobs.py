@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from kafka.structs import OffsetAndMetadata
 
 CHUNK_BYTES = 512 * 1024 - 1024
-READ_TIMEOUT_S = 30.0
+STALLED_S = 30.0
+"""Seconds without a record after which reading a blob is given up, however much of it is still to come.
+
+A broker gives a consumer no more at once than its quota allows for eleven seconds, and then nothing for as long."""
 ASK_TIMEOUT_MS = 5_000
 
 
@@ -180,7 +183,7 @@ class Reader:
             "revision"
         )
         found = Decryption(name, count, key)
-        deadline = time.monotonic() + READ_TIMEOUT_S
+        deadline = time.monotonic() + STALLED_S
         with ours("reading a snapshot"):
             if self._consumer.assignment() != {tp}:
                 self._consumer.assign([tp])
@@ -192,13 +195,14 @@ class Reader:
                             raise gone
                         if record.key == _bound(name, found.records, count):
                             found.add(record.value)
+                            deadline = time.monotonic() + STALLED_S
                         elif not found.records:
                             raise gone
                     if found.records < count and time.monotonic() > deadline:
                         end = self._consumer.end_offsets([tp], timeout_ms=ASK_TIMEOUT_MS)[tp]
                         if end <= offset or self._consumer.position(tp) >= end:
                             raise gone
-                        msg = f"the state topic {self._state_topic!r} gave no snapshot within {READ_TIMEOUT_S:.0f} s"
+                        msg = f"the state topic {self._state_topic!r} gave nothing of a snapshot for {STALLED_S:.0f} s"
                         raise BrokerError(msg)
             except OffsetOutOfRangeError:
                 raise gone from None

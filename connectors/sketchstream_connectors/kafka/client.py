@@ -52,7 +52,10 @@ PRODUCER_DEFAULTS: Mapping[str, Option] = {
 ADMIN_DEFAULTS: Mapping[str, Option] = {**RECONNECT, "request_timeout_ms": 10_000, "bootstrap_timeout_ms": 20_000}
 ADMIN_PATIENCE_MS = 20_000
 NOT_READY_MS = 100
-TRANSACTION_TIMEOUT_MS = 60_000
+TRANSACTION_TIMEOUT_MS = 600_000
+"""Longest transaction, and so the longest commit of a snapshot; brokers allow 15 minutes unless told otherwise.
+
+A dead worker's transaction does not stay open for that long: whoever takes the partition ends it."""
 KNOW_PARTITION_S = 5.0
 
 _LOOKED_UP = re.compile(r"FindCoordinatorResponse error for (?:GROUP|TRANSACTION)/(.*?): ?$")

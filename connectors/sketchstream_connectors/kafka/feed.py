@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, StoreError
-from sketchstream.serve.feed import Batch
+from sketchstream.serve.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.kafka.log_reader import Log
@@ -125,6 +125,7 @@ class _Reading:
         self._entries: list[SealedEntry] = []
         self._frontiers: list[Frontier] = []
         self._deleted: list[Deleted] = []
+        self._unreadable: list[Unreadable] = []
         self._bytes = 0
 
     @property
@@ -165,6 +166,8 @@ class _Reading:
         data = b"".join(chunks[n][1] for n in range(body.count))
         if digest_of(data) != body.digest:
             log.error("event=sealed_body_altered sketch=%s partition=%d", body.sketch, body.partition)
+            what = f"what was published for partition {body.partition} was altered: its digest does not fit"
+            self._unreadable.append(Unreadable(body.sketch, body.window[0], what))
             return
         self._bytes += len(data)
         seal_id = bytes.fromhex(body.seal_id)
@@ -184,8 +187,9 @@ class _Reading:
             entries=self._entries,
             frontiers=self._frontiers,
             deleted=self._deleted,
+            unreadable=self._unreadable,
             positions={str(partition): str(at) for partition, at in positions.items()},
             behind=behind,
         )
-        self._entries, self._frontiers, self._deleted, self._bytes = [], [], [], 0
+        self._entries, self._frontiers, self._deleted, self._unreadable, self._bytes = [], [], [], [], 0
         return out

@@ -6,13 +6,15 @@ to no partition. A sample of the input is read and discarded; no item is shown o
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError
 from sketchstream_connectors.kafka import sample as kafka_sample
 from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, ours
+from sketchstream_connectors.kafka.group_validation import foreign_offsets
 from sketchstream_connectors.kafka.pointer import LARGEST
 from sketchstream_connectors.kafka.topics import Names, Right, create, rights, wanted
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from sketchstream.config.loader import Config
 
 OPERATIONS = ("read", "write", "delete", "alter", "describe_configs")
+ASK_AGAIN_S = 0.2
 PROBE = "validate"
 """Ends the transactional id that is tried; those of partitions end in a number."""
 UNBOUNDED_MS = 2**62
@@ -173,25 +176,56 @@ def missing_rights(connection: Connection, names: Names) -> list[Right]:
 
 
 def _allowed(connection: Connection, kind: str, name: str) -> set[str] | None:
-    """The operations on one topic or group that the brokers allow us, in lower case; None if we may not describe it."""
-    from kafka.errors import GroupAuthorizationFailedError, UnknownTopicOrPartitionError
+    """The operations on one topic or group that the brokers allow us, in lower case; None if we may not describe it.
+
+    Brokers that have just started answer with passing errors, which say nothing about rights: they are asked again.
+
+    Raises:
+        BrokerError: no answer about rights within the connection's patience.
+    """
+    from kafka import errors
+
+    deadline = time.monotonic() + connection.patience_ms / 1000
+    while True:
+        error, said = _description(connection, kind, name)
+        if error is errors.UnknownTopicOrPartitionError:
+            return set(OPERATIONS)  # what is missing is the topic, not a right
+        if error is errors.GroupIdNotFoundError:  # not joined by anybody yet: nobody says what may be done with it
+            return {"read"} if _may_join(connection, name) else set()
+        if issubclass(error, errors.AuthorizationError):
+            return None
+        if said:
+            return {str(operation).lower() for operation in said}
+        if time.monotonic() > deadline:
+            msg = f"asking what is allowed with {kind} {name!r}: {error.__name__}"
+            raise BrokerError(msg)
+        time.sleep(ASK_AGAIN_S)
+
+
+def _description(connection: Connection, kind: str, name: str) -> tuple[type[Exception], Collection[Any] | None]:
+    """The error with which the brokers describe a topic or group, and the operations that they allow us, if they say.
+
+    Without an error, a topic or group whose allowed operations are not said may not be described.
+    """
+    from kafka import errors
 
     if kind == "group":
         try:
             found = connection.admin.ask_group(name)
         except BrokerError as error:
-            if isinstance(error.__cause__, GroupAuthorizationFailedError):
-                return None
+            if isinstance(error.__cause__, errors.GroupAuthorizationFailedError):
+                return errors.GroupAuthorizationFailedError, None
             raise
-        if "NotFound" in str(found.get("error")):  # not joined by anybody yet: nobody says what may be done with it
-            return {"read"} if _may_join(connection, name) else set()
+        code = re.match(r"\[Error (-?\d+)\]", str(found.get("error") or ""))
+        kind_of_error = errors.NoError if code is None else errors.for_code(int(code[1]))
     else:
         with connection.admin.client(f"asking what is allowed with topic {name!r}") as client:
             (found,) = client.describe_topics([name])
-        if found["error_code"] == UnknownTopicOrPartitionError.errno:
-            return set(OPERATIONS)  # what is missing is the topic, not a right
+        kind_of_error = errors.for_code(found["error_code"])
     said = found.get("authorized_operations")
-    return None if not said else {str(operation).lower() for operation in said}
+    if kind_of_error is errors.NoError and not said:
+        kind_of_error = errors.TopicAuthorizationFailedError
+    return kind_of_error, said
 
 
 def _may_join(connection: Connection, group: str) -> bool:
@@ -234,7 +268,14 @@ def _access(connection: Connection, names: Names) -> Iterator[str]:
 
 
 def _group(connection: Connection, names: Names) -> Iterator[str]:
-    """Offsets of other topics in our group: another application uses its name."""
+    """Offsets of another application in our group."""
+    foreign, ours_too = foreign_offsets(connection, names.input)
+    if foreign:
+        yield (
+            f"group {names.group!r} has offsets of {names.input!r} that another application committed (partitions "
+            f"{', '.join(map(str, foreign[:5]))}): "
+            + ("these partitions will halt" if ours_too else "a worker will not start; choose another kafka.group.id")
+        )
     others = sorted({tp.topic for tp in connection.admin.committed(names.group)} - {names.input})
     if others:
         yield (

@@ -19,7 +19,7 @@ from sketchstream_connectors.kafka.blobs import Reader
 from sketchstream_connectors.kafka.pointer import Pointer
 from sketchstream_connectors.kafka.recover import read_manifest
 from sketchstream_connectors.kafka.sealed import KafkaSealedSource
-from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
+from sketchstream_connectors.kafka.topics import state_topics
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -51,8 +51,7 @@ class KafkaSurroundings:
                 for place, offset in connection.admin.committed(config.group).items()
                 if place.topic == topic
             }
-            names = (state_topic(config.group, topic), former_state_topic(config.group, topic))
-            for name in (name for name in names if name is not None):
+            for name in state_topics(config.group, topic):
                 state = connection.admin.topic(name)
                 here = {
                     partition: pointer

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -25,6 +25,7 @@ from sketchstream.stream.checkpoint import mark_diverged
 from sketchstream.stream.recover import Finding
 from sketchstream_connectors.kafka import blobs
 from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
+from sketchstream_connectors.kafka.group_validation import foreign_offsets
 from sketchstream_connectors.kafka.log_reader import Log
 from sketchstream_connectors.kafka.pointer import NAMING, Pointer
 from sketchstream_connectors.kafka.topics import Names, transactional_id
@@ -107,26 +108,19 @@ def recover(
     return findings
 
 
-def reset(
-    connection: Connection,
-    names: Names,
-    *,
-    to: Start | int = "end",
-    dry_run: bool = False,
-    partitions: Collection[int] | None = None,
-) -> list[Finding]:
+def reset(connection: Connection, names: Names, *, to: Start | int = "end", dry_run: bool = False) -> list[Finding]:
     """Begin a new revision of all sketches in every partition at a given place, without any old state.
 
     What was published before stays published. A start before what was already counted counts events a second time, as
-    a publication of its own: the ledger adds revisions.
+    a publication of its own: the ledger adds revisions. Always all partitions: a window whose partitions have
+    different revisions would never be complete. A reset that was interrupted is finished: partitions that have begun
+    its revision stay where they began.
 
     Args:
         connection: of the cluster; its group must have no running workers.
         names: the topics.
         to: "beginning", "end", "committed" (where the old revision stood), or a time in ms since 1970.
         dry_run: only report what would be done.
-        partitions: which; default all. Revisions are the same in all partitions, so the others keep their state only
-            under the old one.
 
     Raises:
         ConfigError: workers run, or a topic is missing.
@@ -136,20 +130,40 @@ def reset(
         require_empty(connection)
     given, states = _topics(connection, names)
     state_id, names = next(iter(states.items()))
-    wanted = sorted(partitions if partitions is not None else range(given.partitions))
-    used = [newest_revision(connection, names.sealed), *_committed_revisions(connection, names, given)]
-    revision = 1 + max(used)
-    starts = _starts(connection, names, wanted, to)
+    pointers = _committed_pointers(connection, names, given)
+    published = newest_revision(connection, names.sealed)
+    begun = _interrupted(pointers, published, given)
+    revision = begun if begun is not None else 1 + max([published, *(known.revision for _, known in pointers.values())])
+    starts = _starts(connection, names, range(given.partitions), to)
+    foreign, _ = foreign_offsets(connection, names.input)
     findings = []
-    for p in wanted:
+    for p in range(given.partitions):
+        position, pointer = pointers.get(p, (-1, None))
+        if pointer is not None and pointer.revision == revision:
+            text = f"revision {revision} has begun at position {position}, by a reset that was interrupted"
+            findings.append(Finding(p, "reset", text, position, revision))
+            continue
         if not dry_run:
-            pointer = Pointer(connection.admin.cluster_id(), given.topic_id, state_id, revision)
-            _commit(connection, names, p, starts[p], pointer)
+            fresh = Pointer(connection.admin.cluster_id(), given.topic_id, state_id, revision)
+            _commit(connection, names, p, starts[p], fresh)
             for there in states.values():
                 _erase(connection, there, p, given.topic_id)
         text = f"revision {revision} begins at position {starts[p]}"
+        if p in foreign:
+            text += "; its committed offset was written by another application, which must not use this group any more"
         findings.append(Finding(p, "reset", text, starts[p], revision))
     return findings
+
+
+def _interrupted(pointers: Mapping[int, tuple[int, Pointer]], published: int, given: Topic) -> int | None:
+    """The revision of a reset that did not reach every partition; None if there is none to finish.
+
+    Its partitions have a pointer without a snapshot: once workers ran, the revision is in use.
+    """
+    newest = max((pointer.revision for _, pointer in pointers.values()), default=0)
+    reached = [pointer for _, pointer in pointers.values() if pointer.revision == newest]
+    unused = newest > max(published, 0) and all(pointer.manifest < 0 for pointer in reached)
+    return newest if unused and len(reached) < given.partitions else None
 
 
 # ------------------------------------------------------------------------------------------------------ looking
@@ -351,7 +365,9 @@ def _offset_record(key: bytes | None, value: bytes | None, group: str, topic: st
 # ------------------------------------------------------------------------------------------------------ writing
 
 
-def _committed_revisions(connection: Connection, names: Names, given: Topic) -> Iterator[int]:
+def _committed_pointers(connection: Connection, names: Names, given: Topic) -> dict[int, tuple[int, Pointer]]:
+    """Position and pointer that each partition has committed; partitions without a pointer of ours are left out."""
+    found: dict[int, tuple[int, Pointer]] = {}
     reader = blobs.Reader(connection, names.input, names.state)
     try:
         for p in range(given.partitions):
@@ -360,10 +376,11 @@ def _committed_revisions(connection: Connection, names: Names, given: Topic) -> 
                 pointer = None if committed is None else Pointer.from_text(committed.metadata or "")
             except DataLossError:
                 continue
-            if pointer is not None:
-                yield pointer.revision
+            if committed is not None and pointer is not None:
+                found[p] = committed.offset, pointer
     finally:
         reader.close()
+    return found
 
 
 def _starts(connection: Connection, names: Names, partitions: Sequence[int], to: Start | int) -> dict[int, int]:

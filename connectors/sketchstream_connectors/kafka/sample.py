@@ -48,6 +48,7 @@ class TopicSample:
         placements: of the items, for the choice of a partitioner.
         misplaced: items that the configured partitioner sends elsewhere.
         oldest_ms: smallest timestamp.
+        erased: records that the topic held once and holds no more.
     """
 
     partitions: int
@@ -55,6 +56,14 @@ class TopicSample:
     placements: Placements
     misplaced: int = field(default=0, repr=False)
     oldest_ms: int = 0
+    erased: int = 0
+
+    @property
+    def extent(self) -> str:
+        """Which records were read."""
+        there = self.fields.records
+        text = f"it has {there:,} records" if there else "the topic holds no records"
+        return f"{text}; {self.erased:,} older ones were erased by its retention" if self.erased else text
 
 
 def try_to_read(connection: Connection, config: Config, records: int) -> TopicSample | None:
@@ -71,11 +80,11 @@ def try_to_read(connection: Connection, config: Config, records: int) -> TopicSa
 
 
 def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:
-    """Read the newest records of every partition, about `most` in all.
+    """Read the newest records of every partition, about `records` in all: all of them, or none.
 
     Raises:
         ConfigError: there is no such topic.
-        BrokerError: the cluster does not answer, or the topic may not be read.
+        BrokerError: the cluster does not answer, the topic may not be read, or the sample would not be complete.
     """
     topic = config.input.topic or ""
     given = connection.admin.topic(topic)
@@ -83,22 +92,31 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
         msg = f"the input topic {topic!r} does not exist"
         raise ConfigError(msg)
     by_partition: dict[int, list[ClientRecord]] = {}
-    log = Log(connection, topic, tail=max(LEAST, -(-records // given.partitions)))
+    tail = max(LEAST, -(-records // given.partitions))
+    log = Log(connection, topic)
     try:
-        for record in log.advance():
-            by_partition.setdefault(record.partition, []).append(record)
+        extent = log.extent()
+        if len(extent.ends) != given.partitions:  # the metadata of a broker that lags behind
+            msg = f"reading {topic!r}: {len(extent.ends)} of its {given.partitions} partitions are known"
+            raise BrokerError(msg)
+        starts = {p: max(begin, extent.ends[p] - tail) for p, begin in extent.begins.items()}
+        for batch, _ in log.batches(starts, extent.ends):
+            for record in batch:
+                by_partition.setdefault(record.partition, []).append(record)
     finally:
         log.close()
     decoder = factory.decoder_of(config)
     found = TopicSample(given.partitions, Sample(factory.wanted_fields(config)), Placements(given.partitions))
     found.oldest_ms = time.time_ns() // 1_000_000
+    found.erased = sum(extent.begins.values())
     for partition, client in sorted(by_partition.items()):
-        batch = from_client_records(client)
-        decoded = decoder.decode(batch)
-        found.fields.add(decoded, batch.value if config.format == "json" else None)
+        read = from_client_records(client)
+        decoded = decoder.decode(read)
+        stamps = None if found.fields.wanted.time is None else read.timestamps
+        found.fields.add(decoded, read.value if config.format == "json" else None, stamps)
         items = decoded.items.take(decoded.valid)
         found.placements.add(items, partition)
-        found.oldest_ms = min(found.oldest_ms, int(batch.timestamps.min(initial=found.oldest_ms)))
+        found.oldest_ms = min(found.oldest_ms, int(read.timestamps.min(initial=found.oldest_ms)))
         if config.partitioner is not None:
             here = belongs(items, config.partitioner, [given.partitions], partition)
             found.misplaced += int(np.count_nonzero(~here))

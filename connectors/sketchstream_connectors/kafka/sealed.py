@@ -22,13 +22,17 @@ from typing import Any
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.stream import window_ranges
-from sketchstream.stream.interfaces import CLOSING, GROWTH, LATE, Deleted, Frontier, SealedEntry
+from sketchstream.stream.evidence import Reported
+from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import NO_TIME, within
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.log_reader import Extent, Log
 
 log = logging.getLogger("sketchstream.kafka")
 
+LARGEST = 1 << 63
+"""Numbers in keys and frontiers are smaller: a database stores them."""
+SEAL_ID_BYTES = 16
 CHUNK_BYTES = 512 * 1024 - 2048
 FORMAT = b"1"
 SEALED, FRONTIER, CLOSED = "sealed", "frontier", "closed"
@@ -82,7 +86,7 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
         "sequence": frontier.sequence,
     }
     value |= window_ranges.set_numbers(frontier.partial, frontier.diverged) | frontier.growth() | frontier.lateness()
-    value |= frontier.closing()
+    value |= frontier.closing() | frontier.said_evidence()
     headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
     return key.encode(), json.dumps(value, separators=(",", ":")).encode(), headers
 
@@ -105,11 +109,9 @@ def read_key(key: bytes | None) -> tuple[Body, int] | tuple[str, int, int] | Non
     try:
         parts = (key or b"").decode().split("/")
         if parts[0] == FRONTIER and len(parts) == 4:
-            return parts[1], int(parts[2]), int(parts[3])
+            return parts[1], _number(parts[2]), _number(parts[3])
         if parts[0] == SEALED and len(parts) == 10:
-            window = (int(parts[3]), int(parts[4]))
-            body = Body(parts[1], int(parts[2]), window, int(parts[5]), parts[6], parts[7], int(parts[9]))
-            return body, int(parts[8])
+            return _chunk(*parts[1:])
     except ValueError:
         return None
     return None
@@ -122,30 +124,70 @@ def read_closed_key(key: bytes | None) -> tuple[Body, tuple[int, int], int] | No
         if parts[0] != CLOSED or len(parts) != 12:
             return None
         _, sketch, revision, start, end, partition, first, stop, seal_id, digest, number, count = parts
-        body = Body(sketch, int(revision), (int(start), int(end)), int(partition), seal_id, digest, int(count))
-        return body, (int(first), int(stop)), int(number)
+        body, at = _chunk(sketch, revision, start, end, partition, seal_id, digest, number, count)
+        return body, (_number(first), _number(stop)), at
     except ValueError:
         return None
+
+
+def _chunk(
+    sketch: str,
+    revision: str,
+    start: str,
+    end: str,
+    partition: str,
+    seal_id: str,
+    digest: str,
+    number: str,
+    count: str,
+) -> tuple[Body, int]:
+    """A body and the number of one of its chunks, of the parts of a key.
+
+    Raises:
+        ValueError: no publisher writes such a key.
+    """
+    window = (_number(start), _number(end))
+    body = Body(sketch, _number(revision), window, _number(partition), seal_id, digest, _number(count))
+    if len(bytes.fromhex(seal_id)) != SEAL_ID_BYTES or not 0 <= _number(number) < body.count:
+        msg = "no such seal id or chunk"
+        raise ValueError(msg)
+    return body, _number(number)
+
+
+def _number(given: Any) -> int:
+    """An integer that a database can store.
+
+    Raises:
+        ValueError, TypeError, OverflowError: it is something else.
+    """
+    number = int(given)
+    if not -LARGEST <= number < LARGEST:
+        msg = "the number is too large"
+        raise ValueError(msg)
+    return number
 
 
 def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier | None:
     """Parse a frontier; None if the value is not one."""
     try:
         said = json.loads(value or b"")
-        partial, diverged = window_ranges.read({name: int(said[name]) for name in window_ranges.NAMES if name in said})
+        partial, diverged = window_ranges.read(
+            {name: _number(said[name]) for name in window_ranges.NAMES if name in said}
+        )
         sketch, revision, partition = named
         return Frontier(
             sketch=sketch,
             revision=revision,
             partition=partition,
-            published_through=int(said["published_through"]),
-            partitions=int(said["partitions"]),
-            sequence=int(said["sequence"]),
+            published_through=_number(said["published_through"]),
+            partitions=_number(said["partitions"]),
+            sequence=_number(said["sequence"]),
             partial=partial,
             diverged=diverged,
-            **{name: int(said[name]) for name in (*GROWTH, *LATE, *CLOSING) if name in said},
+            **{name: _number(said[name]) for name in (*GROWTH, *LATE, *CLOSING) if name in said},
+            evidence=Reported.read(said[EVIDENCE]) if EVIDENCE in said else None,
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 

@@ -25,6 +25,7 @@ from sketchstream.errors import BrokerError, DataLossError, FencedError, Snapsho
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors.kafka import blobs, traces
 from sketchstream_connectors.kafka.client import Admin, Connection
+from sketchstream_connectors.kafka.group_validation import require_newest_revision
 from sketchstream_connectors.kafka.log_trimmer import Eraser
 from sketchstream_connectors.kafka.pointer import NAMING, Pointer
 from sketchstream_connectors.kafka.positions import UNKNOWN
@@ -150,6 +151,8 @@ class KafkaStore:
             if self._accept_loss and pointer.topic_id != self._ground.input.topic_id:
                 return self._begin_anew(partition, fence, pointer.revision)
             self._check_pointer(partition, pointer, committed.offset)
+            newest = traces.revision_of(self._connection, self._topic, self._ground.input.topic_id)
+            require_newest_revision(partition, pointer.revision, newest)
             self._member.expect_epoch(partition, UNKNOWN if committed.leader_epoch is None else committed.leader_epoch)
             fence.position = committed.offset
             if pointer.manifest < 0:

@@ -56,6 +56,12 @@ def former_state_topic(group: str, topic: str) -> str | None:
     return None if name == state_topic(group, topic) else name
 
 
+def state_topics(group: str, topic: str) -> tuple[str, ...]:
+    """The internal topic's name, and the one that older releases gave it if that is another."""
+    former = former_state_topic(group, topic)
+    return (state_topic(group, topic), *(() if former is None else (former,)))
+
+
 def former_transactional_id(group: str, topic: str, partition: int) -> str | None:
     """The fence's name in releases where two groups could share one; None where it is the same."""
     name = f"{group}-{topic}-{partition}"

@@ -32,10 +32,28 @@ if TYPE_CHECKING:
 
     from sketchstream_connectors.kafka.sealed import Headers
 
-COMMIT_TIMEOUT_S = 20.0
+STALLED_S = 20.0
+"""Seconds without any acknowledgement after which a transaction is given up, however much of it is still to be sent."""
 UNACKNOWLEDGED = 16
 """Records of one blob, of up to 512 KiB each, that are sent before the first of them is acknowledged."""
 MANIFEST_FORMAT = 1
+
+
+class Patience:
+    """A deadline that moves with each acknowledgement: a slow broker has time, one that does not answer has not."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+        self.progressed()
+
+    def progressed(self) -> None:
+        """Begin to wait anew."""
+        self._until = time.monotonic() + STALLED_S
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline, at least one millisecond."""
+        return max(0.001, self._until - time.monotonic())
 
 
 class Member(Protocol):
@@ -141,7 +159,7 @@ class Fence:
         """Commit a pointer without a snapshot, before the first record."""
         with ours(f"starting partition {self.partition}"):
             self.producer.begin_transaction()
-            self._finish(position, pointer, member, time.monotonic() + COMMIT_TIMEOUT_S)
+            self._finish(position, pointer, member, Patience())
         self.position = position
 
     def write(self, snapshot: Snapshot, again: Mapping[str, Bytes], about: Pointer, member: Member) -> None:
@@ -153,7 +171,7 @@ class Fence:
             about: the pointer, but for where the snapshot is.
             member: of the group.
         """
-        deadline = time.monotonic() + COMMIT_TIMEOUT_S
+        patience = Patience()
         kept = {name: self.places[name] for name in snapshot.keep - again.keys()}
         with ours(f"committing a snapshot of partition {self.partition}"):
             know_partition(self.producer, self.state_topic, self.partition)
@@ -164,12 +182,12 @@ class Fence:
             for name in (*again, *snapshot.blobs):
                 key = blobs.new_key()
                 length, pieces = (len(again[name]), iter((again[name],))) if name in again else snapshot.pieces(name)
-                future, count, size = self._send(name.encode(), length, pieces, key, deadline)
+                future, count, size = self._send(name.encode(), length, pieces, key, patience)
                 sent[name] = (future, count, key, written)
                 written += size
             now = time.time_ns() // 1_000_000
             places = {
-                name: Place(_offset(future, deadline), count, key, mark, now)
+                name: Place(_offset(future, patience), count, key, mark, now)
                 for name, (future, count, key, mark) in sent.items()
             }
             faults.reach("commit.blobs")
@@ -182,18 +200,18 @@ class Fence:
                 "blobs": {name: list(place) for name, place in fresh.items()},
                 "written": written,
             }
-            pointer = self._send_manifest(msgpack.packb(manifest), about, deadline)
+            pointer = self._send_manifest(msgpack.packb(manifest), about, patience)
             faults.reach("commit.manifest")
-            self._finish(snapshot.position, pointer, member, deadline)
+            self._finish(snapshot.position, pointer, member, patience)
         faults.reach("commit.done")
         self.position, self.manifest, self.places, self.written = snapshot.position, pointer.manifest, fresh, written
 
-    def _send_manifest(self, packed: bytes, about: Pointer, deadline: float) -> Pointer:
+    def _send_manifest(self, packed: bytes, about: Pointer, patience: Patience) -> Pointer:
         """Hand the manifest over, and wait for its place; the pointer that names it."""
         snapshot_id, key = os.urandom(16), blobs.new_key()
         headers = traces.trace_headers(about.topic_id, about.revision)
-        future, count, _ = self._send(b"m" + snapshot_id, len(packed), (packed,), key, deadline, headers)
-        offset = _offset(future, deadline)
+        future, count, _ = self._send(b"m" + snapshot_id, len(packed), (packed,), key, patience, headers)
+        offset = _offset(future, patience)
         stamp = _append_time(future)
         if stamp is not None:
             self.broker_time = stamp, time.monotonic()
@@ -205,7 +223,7 @@ class Fence:
         size: int,
         pieces: Iterable[Bytes],
         key: bytes,
-        deadline: float,
+        patience: Patience,
         headers: Headers | None = None,
     ) -> tuple[Any, int, int]:
         """Hand a blob to the producer: the future of its first record, the number of records, their bytes.
@@ -216,7 +234,7 @@ class Fence:
         waiting: deque[Any] = deque()
         for record_key, value in blobs.encrypt_pieces(name, size, pieces, key):
             if len(waiting) == UNACKNOWLEDGED:
-                _offset(waiting.popleft(), deadline)
+                _offset(waiting.popleft(), patience)
             future = self.producer.send(
                 self.state_topic, key=record_key, value=value, partition=self.partition, headers=headers
             )
@@ -226,7 +244,7 @@ class Fence:
             written += len(value)
         return first, count, written
 
-    def _finish(self, position: int, pointer: Pointer, member: Member, deadline: float) -> None:
+    def _finish(self, position: int, pointer: Pointer, member: Member, patience: Patience) -> None:
         """The offset with its pointer, and the end of the transaction; waits, but not for ever."""
         from kafka import TopicPartition
         from kafka.structs import OffsetAndMetadata
@@ -244,9 +262,10 @@ class Fence:
                 faults.reach("commit.offsets")
             result = step()
             wake()
-            if not result.wait(timeout_ms=max(1.0, (deadline - time.monotonic()) * 1000)):
-                msg = f"a transaction of partition {self.partition} did not end within {COMMIT_TIMEOUT_S:.0f} s"
+            if not result.wait(timeout_ms=patience.left_s * 1000):
+                msg = f"a transaction of partition {self.partition} made no progress for {STALLED_S:.0f} s"
                 raise BrokerError(msg)
+            patience.progressed()
 
     def abandon(self) -> None:
         """Close the producer without waiting for what it has in flight, which the partition's next owner aborts."""
@@ -264,6 +283,8 @@ def _append_time(future: Any) -> int | None:
     return stamp if isinstance(stamp, int) and stamp >= 0 else None
 
 
-def _offset(future: Any, deadline: float) -> int:
+def _offset(future: Any, patience: Patience) -> int:
     """Offset of a record once it is acknowledged."""
-    return int(future.get(timeout=max(0.001, deadline - time.monotonic())).offset)
+    offset = int(future.get(timeout=patience.left_s).offset)
+    patience.progressed()
+    return offset

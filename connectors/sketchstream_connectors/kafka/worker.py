@@ -28,12 +28,14 @@ from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
 from sketchstream_connectors.kafka import sample as kafka_sample
 from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.group_validation import require_own_group
 from sketchstream_connectors.kafka.preflight import timestamps_ahead_ms
 from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka.results import KafkaResults
 from sketchstream_connectors.kafka.source import KafkaSource
 from sketchstream_connectors.kafka.store import KafkaStore
 from sketchstream_connectors.kafka.topic_validation import check_writable
+from sketchstream_connectors.kafka.topics import state_topics
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -121,7 +123,7 @@ def look_at_input(config: Config) -> None:
         connection.close()
     mistakes: list[str] = []
     if sample is not None and config.lacks_partitioner:
-        mistakes.append(partitioner_detection.missing(sample.placements.choose(), sample.partitions))
+        mistakes.append(partitioner_detection.missing(sample.placements.choose(), sample.partitions, sample.extent))
     elif sample is not None and first and config.partitioner is not None:
         wrong = partitioner_detection.contradiction(sample.placements.choose(), config.partitioner)
         mistakes += [] if wrong is None else [wrong]
@@ -172,6 +174,7 @@ def open_ports(config: Config) -> Ports:
         accept = config.input.data_loss == "accept"
         source = KafkaSource(connection, topic, decoder.decode, path="auto" if config.worker.raw else "stock")
         kept(source.close)
+        require_own_group(connection, topic, state_topics(connection.group, topic))
         store = KafkaStore(connection, topic, source, sealed_topic=config.sealed_topic, accept_loss=accept)
         kept(store.close)
         publishers: list[Publisher] = []

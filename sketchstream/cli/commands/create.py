@@ -80,7 +80,7 @@ def command(
         sketch = Sketch.create(spec, key, max_epsilon=max_epsilon, max_delta=max_delta, progress=bar.reach)
         bar.reach(spec.domain.size, "writing the sketch")
         write_durably(output, sketch.to_bytes())
-    losses = sketch.kind.losses(sketch.ledger)
+    losses = sketch.ledger.totals()
     show.facts(
         {
             "file": str(output),

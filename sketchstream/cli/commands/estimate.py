@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sketchstream.published import Published
     from sketchstream.query.estimates import EstimateAnswer, Selection
     from sketchstream.query.sealed import SealedWindow
+    from sketchstream.query.tables import Types
     from sketchstream.query.windows import PublishedWindows
 
 
@@ -114,12 +115,13 @@ def command(
         published = sketches.read_published(file, "estimate")
         answers = _ask([published], method, names, questions)
         answer = estimates.EstimateAnswer(answers, {}, published.guarantee().to_dict())
-        _give([answer], chosen, Files(arrow, plot, html, file.name), form)
+        _give([answer], chosen, Files(arrow, plot, html, file.name, published.kind.columns(published.spec)), form)
         questions.write(answers)
         return
     if every and (merge or plot or questions):
         msg = "--all gives one result for each window: leave --merge, --plot and questions about rows out"
         raise ConfigError(msg)
+    from sketchstream import kinds
     from sketchstream.cli import clusters
     from sketchstream.query.windows import to_ms
     from sketchstream_connectors.published import open_published
@@ -128,9 +130,10 @@ def command(
     since, until = to_ms(from_, "--from"), to_ms(to, "--to")
     with open_published(clusters.load(config_file)) as windows:
         plan = windows.plan(sketch)
+        types = kinds.of(plan.spec).columns(plan.spec)
+        files = Files(arrow, plot, html, plan.name, types, plan.calendar.timezone, many=every)
         if closed:
             results = windows.closed(plan.name, since, until)
-            files = Files(arrow, plot, html, plan.name, plan.calendar.timezone, many=every)
             _give(results if every else results[-1:], chosen, files, form)
             return
         found = list(windows.every(plan.name, since, until)) if every or merge or questions.drift else []
@@ -138,7 +141,7 @@ def command(
             found = [windows.one(plan.name, since, until)]
         results = _results(windows, found, method, names, questions, merge=merge)
         show.remarks(windows, plan.name, still_open=not (from_ or to))
-        _give(results, chosen, Files(arrow, plot, html, plan.name, plan.calendar.timezone, many=every), form)
+        _give(results, chosen, files, form)
         for one in results:
             questions.write(one.answers)
 
@@ -186,6 +189,7 @@ class Files:
         html: a report.
         source: where the answers come from, in a word.
         timezone: of the windows.
+        types: of the columns of the answers.
         many: whether the report is one of many windows.
     """
 
@@ -193,19 +197,20 @@ class Files:
     plot: Path | None
     html: Path | None
     source: str
+    types: Types
     timezone: str = "UTC"
     many: bool = False
 
 
 def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: Files, form: show.Format) -> None:
     """Write results into the requested files and to standard output."""
-    _write(results, files.arrow, files.plot)
+    _write(results, files.arrow, files.plot, files.types)
     if files.html is not None:
         _report(results, files, files.html)
     if chosen:
         results = [replace(one, selected=chosen.rows(one.answers, one.answers.spec.kind)) for one in results]
     if form == "csv" and len(results) > 1:
-        from sketchstream.query.estimates import as_csv
+        from sketchstream.query.tables import as_csv
 
         fronts = [{name: one.facts[name] for name in ("window_start", "complete")} for one in results]
         rows = [{**front, **row} for front, one in zip(fronts, results, strict=True) for row in one.rows()]
@@ -241,25 +246,24 @@ def _report(results: Sequence[EstimateAnswer], files: Files, path: Path) -> None
         raise sketches.unreadable(path, error) from None
 
 
-def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None) -> None:
+def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None, types: Types) -> None:
     """The requested files."""
     from sketchstream.cli import sketches
-    from sketchstream.errors import EstimateError, MissingExtraError
+    from sketchstream.errors import EstimateError
 
     if arrow is not None:
+        from sketchstream.query.tables import WINDOW, table_of
+
+        rows = [
+            {**({"window_start": one.facts["window_start"]} if len(results) > 1 else {}), **row}
+            for one in results
+            for row in one.answers.rows()
+        ]
+        table = table_of(rows, {**WINDOW, **types})
+        from pyarrow import feather
+
         try:
-            import pyarrow as pa
-            from pyarrow import feather
-        except ImportError:
-            msg = "--arrow needs pyarrow: pip install 'sketchstream[parquet]'"
-            raise MissingExtraError(msg) from None
-        try:
-            rows = [
-                {**({"window_start": one.facts["window_start"]} if len(results) > 1 else {}), **row}
-                for one in results
-                for row in one.answers.rows()
-            ]
-            feather.write_feather(pa.Table.from_pylist(rows), str(arrow), compression="uncompressed")
+            feather.write_feather(table, str(arrow), compression="uncompressed")
         except OSError as error:
             raise sketches.unreadable(arrow, error) from None
     if plot is not None:

@@ -14,8 +14,11 @@ from sketchstream.cli import options, show
 
 @click.command(short_help="Create a secret hash key.")
 @options.output("Key file to make")
+@click.option(
+    "--signing", is_flag=True, help="An ed25519 key for `sketchstream attest`; its public key goes beside it."
+)
 @options.result_format()
-def command(output: Path, form: show.Format) -> None:
+def command(output: Path, signing: bool, form: show.Format) -> None:
     r"""Create a secret 128-bit hash key, in a file that only you can read.
 
     Sketches that will be merged or stacked need the same key. Its id, never the key, goes into sketches.
@@ -25,6 +28,12 @@ def command(output: Path, form: show.Format) -> None:
       sketchstream keygen -o key
     """
     from sketchstream.hashing import Key
+
+    if signing:
+        from sketchstream import attestation
+
+        show.facts({"file": str(output), "public_key": str(attestation.make_key(output))}, form)
+        return
 
     key = Key.generate()
     key.save(output)

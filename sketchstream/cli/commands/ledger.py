@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 ONE: Final = {
     "part": "of a merged sketch: which of its parts; empty: the sketch itself",
     "what": "a layer of noise in the state, or a view: what somebody saw, or (promised) will see",
-    "cost": "epsilon of that layer or view; raw: the state itself was seen",
-    "an event after it": "most that an event (or item) loses that came after this line and before the next",
+    "cost": "of that layer or view, in the measure that is named; raw: the state itself was seen",
+    "an event after it": "most that an event (or item) loses that came after this line and before the next, in that "
+    "measure",
 }
 ALL: Final = {
     "sketch": "name in the configuration; revision: raised by `sketchstream reset`",
@@ -100,16 +101,15 @@ def _of_file(file: Path, form: show.Format) -> None:
     from sketchstream import kinds
     from sketchstream.cli import sketches
     from sketchstream.published import Stack
+    from sketchstream.sketch import accounted
 
     header = sketches.read_header(file)
-    if header["kind"] == "stack":
-        published = sketches.read_published(file, "ledger")
-        assert isinstance(published, Stack)
-        kind, ledgers = published.kind, [part.ledger for part in published.parts]
+    kind = kinds.named(header["spec"].get("kind"))
+    if header["kind"] == "sketch":
+        ledgers = [accounted(header)]
     else:
-        spec = kinds.read_spec(header["spec"])
-        kind = kinds.of(spec)
-        ledgers = [kind.read_ledger(spec, header["ledger"])]
+        published = sketches.read_published(file, "ledger")
+        ledgers = [part.ledger for part in (published.parts if isinstance(published, Stack) else (published,))]
     if form == "table":
         click.echo("\n\n".join(str(one) for one in ledgers))
         _explain(ONE)
@@ -127,7 +127,7 @@ def _of_file(file: Path, form: show.Format) -> None:
     facts = {
         "unit": worst.unit,
         "sealed": worst.sealed,
-        **kind.losses(worst),
+        **worst.totals(),
         "history": rows,
     }
     click.echo(show.as_json(facts))

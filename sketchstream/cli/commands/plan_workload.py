@@ -133,17 +133,16 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
     Raises:
         ConfigError: the block does not exist or has mistakes.
     """
-    import tomllib
-
+    from sketchstream.config.toml import read_toml
     from sketchstream.errors import ConfigError
     from sketchstream.kinds.tables import read_block
 
     try:
-        blocks = tomllib.loads(config_file.read_text()).get("sketch", [])
+        blocks = read_toml(config_file.read_text(encoding="utf-8")).get("sketch", [])
     except OSError as error:
         msg = f"cannot read {config_file}: {error.strerror}"
         raise ConfigError(msg) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         msg = f"{config_file} is not valid TOML: {error}"
         raise ConfigError(msg) from None
     ours = [one for one in blocks if isinstance(one, dict) and one.get("kind") == "workload"]

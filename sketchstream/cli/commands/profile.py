@@ -122,6 +122,9 @@ def command(
         published = published if group is None else published.group(group)
         answer = of_file(published, how.apply(published))
         answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})
+        warning = (answer.profile.guarantee or {}).get("warning")
+        if warning is not None and not published.spec.no_privacy:  # of which reading the file has warned
+            click.echo(f"sketchstream: warning: {warning}", err=True)
         present(answer, plot, html, file.name)
         results.print_one(answer, form)
         return

@@ -39,10 +39,11 @@ def command(
         released = opened.release(epsilon, delta)
         sketches.replace(sketch, opened, predecessor)
         write_durably(output, released.to_bytes(), mode=PUBLIC)
-    losses = opened.kind.losses(opened.ledger)
+    losses = opened.ledger.totals()
     facts = {
         "file": str(output),
         "cost": str(released.cost),
+        "loss_to_this_release": released.loss,
         **{name: losses[name] for name in ("loss", "loss_with_intrusion")},
     }
     show.facts(facts, form)

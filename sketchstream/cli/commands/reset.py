@@ -29,14 +29,12 @@ PLACES: Final = ("beginning", "end", "committed")
     metavar="PLACE",
     help="beginning, end, committed or an RFC 3339 time.  [default: end; files: beginning]",
 )
-@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
 @options.result_format()
 def command(
     config_file: Path,
     place: str | None,
-    partitions: tuple[int, ...],
     dry_run: bool,
     yes: bool,
     form: show.Format,
@@ -45,8 +43,8 @@ def command(
 
     What was published stays, under the revision it was published under. Events that are counted again are published
     again: their losses add, and `sketchstream ledger` shows it; above privacy.max_epsilon or
-    privacy.budget that is refused. A file is
-    always counted again from its beginning.
+    privacy.budget that is refused. A file is always counted again from its beginning, a topic always in all
+    partitions: a reset that was interrupted is finished by the next one.
 
     \b
     Examples:
@@ -59,7 +57,7 @@ def command(
     from sketchstream_connectors.published import open_published
 
     config = clusters.load(config_file)
-    if not config.from_kafka and (partitions or place not in (None, "beginning")):
+    if not config.from_kafka and place not in (None, "beginning"):
         msg = f"{config_file}: a file has one partition and is counted again from its beginning"
         raise ConfigError(msg)
     start = _start(place)
@@ -74,7 +72,7 @@ def command(
             ledgers = [planned(plan.spec) for plan in config.sketches for _ in range(plan.overlap)]
             published.deployment().require_room(ledgers, config.items_in_a_period())
     if config.from_kafka:
-        _topic(config, start, partitions, dry_run, form)
+        _topic(config, start, dry_run, form)
     else:
         _file(config, dry_run, form)
 
@@ -90,7 +88,7 @@ def _start(place: str | None) -> Start | int:
     return moment
 
 
-def _topic(config: Config, start: Start | int, partitions: tuple[int, ...], dry_run: bool, form: show.Format) -> None:
+def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format) -> None:
     """A new revision in the partitions of a topic."""
     from sketchstream.cli import clusters
     from sketchstream.cli.commands.topics import print_rows
@@ -98,7 +96,7 @@ def _topic(config: Config, start: Start | int, partitions: tuple[int, ...], dry_
 
     with clusters.connected(config) as connection:
         names = clusters.names(config)
-        found = recover.reset(connection, names, to=start, dry_run=dry_run, partitions=partitions or None)
+        found = recover.reset(connection, names, to=start, dry_run=dry_run)
     print_rows(*clusters.findings(found), form)
 
 

@@ -44,6 +44,6 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
         "file": str(output),
         "published": "histogram" if isinstance(sealed, Release) and sealed.kind.answer == "profile" else "state",
         "slots": sealed.slots,
-        "loss": sealed.kind.losses(sealed.ledger)["loss"],
+        "loss": sealed.ledger.totals()["loss"],
     }
     show.facts(facts, form)

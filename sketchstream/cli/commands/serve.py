@@ -1,13 +1,18 @@
 """`sketchstream serve`: answers over HTTP, and a page, from what the workers of a configuration published.
 
 In: a configuration. Out: HTTP responses; log lines on standard error. Touches: the sealed topic or folder, reading; its
-database; a listening socket; SIGINT and SIGTERM end it in order.
+database; a listening socket; SIGINT and SIGTERM end it in order, SIGHUP has it read the file
+of tokens again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +25,14 @@ if TYPE_CHECKING:
 
     from sketchstream.config.loader import Config
     from sketchstream.query.windows import Surroundings
+    from sketchstream.serve.access import Access
     from sketchstream.serve.feed import Feed
+    from sketchstream.serve.server import Server
 
+log = logging.getLogger("sketchstream.serve")
+
+STOP_S: Final = 9.0
+"""Longest time from a signal to the end of the process."""
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -85,15 +96,46 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
         store = Store(settings.database, config, feed.identity, settings.retention_ms)
         stack.callback(store.close)
         pool = Pool(store, settings.text, settings.processes, settings.deadline_s)
-        stack.callback(pool.close)
+        stack.callback(pool.close, STOP_S / 4)
         follower = Follower(store, feed, pool, around, settings.refresh_s)
-        stack.callback(follower.close)
-        server = Server(create(Service(store, pool, follower), settings.access))
-        with stopping(server.finish):
+        stack.callback(follower.close, STOP_S / 4)
+        server = Server(create(Service(store, pool, follower), settings.access), settings.proxies)
+        if settings.in_clear is not None:
+            log.warning("event=tokens_in_clear %s", settings.in_clear)
+        with stopping(lambda: _finish(server)), settings.access.watched(), _reloading(settings.access):
             follower.start()
             pool.start()
             click.echo(f"sketchstream: serving {url(listener)} (Ctrl-C ends it)", err=True)
             server.run(sockets=[listener])
+
+
+def _finish(server: Server) -> None:
+    """Have the server finish; if something blocks the end of the process, end it all the same.
+
+    Nothing is lost: what is stored is stored whole, and what was computed is computed again.
+    """
+
+    def end() -> None:
+        time.sleep(STOP_S)
+        log.warning("event=ended_by_force a disk, a broker or a client does not answer")
+        os._exit(0)
+
+    threading.Thread(target=end, name="sketchstream-end", daemon=True).start()
+    server.finish()
+
+
+@contextlib.contextmanager
+def _reloading(access: Access) -> Iterator[None]:
+    """SIGHUP has the file of tokens read again."""
+    try:
+        before = signal.signal(signal.SIGHUP, lambda _number, _frame: access.reload())
+    except (AttributeError, ValueError):  # a system without this signal, or not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextlib.contextmanager

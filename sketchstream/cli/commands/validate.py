@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sketchstream_connectors.kafka.sample import TopicSample
 
 MANY_PARTITIONS: Final = 256
+MEANS: Final = (2, 5, 10, 20)
+"""Mean counts at which the share of heavy-tailed items beyond a modulus is said."""
 
 
 @click.command(short_help="Check a configuration without running it.")
@@ -28,7 +30,7 @@ MANY_PARTITIONS: Final = 256
 @click.option(
     "--online/--offline",
     default=None,
-    help="Ask the broker too: partitions, retention, topics, a sample of the input.  [default: if one answers]",
+    help="Ask the broker too: partitions, retention, topics, a sample of the input.  [default: online]",
 )
 @click.option("--write", is_flag=True, help="Put the partitioner that is found into the configuration file.")
 @click.option(
@@ -38,19 +40,19 @@ MANY_PARTITIONS: Final = 256
     show_default=True,
     help="Newest records that are read to find the partitioner.",
 )
-@click.option("--partitions", type=click.IntRange(1, 100_000), help="Partitions of the input, without asking.")
+@click.option("--partitions", type=click.IntRange(1, 100_000), help="Partitions of the input, without asking a broker.")
 @options.result_format()
 def command(
     config_file: Path, online: bool | None, write: bool, sample: int, partitions: int | None, form: show.Format
 ) -> None:
     r"""Check a configuration: every key, the files it names, the hash key, memory, and what its sketches cost together.
 
-    If a broker answers, or the input file is there, a sample of the input is read too: whether its records have the
-    configured fields, and which partitioner its producers use. That choice depends on keys, so it is made with
-    differential privacy: it costs an event or an item at most 1/10, each time it is made. Nothing of the sample is
-    kept.
+    A sample of the input is read too, from its topic or file: whether its records have the configured fields, and
+    which partitioner its producers use. That choice depends on keys, so it is made with differential privacy: it costs
+    an event or an item at most 1/10, each time it is made. Nothing of the sample is kept.
 
-    Every mistake is one line that names the key, what was expected and what was found (exit code 2; 1 for files).
+    Every mistake is one line that names the key, what was expected and what was found (exit code 2; 1 for files, and
+    for a broker that does not answer: --offline asks none).
 
     \b
     Examples:
@@ -59,7 +61,7 @@ def command(
       sketchstream validate -c sketchstream.toml --online --format json
     """
     from sketchstream.cli import clusters
-    from sketchstream.errors import ConfigError
+    from sketchstream.errors import BrokerError, ConfigError
 
     config = clusters.load(config_file)
     if online or write:
@@ -80,10 +82,19 @@ def command(
         facts["budget"] = config.check_budget()
     retention_ms: float | None = None
     mistakes: list[str] = []
+    unreachable: str | None = None
     if config.from_kafka:
-        if online or write or (online is None and clusters.answers(config)):
+        if online is None:
+            online = write or partitions is None
+        unreachable = clusters.unreachable(config) if online or write else None
+        if (online or write) and unreachable is None:
             asked = _ask(config, sample, write=write)
-            partitions, retention_ms, mistakes = asked.partitions, asked.retention_ms, asked.mistakes
+            config, partitions, retention_ms, mistakes = (
+                asked.config,
+                asked.partitions,
+                asked.retention_ms,
+                asked.mistakes,
+            )
             facts |= asked.facts
         elif config.lacks_partitioner:
             mistakes = [f"{config.path}: {checks.NO_PARTITIONER}"]
@@ -98,6 +109,13 @@ def command(
             _warn(f"{partitions} partitions: a worker keeps a producer for each; run several workers above 256")
     facts["sketches"] = [_sketch(config, plan, partitions, retention_ms) for plan in config.sketches]
     show.facts(facts, form)
+    for text in config.warnings():
+        _warn(text)
+    if unreachable is not None:
+        unreachable += "; topics and input were not compared with the configuration (--offline asks no broker)"
+        if not mistakes:
+            raise BrokerError(unreachable)
+        _warn(unreachable)
     if mistakes:
         raise ConfigError(*mistakes)
 
@@ -109,8 +127,12 @@ def _warn(text: str) -> None:
 
 @dataclass
 class Asked:
-    """Facts from the cluster."""
+    """Facts from the cluster.
 
+    `config`: with the partitioner that was found, where the file has none.
+    """
+
+    config: Config
     partitions: int
     retention_ms: float
     facts: dict[str, Any]
@@ -120,12 +142,14 @@ class Asked:
 def _ask(config: Config, records: int, *, write: bool) -> Asked:
     """Ask for partitions and retention of the input, the state of the worker's topics, and a sample of the input."""
     from sketchstream.cli import clusters
+    from sketchstream.stream import partitioner_detection
     from sketchstream_connectors.kafka import preflight
     from sketchstream_connectors.kafka import sample as kafka_sample
     from sketchstream_connectors.kafka import topics as kafka_topics
 
     with clusters.connected(config) as connection:
         names = clusters.names(config)
+        connection.admin.topic(names.input)  # an unreachable cluster is said once, and not after several attempts
         looked = kafka_sample.try_to_read(connection, config, records)
         for text in preflight.check(connection, config, names, looked):
             _warn(text)
@@ -135,11 +159,15 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
     advice = "run `sketchstream topics create`"
     state = {"created": f"missing: {advice}", "grown": f"too few partitions: {advice}"}
     topics = {one.topic: state.get(one.kind, one.text if one.kind == "wrong" else "ready") for one in changes}
-    asked = Asked(given.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
+    asked = Asked(config, given.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
     if looked is None:
         _warn("the brokers gave no sample of the input: its fields and its partitioner were not compared with it")
         if config.lacks_partitioner:
             asked.mistakes.append(checks.NO_PARTITIONER)
+    elif not looked.fields.records:
+        _warn(f"{looked.extent}: its fields and its partitioner were not compared with it")
+        if config.lacks_partitioner:
+            asked.mistakes.append(partitioner_detection.missing("unknown", looked.partitions, looked.extent))
     elif config.lacks_partitioner or config.partitioner is not None:
         _choose_partitioner(config, looked, asked, write=write)
     if looked is not None:
@@ -156,14 +184,17 @@ def _choose_partitioner(config: Config, looked: TopicSample, asked: Asked, *, wr
     if config.partitioner is not None:
         wrong = partitioner_detection.contradiction(choice, config.partitioner)
         asked.mistakes += [] if wrong is None else [wrong]
+        if choice == "unknown" and looked.partitions > 1:
+            _warn(f"{looked.extent}, too few distinct items to compare input.partitioner with them")
         return
-    if choice in partitioner_detection.USED_BY:
+    if choice != "none" and choice != "unknown":  # noqa: PLR1714 - mypy narrows the type by this only
         asked.facts["partitioner"] = f'partitioner = "{choice}"'
+        asked.config = config.with_partitioner(choice)  # what sketches lose depends on it
         if write:
             config_file.set_partitioner(config.path, choice)
             click.echo(f'sketchstream: wrote partitioner = "{choice}" into {config.path}', err=True)
             return
-    asked.mistakes.append(partitioner_detection.missing(choice, looked.partitions))
+    asked.mistakes.append(partitioner_detection.missing(choice, looked.partitions, looked.extent))
 
 
 def _look_at_file(config: Config) -> list[str]:
@@ -201,6 +232,13 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     }
     if spec.kind != "profile":
         facts["kind"] = spec.kind
+    if getattr(spec, "modulus", None) is not None:
+        from sketchstream.kinds.profile.planner.heavy import share_beyond
+
+        facts["modulus"] = spec.modulus
+        facts["items_beyond_modulus"] = ", ".join(
+            f"{share_beyond(spec.modulus, mean):.2%} at a mean of {mean}" for mean in MEANS
+        )
     number = len(kinds.of(spec).groups(spec))
     if number:
         facts["groups"] = number

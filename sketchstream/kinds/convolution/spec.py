@@ -38,6 +38,7 @@ from sketchstream.kinds.gaussian.discrete import closeness
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
     NO_PRIVACY,
+    UNITS,
     ClosedDomain,
     Epsilon,
     Unit,
@@ -46,6 +47,7 @@ from sketchstream.spec import (
     exact_rational,
     exact_records,
     exact_share,
+    require_choice,
     whole,
 )
 
@@ -135,7 +137,7 @@ class ConvolutionSpec:
         max_weight: largest absolute weight of one event (unit "event").
         max_total: promised bound of an item's absolute weights together (unit "item").
         capacity: largest sum of absolute weights.
-        publish: "state", or "closed" to publish each position when it closes.
+        publish: "state", or "closed" to publish each position when it closes; noise is then "gaussian" or "counts".
         intrusion: True adds fresh noise at seal; "closed" needs False.
         epsilon_publish: of the fresh noise; default as epsilon.
         delta_publish: of the fresh noise; default as delta.
@@ -223,9 +225,9 @@ class ConvolutionSpec:
             delta_publish=self.delta if delta_publish is None else _delta(delta_publish, "delta_publish"),
         )
         put(floor=exact_share(floor, "floor"))
-        _one_of(layout, "layout", ("fourier", "time"))
-        _one_of(noise, "noise", (*NOISES, "auto"))
-        _one_of(publish, "publish", ("state", "closed"))
+        require_choice(layout, "layout", ("fourier", "time"))
+        require_choice(noise, "noise", (*NOISES, "auto"))
+        require_choice(publish, "publish", ("state", "closed"))
         if intrusion not in (True, False):
             msg = f"intrusion must be True or False, found {intrusion!r:.40}"
             raise SpecError(msg)
@@ -249,7 +251,7 @@ class ConvolutionSpec:
 
     def _put_unit(self, put: Any, unit: Unit, max_weight: int | None, max_total: int | None) -> None:
         """Check the unit of privacy and its bound."""
-        _one_of(unit, "unit", ("event", "item"))
+        require_choice(unit, "unit", UNITS)
         if unit == "event":
             if max_total is not None:
                 msg = "max_total belongs to unit = 'item'; with unit = 'event' max_weight bounds what an event adds"
@@ -276,8 +278,8 @@ class ConvolutionSpec:
     ) -> None:
         """Check the positions, the group and the filters."""
         series = group == "cyclic" and columns is None
-        chosen = mode or ("linear" if series else "circular")
-        _one_of(chosen, "mode", ("linear", "circular"))
+        chosen = ("linear" if series else "circular") if mode is None else mode
+        require_choice(chosen, "mode", ("linear", "circular"))
         if not series and chosen == "linear":
             msg = "mode = 'linear' belongs to series (group = 'cyclic'); groups and columns are circular"
             raise SpecError(msg)
@@ -347,6 +349,15 @@ class ConvolutionSpec:
                 msg = "floor must be above 0 with layout = 'time': coefficients without noise would lie open"
                 raise SpecError(msg)
             candidates = [one for one in candidates if one != "laplace_pure"]
+        if self.publish == "closed":  # docs/theory/convolution.md, section 11: the stream may react to closed positions
+            if noise == "laplace":
+                msg = (
+                    "noise = 'laplace' does not go with publish = 'closed': a stream that reacts to closed positions "
+                    "would lose more than its rho says; use noise = 'gaussian' with layout = 'time', noise = 'counts', "
+                    "or publish = 'state'"
+                )
+                raise SpecError(msg)
+            candidates = [one for one in candidates if one != "laplace"]
         fitting: list[tuple[float, int, str, int]] = []
         refused: SpecError | None = None
         for place, one in enumerate(candidates):
@@ -833,13 +844,6 @@ def _delta(value: Epsilon, name: str) -> Fraction:
     if exact:
         require_delta(exact, name)
     return exact
-
-
-def _one_of(value: object, name: str, allowed: Sequence[str]) -> None:
-    """Refuse a word that is not listed."""
-    if value not in allowed:
-        msg = f"{name} must be one of {', '.join(allowed)}, found {value!r:.40}"
-        raise SpecError(msg)
 
 
 def _filters(written: object, positions: int, columns: Columns | None, *, trim: bool) -> tuple[Filter, ...]:

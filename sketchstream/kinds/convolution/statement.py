@@ -1,44 +1,23 @@
-"""The guarantee of a sketch of kind `convolution`, in (epsilon, delta) and mu^2 or in pure epsilons.
+"""The guarantee of a sketch of kind `convolution`: what is its own in it.
 
-In: a spec, the ledger of its sketch, facts about its deployment. Out: a `GaussianGuarantee` or a
-`Guarantee`, which print as text and turn into plain data. Touches: nothing.
+In: a spec, the ledger of its sketch, facts about its deployment. Out: a `Guarantee`. Touches: nothing.
 Source: docs/theory/convolution.md, sections 3, 6, 7 and 10; docs/theory/gaussian_ledger.md; docs/guarantee.md.
 """
 
 from __future__ import annotations
 
-import math
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sketchstream.kinds.gaussian.guarantee import GaussianGuarantee
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import (
-    Context,
-    Guarantee,
-    assumptions,
-    copies_of_item,
-    duration,
-    intruder_of,
-    not_protected,
-    overlap_said,
-    reader_of,
-    windows_a_day,
-    windows_of,
-)
-from sketchstream.privacy.sketch_history import show
-from sketchstream.spec import NO_PRIVACY
+from sketchstream.privacy.guarantee import Context, Guarantee, assumptions, not_protected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
     from sketchstream.privacy.ledger import Ledger
 
 
-def statement(
-    spec: ConvolutionSpec, ledger: GaussianLedger | Ledger, context: Context | None = None
-) -> GaussianGuarantee | Guarantee:
+def statement(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger, context: Context | None = None) -> Guarantee:
     """The guarantee of a sketch with this ledger, in this deployment.
 
     Args:
@@ -47,51 +26,14 @@ def statement(
         context: the deployment, as far as it is known.
     """
     around = context or Context()
-    item = spec.unit == "item"
-    copies = copies_of_item(around) if item else 1
-    windows = windows_a_day(around) if item else around.overlap
-    endless = item and around.window_ms is not None and around.published_ms is None
-    kept = windows_of(around.window_ms, around.published_ms or 0, around.overlap) * copies if item else windows
-    sentences = {
-        "protects": _protects(spec, ledger),
-        "lost": tuple(
-            not_protected(spec, ledger, around, states=True, bare=not spec.intrusion),
-        ),
-        "assumes": _assumes(spec, ledger, around),
-    }
-    if isinstance(ledger, GaussianLedger):
-        seen, looked = ledger.loss(), ledger.loss(intrusion=True)
-
-        def text(loss: Any) -> str:
-            if loss.mu2 == math.inf:
-                return "unlimited"
-            measure = f"mu^2 {float(loss.mu2):.4g}" if spec.measure == "mu2" else f"rho {float(loss.rho):.4g}"
-            return f"{loss.at(spec.delta)}, {measure}"
-
-        return GaussianGuarantee(
-            unit=spec.unit,
-            delta=spec.delta,
-            published=seen,
-            looked=looked,
-            total=seen.times(copies * windows),
-            kept=None if endless else seen.times(kept),
-            no_privacy=spec.no_privacy or seen.epsilon(spec.delta) > NO_PRIVACY,
-            seen=_seen(spec, text, seen, looked, seen.times(copies * windows), around),
-            **sentences,
-        )
-    loss, copied = ledger.loss(), ledger.loss(intrusion=True)
-    total = loss * copies * windows
-    worst = max(loss, *(entry.cost for entry in ledger.layers))
-    return Guarantee(
-        unit=spec.unit,
-        published=loss,
-        looked=copied,
-        total=total,
-        kept=math.inf if endless else loss * kept,
-        total_zcdp=ledger.zcdp() * copies * windows,
-        no_privacy=spec.no_privacy or worst > NO_PRIVACY,
-        seen=_seen(spec, show, loss, copied, total, around),
-        **sentences,
+    return Guarantee.build(
+        spec,
+        ledger,
+        around,
+        delta=spec.delta if isinstance(ledger, GaussianLedger) else Fraction(0),
+        protects=_protects(spec, ledger),
+        lost=not_protected(spec, ledger, around, states=True, bare=not spec.intrusion),
+        assumes=_assumes(spec, ledger, around),
     )
 
 
@@ -121,30 +63,6 @@ def _protects(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger) -> tuple[s
         f"position, or to flip the sign of a weight: {swapped}",
         *merged,
     )
-
-
-def _seen(
-    spec: ConvolutionSpec, text: Callable[[Any], str], published: Any, looked: Any, day: Any, around: Context
-) -> tuple[str, ...]:
-    """Sentences with the losses."""
-    unit = "an event" if spec.unit == "event" else "an item"
-    lines = [f"{reader_of(around)}: {unit} loses at most {text(published)}"]
-    reader = intruder_of(around)
-    if text(looked) == "unlimited":
-        lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
-    else:
-        lines.append(f"{reader}: {unit} loses at most {text(looked)}")
-    if spec.unit == "event" and around.overlap > 1:
-        lines.append(f"over {overlap_said(around)[0]}: {unit} loses at most {text(day)}")
-    if spec.unit == "item" and day != published:
-        lines.append(f"over the windows of a day and the partitions it can lie in: {unit} loses at most {text(day)}")
-    if spec.unit == "item" and around.window_ms is not None:
-        span = "without limit" if around.published_ms is None else f"for {duration(around.published_ms)}"
-        lines.append(f"publications are kept {span}: an item pays once more for each window that is kept")
-    if around.beside:
-        names = ", ".join(one.name for one in around.beside)
-        lines.append(f"the other sketches on the topic ({names}) add to this: `sketchstream ledger -c` has the sum")
-    return tuple(lines)
 
 
 def _assumes(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger, around: Context) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def denoise(counts: Floats, variance: float, method: str = "auto", target: Float
     Raises:
         EstimateError: an unknown method, too few counts, too little noise, or a target that is missing or superfluous.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
         raise EstimateError(msg)
     if (target is not None) != (method == "target"):

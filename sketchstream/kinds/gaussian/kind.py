@@ -18,14 +18,14 @@ import numpy.typing as npt
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items import as_weights
-from sketchstream.kinds.gaussian.guarantee import GaussianGuarantee
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.gaussian.state import add_layer
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.gaussian.statement import statement
+from sketchstream.kinds.interface import AnyLedger, ColumnType, Kind, Mask, Progress, State
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.sketch_history import Promise, show
+from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, exact_epsilon, exact_rational
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sketchstream.domains import Index
     from sketchstream.items import Items
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.guarantee import Context, Guarantee
     from sketchstream.published import Published, Release, SealedState
 
 
@@ -45,12 +45,15 @@ class GaussianKind(Kind[GaussianSpec]):
     table = "sketchstream.kinds.gaussian.table"
     shows = "sketchstream.kinds.gaussian.pictures"
     audit = "sketchstream.audit.gaussians"
-    measure = "mu^2"
     spec_type = GaussianSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:
         """See `GaussianSpec.from_dict`."""
         return GaussianSpec.from_dict(data, items)
+
+    def columns(self, spec: GaussianSpec) -> dict[str, ColumnType]:
+        """Slots, published counts, and the ranks of the largest."""
+        return super().columns(spec) | {"slot": "int64", "raw": "float64", "rank": "int64"}
 
     def comparable(self, spec: GaussianSpec) -> GaussianSpec:
         """Epsilons, deltas and the counters beside the slots may differ between parts."""
@@ -158,25 +161,10 @@ class GaussianKind(Kind[GaussianSpec]):
         assert isinstance(ledger, GaussianLedger)
         return ledger.loss().mu2
 
-    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
-        """Losses at the delta of the budget, or at 1e-6."""
-        assert isinstance(ledger, GaussianLedger)
-        delta = Fraction(1, 10**6) if ledger.budget is None else ledger.budget.delta
-        quiet, looked = ledger.loss(), ledger.loss(intrusion=True)
-        room = ledger.affordable()
-        return {
-            "loss": str(quiet.at(delta)),
-            "loss_with_intrusion": str(looked.at(delta)),
-            "mu2": show(quiet.mu2),
-            "mu2_with_intrusion": show(looked.mu2),
-            "budget": None if ledger.budget is None else str(ledger.budget),
-            "affordable": None if ledger.budget is None else f"mu^2 {float(room):.4g}",
-        }
-
-    def guarantee(self, spec: GaussianSpec, ledger: AnyLedger, context: Context | None = None) -> GaussianGuarantee:
+    def statement(self, spec: GaussianSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """The guarantee in (epsilon, delta) and mu^2."""
         assert isinstance(ledger, GaussianLedger)
-        return GaussianGuarantee.of(spec, ledger, context)
+        return statement(spec, ledger, context)
 
     def planned_epsilon(self, spec: GaussianSpec) -> float:
         """Planned epsilon, at the spec's delta."""

@@ -29,6 +29,7 @@ from sketchstream.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
     NO_PRIVACY,
+    UNITS,
     ClosedDomain,
     DomainOutline,
     Epsilon,
@@ -38,6 +39,7 @@ from sketchstream.spec import (
     exact_rational,
     exact_records,
     exact_share,
+    require_choice,
     whole,
 )
 
@@ -142,10 +144,7 @@ class GaussianSpec:
             "epsilon_publish", self.epsilon if epsilon_publish is None else _epsilon(epsilon_publish, "epsilon_publish")
         )
         put("delta_publish", self.delta if delta_publish is None else _delta(delta_publish, "delta_publish"))
-        if unit not in ("event", "item"):
-            msg = f"unit must be 'event' or 'item', found {unit!r:.40}"
-            raise SpecError(msg)
-        put("unit", unit)
+        put("unit", require_choice(unit, "unit", UNITS))
         if not isinstance(domain, ClosedDomain):
             msg = f"kind 'gaussian' needs a ClosedDomain, found {type(domain).__name__}"
             raise SpecError(msg)

@@ -12,14 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.items import Items
-from sketchstream.spec import whole
+from sketchstream.spec import (
+    flag,
+    require_choice,
+    whole,
+)
 
 if TYPE_CHECKING:
     from sketchstream.columns import Choices, Column
@@ -53,8 +57,80 @@ def require_few(number: int, slots: int, itemsize: int) -> None:
         raise SpecError(msg)
 
 
+class GroupRule:
+    """In how many groups an item can be: what `Groups` and `OneOfGroups` have in common."""
+
+    max_groups: int | None
+    of_item: bool
+    limit: GroupLimit
+
+    def __len__(self) -> int:
+        """Number of groups."""
+        raise NotImplementedError
+
+    @property
+    def of_one_item(self) -> int:
+        """Largest number of groups that an item can be in."""
+        return 1 if self.of_item else min(len(self), self.max_groups or len(self))
+
+    @property
+    def of_one_replaced(self) -> int:
+        """Largest number of groups that an item can be in before and after its payloads are replaced, together."""
+        if self.ranked:  # the groups follow from the item and the key, whatever its payloads are
+            return self.of_one_item
+        return 1 if self.of_item else min(len(self), 2 * self.of_one_item)
+
+    @property
+    def ranked(self) -> bool:
+        """Whether a keyed ranking decides in which groups an item counts."""
+        return self.limit == "ranked"
+
+    def _rule(self) -> dict[str, Any]:
+        """Plain data, canonical."""
+        out: dict[str, Any] = {}
+        if self.max_groups is not None:
+            out["max_groups"] = self.max_groups
+        if self.of_item:
+            out["of_item"] = True
+        if self.ranked:
+            out["limit"] = self.limit
+        return out
+
+
 @dataclass(frozen=True)
-class Groups:
+class OneOfGroups(GroupRule):
+    """The groups of a sketch, as the spec of one of them knows them: an item loses in each group that it was in.
+
+    Args:
+        number: of groups.
+        max_groups: as in `Groups`.
+        of_item: as in `Groups`.
+        limit: as in `Groups`.
+
+    Raises:
+        SpecError: a number is outside its range.
+    """
+
+    number: int
+    max_groups: int | None = None
+    of_item: bool = False
+    limit: GroupLimit = "promised"
+
+    def __post_init__(self) -> None:
+        whole(self.number, "one_of.number", 1, MOST_GROUPS + 1)
+        if self.max_groups is not None:
+            whole(self.max_groups, "one_of.max_groups", 1, self.number)
+
+    def __len__(self) -> int:
+        return self.number
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical."""
+        return {"number": self.number, **self._rule()}
+
+
+@dataclass(frozen=True)
+class Groups(GroupRule):
     """A declared list of groups. It is public, and must not be chosen from the data.
 
     Args:
@@ -98,6 +174,7 @@ class Groups:
         if len(listed) > MOST_GROUPS:
             msg = f"groups may name at most {MOST_GROUPS:,} groups, found {len(listed):,}"
             raise SpecError(msg)
+        other, of_item = flag(other, "other"), flag(of_item, "of_item")
         if other and OTHER in listed:
             msg = f"groups names {OTHER!r}, which other_group = true makes of all values that are not listed"
             raise SpecError(msg)
@@ -105,8 +182,8 @@ class Groups:
             msg = "max_groups and group_of_item exclude each other: a group that follows from the item is one group"
             raise SpecError(msg)
         object.__setattr__(self, "names", listed)
-        object.__setattr__(self, "other", bool(other))
-        most = None if max_groups is None else whole(max_groups, "max_groups", 1, len(listed) + bool(other))
+        object.__setattr__(self, "other", other)
+        most = None if max_groups is None else whole(max_groups, "max_groups", 1, len(listed) + other)
         object.__setattr__(self, "max_groups", most)
         object.__setattr__(self, "of_item", bool(of_item))
         object.__setattr__(self, "limit", limit)
@@ -118,9 +195,7 @@ class Groups:
         Raises:
             SpecError: an unknown limit, or a ranking of no groups or of all.
         """
-        if self.limit not in ("promised", "ranked"):
-            msg = f"group_limit must be 'promised' or 'ranked', found {self.limit!r:.40}"
-            raise SpecError(msg)
+        require_choice(self.limit, "group_limit", get_args(GroupLimit))
         if self.limit == "promised":
             return
         if self.max_groups is None:
@@ -142,21 +217,9 @@ class Groups:
         return len(self.names) + self.other
 
     @property
-    def of_one_item(self) -> int:
-        """Largest number of groups that an item can be in."""
-        return 1 if self.of_item else min(len(self), self.max_groups or len(self))
-
-    @property
-    def of_one_replaced(self) -> int:
-        """Largest number of groups that an item can be in before and after its payloads are replaced, together."""
-        if self.ranked:  # the groups follow from the item and the key, whatever its payloads are
-            return self.of_one_item
-        return 1 if self.of_item else min(len(self), 2 * self.of_one_item)
-
-    @property
-    def ranked(self) -> bool:
-        """Whether a keyed ranking decides in which groups an item counts."""
-        return self.limit == "ranked"
+    def one_of(self) -> OneOfGroups:
+        """What the spec of one group says of all of them."""
+        return OneOfGroups(len(self), self.max_groups, self.of_item, self.limit)
 
     def sample(self, position: int) -> GroupSample | None:
         """The items of one group that count in it; None: all of them.
@@ -191,13 +254,7 @@ class Groups:
         out: dict[str, Any] = {"names": list(self.names)}
         if self.other:
             out["other"] = True
-        if self.max_groups is not None:
-            out["max_groups"] = self.max_groups
-        if self.of_item:
-            out["of_item"] = True
-        if self.ranked:
-            out["limit"] = self.limit
-        return out
+        return out | self._rule()
 
 
 @dataclass(frozen=True)

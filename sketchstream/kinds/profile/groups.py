@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DomainError, EstimateError, ItemError, WeightError
+from sketchstream.errors import DomainError, EstimateError, WeightError
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items import Items, Pairs, Weights, as_weights
-from sketchstream.kinds.profile.group_list import Codes, Groups
+from sketchstream.kinds.profile.group_list import Codes, Groups, OneOfGroups
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.history import Entry, History, LayerEntry, View
+from sketchstream.privacy.history import Entry, History, LayerEntry
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
@@ -111,9 +110,6 @@ def add(
     Raises:
         DomainError, WeightError, ItemError: the batch is invalid. Nothing was applied, as after an interrupt.
     """
-    if invalid not in ("error", "skip", "noop"):
-        msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
-        raise ItemError(msg)
     numbers = as_weights(weights, len(batch), alone=invalid == "noop")
     limit = 0 if spec.modulus is not None or len(numbers) == 0 else spec.max_weight
     if invalid != "noop":
@@ -233,19 +229,25 @@ def position(spec: ProfileSpec, name: str) -> int:
 
 
 def alone(spec: ProfileSpec, group: int = 0) -> ProfileSpec:
-    """The spec of one group's sketch.
+    """The spec of one group's sketch, as if there were no others.
 
     Args:
         spec: with groups.
         group: position of the group.
     """
+    return _one_of(spec, group, None)
+
+
+def _one_of(spec: ProfileSpec, group: int, one_of: OneOfGroups | None) -> ProfileSpec:
+    """The spec of one group's sketch, with or without a word about the other groups."""
     fields = {key: value for key, value in spec.to_dict().items() if key not in ("groups", "kind", "domain")}
     sample = None if spec.groups is None else spec.groups.sample(group)
-    return ProfileSpec(domain=spec.domain, **{"total_share": 0, "counted": False, **fields, "sample": sample})
+    known = {"total_share": 0, "counted": False, **fields, "sample": sample, "one_of": one_of}
+    return ProfileSpec(domain=spec.domain, **known)
 
 
 def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
-    """The sketch of one group, as if it had been published alone; its ledger is that of an item of this group.
+    """The sketch of one group; its ledger is that of all groups, in which an item loses at the same time.
 
     Args:
         part: with groups.
@@ -257,21 +259,21 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     spec: ProfileSpec = part.spec
     at = position(spec, name)
     assert spec.groups is not None
-    n, times = len(spec.groups), spec.group_losses
+    n = len(spec.groups)
     names = {counter_name(one, at): one for one in ("total", "counted")}
     counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
     ledger: Any = part.ledger
     changed: dict[str, Any] = {
-        "spec": alone(spec, at),
+        "spec": _one_of(spec, at, spec.groups.one_of),
         "layers": tuple(replace(one, lineage=_derived(one.lineage, at)) for one in part.layers),
         "seal_id": _derived(part.seal_id, at),
-        "ledger": replace(ledger, history=_history(ledger.history, times, at), budget=None),
+        "ledger": replace(ledger, history=_history(ledger.history, at), budget=None),
         "counters": counters,
     }
     published: Any = part
     if hasattr(published, "noised"):
         rows = published.noised.reshape(n, -1, published.noised.shape[-1])[at]
-        changed |= {"noised": rows, "slots": part.slots // n, "cost": published.cost / times}
+        changed |= {"noised": rows, "slots": part.slots // n}
     else:
         changed["state"] = published.state.reshape(n, -1)[at]
     return replace(part, **changed)
@@ -282,17 +284,14 @@ def _derived(name: bytes, group: int) -> bytes:
     return hashlib.blake2b(name + group.to_bytes(4, "little"), digest_size=16, person=b"sketch-group").digest()
 
 
-def _history(history: History, times: int, group: int) -> History:
-    """The history of one group: its own noise, and its share of every cost."""
+def _history(history: History, group: int) -> History:
+    """The history of one group: its own noise, and all costs."""
     return History(
-        tuple(_entry(one, times, group) for one in history.entries),
-        tuple(_history(part, times, group) for part in history.parts),
+        tuple(_entry(one, group) for one in history.entries),
+        tuple(_history(part, group) for part in history.parts),
         history.seal,
     )
 
 
-def _entry(entry: Entry, times: int, group: int) -> Entry:
-    if isinstance(entry, LayerEntry):
-        return replace(entry, cost=entry.cost / times, lineage=_derived(entry.lineage, group))
-    cost: Fraction | None = entry.cost
-    return View(entry.kind, None if cost is None else cost / times)
+def _entry(entry: Entry, group: int) -> Entry:
+    return replace(entry, lineage=_derived(entry.lineage, group)) if isinstance(entry, LayerEntry) else entry

@@ -19,7 +19,7 @@ from sketchstream.components import TOTAL, Component, find, summed
 from sketchstream.domains import Index
 from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
 from sketchstream.items import Items, Pairs
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About
 from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add, add_deferred, batch_of, one_group
@@ -28,7 +28,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger
-from sketchstream.privacy.sketch_history import Promise, show
+from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
 if TYPE_CHECKING:
@@ -49,12 +49,20 @@ class ProfileKind(Kind[ProfileSpec]):
     name = "profile"
     answer = "profile"
     table = "sketchstream.kinds.profile.table"
+    audit = "sketchstream.audit.sketches"
     shows = "sketchstream.kinds.profile.show.pages"
     spec_type = ProfileSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:
         """See `ProfileSpec.from_dict`."""
         return ProfileSpec.from_dict(data, items)
+
+    def columns(self, spec: ProfileSpec) -> dict[str, ColumnType]:
+        """Those of `sketchstream.kinds.profile.show.export`."""
+        from sketchstream.kinds.profile.show.export import COLUMNS
+
+        del spec
+        return dict(COLUMNS)
 
     def comparable(self, spec: ProfileSpec) -> ProfileSpec:
         """Epsilons and the counters beside the slots may differ between parts."""
@@ -140,17 +148,6 @@ class ProfileKind(Kind[ProfileSpec]):
         del spec
         return Ledger.from_dict(data)
 
-    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
-        """Pure epsilons, and rho of zCDP."""
-        assert isinstance(ledger, Ledger)
-        return {
-            "loss": show(ledger.loss()),
-            "loss_with_intrusion": show(ledger.loss(intrusion=True)),
-            "loss_zcdp": show(ledger.zcdp()),
-            "budget": None if ledger.budget is None else str(ledger.budget),
-            "affordable": None if ledger.budget is None else show(ledger.affordable()),
-        }
-
     def unit_weight(self, spec: ProfileSpec) -> int:
         """Costs are those of an event of full weight."""
         return spec.max_weight
@@ -159,7 +156,7 @@ class ProfileKind(Kind[ProfileSpec]):
         """Those in which it may count."""
         return spec.group_losses
 
-    def guarantee(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
+    def statement(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In pure epsilons."""
         assert isinstance(ledger, Ledger)
         return Guarantee.of(spec, ledger, context)
@@ -168,8 +165,8 @@ class ProfileKind(Kind[ProfileSpec]):
 
     def index(self, spec: ProfileSpec, key: Key | None, keep: Mask | None) -> Index | GroupIndex:
         """The slots of items, in each group."""
-        if spec.sample is not None:
-            msg = "sample belongs to what was published of one group: create the sketch with all its groups"
+        if spec.sample is not None or spec.one_of is not None:
+            msg = "sample and one_of belong to what was published of one group: create the sketch with all its groups"
             raise SpecError(msg)
         inner = Index.build(spec.domain, key if spec.needs_key else None, keep)
         if spec.groups is None:
@@ -354,18 +351,20 @@ def observed(published: Published) -> list[Observed]:
 
 
 def slots_cost(part: Release | SealedState | Any) -> Fraction | None:
-    """The histogram's share of the cost of a release; the counters beside the slots have the rest. None for a state."""
+    """The part of a release's cost that its histogram has: its share, in one group. None for a state."""
     cost: Fraction | None = getattr(part, "cost", None)
-    return None if cost is None else cost * part.spec.slots_share
+    return None if cost is None else cost * part.spec.slots_share / part.spec.group_losses
 
 
 def about(published: Published) -> About:
-    """Facts about the whole sketch: promised epsilons (not the slots' shares), and the noisy total."""
+    """Facts about the whole sketch: epsilons in one group (not the slots' shares), and the noisy total."""
     parts: Sequence[Any] = getattr(published, "parts", (published,))
     total = find(summed([part.counters for part in parts]), TOTAL)
-    costs = [cost for part in parts if (cost := getattr(part, "cost", None)) is not None]
+    losses = parts[0].spec.group_losses
+    costs = [cost / losses for part in parts if (cost := getattr(part, "cost", None)) is not None]
     return About(
-        epsilon=max(mechanism.promised_epsilon(part.spec, layer.parameter) for part in parts for layer in part.layers),
+        epsilon=max(mechanism.promised_epsilon(part.spec, layer.parameter) for part in parts for layer in part.layers)
+        / losses,
         cost=max(costs, default=None),
         total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),
         signed=any(part.spec.counted for part in parts),

@@ -13,17 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgpack
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.group_list import Groups, GroupSample
+from sketchstream.kinds.profile.group_list import GroupRule, Groups, GroupSample, OneOfGroups
 from sketchstream.spec import (
     MIN_EPSILON,
     NO_PRIVACY,
+    UNITS,
     ClosedDomain,
     Domain,
     DomainOutline,
@@ -35,6 +36,7 @@ from sketchstream.spec import (
     exact_epsilon,
     exact_records,
     exact_share,
+    require_choice,
     whole,
 )
 
@@ -90,6 +92,8 @@ class ProfileSpec:
             `epsilon_publish` are those of each group: an event pays them once, an item in each group that it may be in.
         sample: of what was published of one group of a sketch whose groups are ranked: the items that count in it, from
             which answers are scaled up. Set by `group`; no sketch can be created with it.
+        one_of: of what was published of one group: the groups in which an item loses at the same time. Costs and losses
+            are those of all of them. Set by `group`; no sketch can be created with it.
         where: field of a record -> the values with which it counts, for workers; part of what the sketch means.
 
     Raises:
@@ -117,6 +121,7 @@ class ProfileSpec:
     epsilon_records: Fraction
     groups: Groups | None
     sample: GroupSample | None
+    one_of: OneOfGroups | None
     where: tuple[tuple[str, tuple[str, ...]], ...]
 
     kind = "profile"
@@ -140,6 +145,7 @@ class ProfileSpec:
         epsilon_records: Epsilon = 0,
         groups: Groups | None = None,
         sample: GroupSample | None = None,
+        one_of: OneOfGroups | None = None,
         where: Mapping[str, Sequence[str | int]] | None = None,
     ) -> None:
         def put(name: str, value: object) -> None:
@@ -150,10 +156,7 @@ class ProfileSpec:
             "epsilon_publish",
             self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish"),
         )
-        if unit not in ("event", "item"):
-            msg = f"unit must be 'event' or 'item', found {unit!r:.40}"
-            raise SpecError(msg)
-        put("unit", unit)
+        put("unit", require_choice(unit, "unit", UNITS))
         if not isinstance(domain, (ClosedDomain, OpenDomain)):
             msg = f"domain must be a ClosedDomain or an OpenDomain, found {type(domain).__name__}"
             raise SpecError(msg)
@@ -185,10 +188,7 @@ class ProfileSpec:
         default = 300 if self.modulus is None else self.modulus - 1
         limit = MAX_COUNT if self.modulus is None else self.modulus - 1
         put("max_count", whole(default if max_count is None else max_count, "max_count", 1, limit))
-        if publish not in ("histogram", "state"):
-            msg = f"publish must be 'histogram' or 'state', found {publish!r:.40}"
-            raise SpecError(msg)
-        put("publish", publish)
+        put("publish", require_choice(publish, "publish", get_args(Publish)))
         if publish == "histogram" and intrusion is not None:
             msg = "intrusion belongs to publish = 'state'; a published histogram always has noise of its own"
             raise SpecError(msg)
@@ -200,13 +200,19 @@ class ProfileSpec:
             raise SpecError(msg)
         put("intrusion", intrusion)
         put("max_total", None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
-        self._put_groups(groups, sample, where or {})
+        self._put_groups(groups, sample, one_of, where or {})
         self._put_counters(total_share, counted, epsilon_records)
-        if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
-            text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
+        if self.no_privacy:
+            times = f", {self.group_losses} groups of one item each" if self.group_losses > 1 else ""
+            text = f"epsilon above {NO_PRIVACY} protects nobody{times}: NO PRIVACY"
+            readers = self.epsilon if self.intrusion is False else min(self.epsilon, self.epsilon_publish)
+            if readers * self.group_losses <= NO_PRIVACY:
+                text += " against somebody who also copies the open state once"
             warnings.warn(text, NoPrivacyWarning, stacklevel=2)
 
-    def _put_groups(self, groups: object, sample: object, where: Mapping[str, Sequence[str | int]]) -> None:
+    def _put_groups(
+        self, groups: object, sample: object, one_of: object, where: Mapping[str, Sequence[str | int]]
+    ) -> None:
         """Check and set which records count, and in which group."""
         if groups is not None and not isinstance(groups, Groups):  # for callers without a type checker
             msg = f"groups must be Groups([...]), found {type(groups).__name__}"
@@ -219,6 +225,10 @@ class ProfileSpec:
             raise SpecError(msg)
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "sample", sample)
+        if one_of is not None and (groups is not None or not isinstance(one_of, OneOfGroups)):
+            msg = "one_of belongs to what was published of one group, and is a OneOfGroups"
+            raise SpecError(msg)
+        object.__setattr__(self, "one_of", one_of)
         filters = []
         for name, values in sorted(where.items()):
             if isinstance(values, str) or not all(isinstance(one, str) or type(one) is int for one in values):
@@ -281,7 +291,13 @@ class ProfileSpec:
     @property
     def group_losses(self) -> int:
         """Number of groups in which the protected unit has losses: 1 for an event, perhaps more for an item."""
-        return 1 if self.groups is None or self.unit == "event" else self.groups.of_one_item
+        rule = self.group_rule
+        return 1 if rule is None or self.unit == "event" else rule.of_one_item
+
+    @property
+    def group_rule(self) -> GroupRule | None:
+        """In how many groups an item can be, of a sketch with groups and of what was published of one; None without."""
+        return self.one_of if self.groups is None else self.groups
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -310,7 +326,7 @@ class ProfileSpec:
     @property
     def no_privacy(self) -> bool:
         """Whether the epsilons are so large that results must say NO PRIVACY."""
-        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
+        return max(self.epsilon, self.epsilon_publish) * self.group_losses > NO_PRIVACY
 
     @cached_property
     def edges(self) -> npt.NDArray[np.int64]:
@@ -360,6 +376,8 @@ class ProfileSpec:
             out["groups"] = self.groups.to_dict()
         if self.sample is not None:
             out["sample"] = self.sample.to_dict()
+        if self.one_of is not None:
+            out["one_of"] = self.one_of.to_dict()
         if self.where:
             out["where"] = {name: list(values) for name, values in self.where}
         return out
@@ -399,11 +417,12 @@ class ProfileSpec:
             else:
                 msg = f"domain must be 'open' or 'closed', found {shape!r:.40}"
                 raise SpecError(msg)
-            groups, sample = fields.pop("groups", None), fields.pop("sample", None)
+            groups, sample, one_of = (fields.pop(name, None) for name in ("groups", "sample", "one_of"))
             return cls(
                 domain=made,
                 groups=None if groups is None else Groups(**groups),
                 sample=None if sample is None else GroupSample(**sample),
+                one_of=None if one_of is None else OneOfGroups(**one_of),
                 **fields,
             )
         except TypeError:

@@ -17,19 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.components import DISCRETE_GAUSSIAN, Component, quality_counters
-from sketchstream.errors import DomainError, EstimateError, FormatError, ItemError, MergeError, SpecError, WeightError
+from sketchstream.errors import DomainError, EstimateError, FormatError, MergeError, SpecError, WeightError
 from sketchstream.items import Pairs, as_weights
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
+from sketchstream.kinds.expansion import Expansion
+from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.answers import Projection
-from sketchstream.kinds.projection.guarantee import ProjectionGuarantee
+from sketchstream.kinds.projection.matrix import MOST_COLUMNS
 from sketchstream.kinds.projection.places import Cells, matrix_of, secret_scope
 from sketchstream.kinds.projection.questions import asked
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
+from sketchstream.kinds.projection.sensitivity import MOST_PAIRED, MOST_PASSED
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
+from sketchstream.kinds.projection.statement import statement
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.sketch_history import Promise, show
+from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import ClosedDomain, Epsilon, Item, exact_epsilon, exact_rational
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.kinds.interface import Places
     from sketchstream.kinds.projection.matrix import Matrix
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.guarantee import Context, Guarantee
     from sketchstream.published import Origin, Published
 
 DRAWN = 1 << 22
@@ -55,6 +58,25 @@ class ProjectionKind(Kind[ProjectionSpec]):
     audit = "sketchstream.audit.projections"
     spec_type = ProjectionSpec
 
+    def expansion(self, data: Mapping[str, Any]) -> Expansion:
+        """Norms of a matrix are found by passes over its rows, a Gram matrix, or all pairs of rows."""
+        described, columns = data.get("features"), data.get("k")
+        features = described.get("size") if isinstance(described, Mapping) else None
+        if type(features) is not int or type(columns) is not int or not (0 < columns <= MOST_COLUMNS and features > 0):
+            return Expansion()  # refused at once
+        family, few, whole = data.get("matrix"), data.get("max_features"), data.get("max_norm") is not None
+        if family == "srht":
+            order = 1 << (features - 1).bit_length()
+            paired = few is not None and order <= MOST_PASSED
+            return Expansion(40 * order, 10 * order * order.bit_length()) if paired else Expansion()
+        passed = features <= MOST_PASSED and (family == "gaussian" or whole)
+        smaller = min(features, columns)
+        operations = 40 * features * columns if passed else 0
+        operations += features * columns * smaller // 2 if passed and whole else 0
+        pairs = features**2 * columns
+        operations += pairs if few is not None and pairs <= MOST_PAIRED else 0
+        return Expansion(32 * smaller**2 if passed and whole else 0, operations)
+
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProjectionSpec:
         """See `ProjectionSpec.from_dict`; `items` are the listed users, then the listed features."""
         users, features = None, None
@@ -67,6 +89,15 @@ class ProjectionKind(Kind[ProjectionSpec]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IdentityRowsWarning)  # warned of once, at creation of the spec
             return ProjectionSpec.from_dict(data, users, features)
+
+    def columns(self, spec: ProjectionSpec) -> dict[str, ColumnType]:
+        """Ranks of nearest rows."""
+        return super().columns(spec) | {"rank": "int64"}
+
+    def usual_number(self, spec: ProjectionSpec) -> str:
+        """The squared norm of the first row."""
+        del spec
+        return "norm.0"
 
     def comparable(self, spec: ProjectionSpec) -> ProjectionSpec:
         """Epsilons and deltas may differ between parts."""
@@ -163,23 +194,10 @@ class ProjectionKind(Kind[ProjectionSpec]):
         """Epsilon at the spec's delta."""
         return self.ledger(spec, b"").loss().at(spec.delta).epsilon
 
-    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
-        """Losses at the delta of the budget, or at 1e-6."""
-        assert isinstance(ledger, GaussianLedger)
-        delta = Fraction(1, 10**6) if ledger.budget is None else ledger.budget.delta
-        room = ledger.affordable()
-        return {
-            "loss": str(ledger.loss().at(delta)),
-            "loss_with_intrusion": str(ledger.loss(intrusion=True).at(delta)),
-            "mu2": show(self.order(ledger)),
-            "budget": None if ledger.budget is None else str(ledger.budget),
-            "affordable": None if ledger.budget is None else f"mu^2 {float(room):.4g}",
-        }
-
-    def guarantee(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context | None = None) -> ProjectionGuarantee:
+    def statement(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """The guarantee in (epsilon, delta) and mu^2."""
         assert isinstance(ledger, GaussianLedger)
-        return ProjectionGuarantee.of(spec, ledger, context)
+        return statement(spec, ledger, context)
 
     # Updates and states.
 
@@ -234,12 +252,6 @@ class ProjectionKind(Kind[ProjectionSpec]):
         invalid: Invalid,
     ) -> None:
         """Add to each user's row the weight times the feature's row of the matrix, wrapping; one thread."""
-        if invalid not in ("error", "skip", "noop"):
-            msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
-            raise ItemError(msg)
-        if isinstance(threads, bool) or threads not in (1, 2):
-            msg = f"threads must be 1 or 2, found {threads!r:.20}"
-            raise ItemError(msg)
         amounts, good = _lattice_weights(spec, weights, len(items), alone=invalid == "noop")
         users, features = index.places(items)
         try:

@@ -21,7 +21,7 @@ from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checke
 from sketchstream.kinds.projection.calibration import TABLE_EXCESS, sub_gaussian_delta, sub_gaussian_epsilon
 from sketchstream.privacy.gaussian import EpsilonAtDelta, GaussianLoss, Part, Smoothed, UnitShift
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.history import History
+from sketchstream.privacy.history import History, Loss
 from sketchstream.spec import Epsilon, exact_rational
 
 ROUNDING = Fraction(4)
@@ -104,6 +104,16 @@ class SecretLoss(GaussianLoss):
         bound = Smoothed(self.bound.rounding, self.bound.mu2 * number, self.bound.kappa * number)
         columns = self.columns * number
         return SecretLoss(self.mu2, self.smoothed, mean=self.mean * number, bound=bound, columns=columns)
+
+    @property
+    def known(self) -> Loss:
+        """The mean of mu^2 over matrices."""
+        return self.mean
+
+    @property
+    def measured(self) -> str:
+        """That mean."""
+        return f"mean mu^2 {float(self.mean):.4g}"
 
     def delta(self, epsilon: Epsilon) -> float:
         """Smallest delta that is known to hold at this epsilon.

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import msgpack
 import numpy as np
@@ -28,6 +28,7 @@ from sketchstream.lattice import Lattice
 from sketchstream.spec import (
     MAX_SLOTS,
     NO_PRIVACY,
+    UNITS,
     ClosedDomain,
     DomainOutline,
     Epsilon,
@@ -38,6 +39,7 @@ from sketchstream.spec import (
     exact_epsilon,
     exact_rational,
     exact_records,
+    require_choice,
     whole,
 )
 
@@ -191,10 +193,7 @@ class ProjectionSpec:
         again = self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish")
         put("epsilon_publish", again)
         put("delta_publish", self.delta if delta_publish is None else checked(delta_publish, "delta_publish", _DELTA))
-        if unit not in ("event", "item"):
-            msg = f"unit must be 'event' or 'item', found {unit!r:.40}"
-            raise SpecError(msg)
-        put("unit", unit)
+        put("unit", require_choice(unit, "unit", UNITS))
         put("fraction_bits", whole(fraction_bits, "fraction_bits", 0, MOST_FRACTION_BITS))
         put("capacity", whole(capacity, "capacity", 1, (MOST_CAPACITY >> self.fraction_bits) - 1))
         if unit == "event" and max_weight is None:
@@ -204,14 +203,8 @@ class ProjectionSpec:
             put(name, None if value is None else self._bound(name, value))
         put("max_features", None if max_features is None else whole(max_features, "max_features", 1, MAX_SLOTS))
         self._check_bounds()
-        if matrix not in FAMILIES:
-            msg = f"matrix must be one of {', '.join(FAMILIES)}, found {matrix!r:.40}"
-            raise SpecError(msg)
-        put("matrix", matrix)
-        if matrix_seed not in ("public", "secret"):
-            msg = f"matrix_seed must be 'public' or 'secret', found {matrix_seed!r:.40}"
-            raise SpecError(msg)
-        put("matrix_seed", matrix_seed)
+        put("matrix", require_choice(matrix, "matrix", FAMILIES))
+        put("matrix_seed", require_choice(matrix_seed, "matrix_seed", get_args(MatrixSeed)))
         if matrix_seed == "secret" and seed is not None:
             msg = "seed belongs to matrix_seed = 'public'; a secret seed is derived from the sketch's key"
             raise SpecError(msg)

@@ -25,15 +25,14 @@ from sketchstream.kinds.workload.factors import Ints
 from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.statement import WorkloadGuarantee
+from sketchstream.kinds.workload.statement import statement
 from sketchstream.kinds.workload.update import check_events, check_weights, drop_events
 from sketchstream.privacy.gaussian import GaussianLoss
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
-from sketchstream.privacy.guarantee import Context
+from sketchstream.privacy.guarantee import Context, Guarantee
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger
-from sketchstream.privacy.sketch_history import Promise, show
-from sketchstream.privacy.zcdp import DELTA
+from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, exact_epsilon
 
 if TYPE_CHECKING:
@@ -96,13 +95,17 @@ class WorkloadKind(Kind[WorkloadSpec]):
     audit = "sketchstream.audit.workloads"
     answer = "estimate"
     partitions = "merge"
-    measure = "cost"
     spec_type = WorkloadSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> WorkloadSpec:
         """See `WorkloadSpec.from_dict`."""
         del items
         return WorkloadSpec.from_dict(data)
+
+    def usual_number(self, spec: WorkloadSpec) -> str:
+        """The first answer."""
+        del spec
+        return "answer.0"
 
     def comparable(self, spec: WorkloadSpec) -> WorkloadSpec:
         """Privacy parameters may differ between parts; queries, strategy and weights may not."""
@@ -205,27 +208,10 @@ class WorkloadKind(Kind[WorkloadSpec]):
         loss = ledger.loss()
         return loss.mu2 if isinstance(ledger, GaussianLedger) else loss
 
-    def losses(self, ledger: AnyLedger) -> dict[str, Any]:
-        """Epsilons at the budget's delta, or pure ones."""
-        assert isinstance(ledger, (Ledger, GaussianLedger))
-        budget = ledger.budget
-        affordable = None if budget is None else show(ledger.affordable())
-        if isinstance(ledger, Ledger):
-            quiet, looked = show(ledger.loss()), show(ledger.loss(intrusion=True))
-        else:
-            delta = Fraction(str(DELTA)) if ledger.budget is None else ledger.budget.delta
-            quiet, looked = str(ledger.loss().at(delta)), str(ledger.loss(intrusion=True).at(delta))
-        return {
-            "loss": quiet,
-            "loss_with_intrusion": looked,
-            "budget": None if budget is None else str(budget),
-            "affordable": affordable,
-        }
-
-    def guarantee(self, spec: WorkloadSpec, ledger: AnyLedger, context: Context | None = None) -> WorkloadGuarantee:
+    def statement(self, spec: WorkloadSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In (epsilon, delta) and mu^2, or in pure epsilon."""
         assert isinstance(ledger, (Ledger, GaussianLedger))
-        return WorkloadGuarantee.of(spec, ledger, context)
+        return statement(spec, ledger, context)
 
     def planned_epsilon(self, spec: WorkloadSpec) -> float:
         """Planned epsilon, at the spec's delta."""

@@ -25,6 +25,7 @@ from sketchstream.kinds.workload.factors import Floats
 from sketchstream.kinds.workload.optimise import MAX_RANK, TOLERANCE, optimise, reduce
 from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.strategy import Strategy, from_matrix, from_shape
+from sketchstream.spec import require_choice
 
 Mechanism = Literal["auto", "gaussian", "laplace", "l2ball", "paper", "plain"]
 LawName = Literal["discrete-gaussian", "discrete-laplace", "discrete-ball"]
@@ -208,9 +209,7 @@ def candidates(
     Raises:
         SpecError: a mechanism that does not exist, or does not apply.
     """
-    if mechanism not in MECHANISMS:
-        msg = f"mechanism must be one of {', '.join(MECHANISMS)}, found {mechanism!r:.40}"
-        raise SpecError(msg)
+    require_choice(mechanism, "mechanism", MECHANISMS)
     if delta == 0 and mechanism in ("gaussian", "plain", "paper"):
         msg = "delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'"
         raise SpecError(msg)

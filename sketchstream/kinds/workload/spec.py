@@ -33,6 +33,7 @@ from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
 from sketchstream.spec import (
     NO_PRIVACY,
+    UNITS,
     ClosedDomain,
     Epsilon,
     NoPrivacyWarning,
@@ -41,6 +42,7 @@ from sketchstream.spec import (
     exact_epsilon,
     exact_rational,
     exact_records,
+    require_choice,
     whole,
 )
 
@@ -147,10 +149,7 @@ class WorkloadSpec:
         publish = self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish")
         put("epsilon_publish", publish)
         put("delta_publish", self.delta if delta_publish is None else _delta(delta_publish, "delta_publish"))
-        if unit not in ("event", "item"):
-            msg = f"unit must be 'event' or 'item', found {unit!r:.40}"
-            raise SpecError(msg)
-        put("unit", unit)
+        put("unit", require_choice(unit, "unit", UNITS))
         put("max_weight", whole(max_weight, "max_weight", 1, MAX_WEIGHT))
         if (unit == "item") != (max_total is not None):
             msg = (
@@ -162,10 +161,8 @@ class WorkloadSpec:
             msg = f"max_weight must be at most max_total, found {max_weight} and {max_total}"
             raise SpecError(msg)
         put("n_bound", None if n_bound is None else whole(n_bound, "n_bound", 1, 1 << 53))
-        if objective not in ("total", "max"):
-            msg = f"objective must be 'total' or 'max', found {objective!r:.40}"
-            raise SpecError(msg)
-        put("objective", objective)
+        require_choice(mechanism, "mechanism", MECHANISMS)
+        put("objective", require_choice(objective, "objective", ("total", "max")))
         weights = _row_weights(row_weights, queries.count, objective)
         put("row_weights", None if weights is None else tuple(weights.tolist()))
         put("capacity", whole(capacity, "capacity", 1, 1 << 62))

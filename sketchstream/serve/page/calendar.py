@@ -18,7 +18,8 @@ HOUR_MS: Final = 3_600_000
 SIGNS: Final = (
     ("complete", "✓", "complete, its numbers are there"),
     ("pending", "…", "complete, its numbers are being reconstructed"),
-    ("incomplete", "◐", "not complete: its numbers may grow"),
+    ("unknown", "?", "not known to be complete: the window says why"),
+    ("incomplete", "◐", "not complete: the window says why"),
     ("incident", "!", "an incident, or no answer: the window says why"),
 )
 """State, sign and meaning."""
@@ -62,7 +63,7 @@ def state(described: Mapping[str, Any]) -> str:
         return "incident"
     if described["answer"] == "pending":
         return "pending"
-    return "complete" if described.get("complete") else "incomplete"
+    return {True: "complete", None: "unknown"}.get(described.get("complete", False), "incomplete")
 
 
 def calendars(

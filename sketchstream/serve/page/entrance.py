@@ -1,16 +1,17 @@
-"""Signing in with a browser: a form takes a token, and a cookie keeps it.
+"""Signing in with a browser: a form takes a token, and a cookie keeps a session in its place.
 
 In: a token in a form. Out: a cookie that scripts cannot read and other sites cannot send. Touches: nothing.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from sketchstream.serve.access import COOKIE
+from sketchstream.serve.access import COOKIE, SESSION_S
 from sketchstream.serve.page import rendering
 
 if TYPE_CHECKING:
@@ -45,15 +46,23 @@ class Entrance:
                 return self._page(request, "/", 413, "The form is too large.")
         given = parse_qs(body.decode("ascii", "replace"))
         token, wanted = given.get("token", [""])[0].strip(), _inside(given.get("next", ["/"])[0])
-        if self._access.match(token) is None:
+        address, guesses = request.state.address, self._access.guesses
+        wait = guesses.wait_s(address)
+        if wait:
+            late = f"Too many wrong tokens came from your address. Try again in {math.ceil(wait)} seconds."
+            return self._page(request, wanted, 429, late)
+        found = self._access.match(token)
+        if found is None:
+            guesses.wrong(address)
             return self._page(request, wanted, 401, "This token is not known here. Ask the operator for one.")
         answer = RedirectResponse(wanted, 303)
         secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure, path="/")
+        session = self._access.session(found)
+        answer.set_cookie(COOKIE, session, SESSION_S, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
 
     async def leave(self, request: Request) -> Response:
-        """Forget the token."""
+        """Forget the session."""
         del request
         answer = RedirectResponse("/login", 303)
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict", path="/")
@@ -65,8 +74,8 @@ class Entrance:
             "login.html",
             status,
             title="Sign in",
-            needed=bool(self._access.tokens),
-            inside=self._access.match(request.cookies.get(COOKIE, "")) is not None,
+            needed=self._access.needed,
+            inside=self._access.resume(request.cookies.get(COOKIE, "")) is not None,
             wanted=_inside(wanted),
             alarm=alarm,
         )

@@ -122,7 +122,7 @@ def _row(
     """A window's line of the table."""
     link = Markup('<a href="{}">{}</a>').format(href(span), window_label(*span, timezone))
     said = {
-        "ready": "complete" if one["complete"] else "not complete",
+        "ready": {True: "complete", None: "not known to be complete"}.get(one["complete"], "not complete"),
         "pending": "being reconstructed",
         "on_request": "not complete",
         "none": "without an answer",

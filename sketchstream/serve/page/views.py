@@ -269,7 +269,7 @@ class Views:
         }
         if values["state"] == "pending":
             values["refresh"] = REFRESH_S
-            seconds = self._service.pending_seconds(self._service.store.pending())
+            seconds = self._service.status(request.state.allowed)["pending_seconds"]
             if seconds:
                 values["waiting"] = f"All that waits takes about {seconds:,.0f} seconds more; the newest goes first."
         if answer is not None:

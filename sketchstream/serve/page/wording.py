@@ -126,6 +126,7 @@ def completeness(described: Sequence[Mapping[str, Any]]) -> str:
     text = f"{done:,} of {counted(len(found), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
     for state, one, more in (
         ("incomplete", "is not complete", "are not complete"),
+        ("unknown", "is not known to be complete", "are not known to be complete"),
         ("incident", "has no answer", "have no answer"),
     ):
         if state in found:

@@ -14,11 +14,12 @@ from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.stream.interfaces import Fresh, Restored, Snapshot
 from sketchstream_connectors.kafka import recover as kafka_recover
 from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.group_validation import require_own_group
 from sketchstream_connectors.kafka.pointer import Pointer
 from sketchstream_connectors.kafka.publisher import KafkaPublisher
 from sketchstream_connectors.kafka.recover import recover, reset
 from sketchstream_connectors.kafka.store import KafkaStore
-from sketchstream_connectors.kafka.topics import Names
+from sketchstream_connectors.kafka.topics import Names, state_topics
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 
@@ -159,6 +160,61 @@ def test_a_revision_is_above_everything_that_was_published(app: App) -> None:
     publisher.close()
     assert [f.revision for f in reset(app.connection, app.names, to=1_700_000_000_000 + 100)] == [7, 7]
     assert kafka_recover.reset(app.connection, app.names, to=0, dry_run=True)[0].position == 0
+
+
+def test_a_reset_that_was_interrupted_halts_the_others_and_is_finished_by_the_next(
+    app: App, store_of: Callable[[], KafkaStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of()
+    for p in (0, 1):
+        store.take(p)
+        store.commit(p, Snapshot(p, 40, {"position": 40, "partial": False}, {"w": b"state"}, frozenset()))
+    store.close()
+    commit = kafka_recover._commit
+
+    def killed(connection: Connection, names: Names, partition: int, *more: object) -> None:
+        if partition == 1:
+            raise KeyboardInterrupt
+        commit(connection, names, partition, *more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kafka_recover, "_commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            reset(app.connection, app.names, to="beginning")
+    store = store_of()
+    assert store.take(0) == Fresh(1, 0)
+    with pytest.raises(DataLossError, match="a reset was interrupted"):
+        store.take(1)
+    store.close()
+    findings = reset(app.connection, app.names, to="end")
+    assert [(f.position, f.revision) for f in findings] == [(0, 1), (100, 1)]
+    store = store_of()
+    assert [store.take(p) for p in (0, 1)] == [Fresh(1, 0), Fresh(1, 100)]
+    assert [f.revision for f in reset(app.connection, app.names, to="end", dry_run=True)] == [2, 2]
+
+
+def test_a_group_of_another_application_is_refused_before_anything_is_counted(app: App) -> None:
+    stranger = KafkaConsumer(bootstrap_servers=app.bootstrap, group_id=app.group)
+    stranger.assign([TopicPartition(app.topic, 1)])
+    stranger.commit({TopicPartition(app.topic, 1): OffsetAndMetadata(50, "", -1)})
+    stranger.close()
+    states = state_topics(app.group, app.topic)
+    with pytest.raises(ConfigError, match=r"another application has committed offsets .* \(partition 1\)"):
+        require_own_group(app.connection, app.topic, states)
+    worker = app.start()
+    assert worker.process.wait(60) == 2
+    assert worker.says("another application has committed offsets") >= 1
+    (_, taken_over) = reset(app.connection, app.names, to="beginning")
+    assert "must not use this group" in taken_over.text
+    require_own_group(app.connection, app.topic, states)
+
+
+@pytest.mark.usefixtures("taken")
+def test_offsets_that_another_client_wrote_over_are_no_foreign_group(app: App) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=app.bootstrap)
+    admin.alter_group_offsets(app.group, {TopicPartition(app.topic, 0): OffsetAndMetadata(0, "", -1)})
+    admin.close()
+    require_own_group(app.connection, app.topic, state_topics(app.group, app.topic))
 
 
 def test_nothing_is_mended_while_workers_run(app: App) -> None:

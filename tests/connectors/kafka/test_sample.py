@@ -1,13 +1,16 @@
-"""A sample of the input topic is asked for again where a broker was busy."""
+"""Brokers that are busy or have just started are asked again, for a sample of the input and for rights."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sketchstream.errors import BrokerError
-from sketchstream_connectors.kafka import sample
+from sketchstream_connectors.kafka import preflight, sample
 
 
 @pytest.mark.parametrize("failures", [0, 1, sample.TRIES - 1, sample.TRIES])
@@ -29,3 +32,38 @@ def test_a_busy_broker_is_asked_again(failures: int, monkeypatch: pytest.MonkeyP
     given = sample.try_to_read(connection, config, 7)
     assert given is (None if failures == sample.TRIES else found)
     assert asked == [7] * min(failures + 1, sample.TRIES)
+
+
+class Cluster:
+    """Answers about rights as a broker that has just started gives them; each question takes the next answer."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self.patience_ms = 60_000 if answers[-1].get("last", True) else 0
+        self.admin = self
+        self._answers = list(answers)
+
+    def ask_group(self, name: str) -> dict[str, Any]:
+        del name
+        return self._answers.pop(0)
+
+    @contextlib.contextmanager
+    def client(self, what: str) -> Iterator[Any]:
+        del what
+        yield SimpleNamespace(describe_topics=lambda names: [self._answers.pop(0)] if names else [])
+
+
+LOADING = {"error": "[Error 14] CoordinatorLoadInProgressError", "authorized_operations": None, "error_code": 5}
+ALLOWED = {"error": None, "authorized_operations": ["READ", "DESCRIBE"], "error_code": 0}
+HIDDEN = {"error": "[Error 30] GroupAuthorizationFailedError", "authorized_operations": None, "error_code": 29}
+
+
+@pytest.mark.parametrize("kind", ["group", "topic"])
+def test_a_broker_that_is_not_ready_says_nothing_about_rights(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "ASK_AGAIN_S", 0.0)
+    ready: Any = Cluster(LOADING, LOADING, ALLOWED)
+    assert preflight._allowed(ready, kind, "g") == {"read", "describe"}
+    hidden: Any = Cluster(LOADING, HIDDEN)
+    assert preflight._allowed(hidden, kind, "g") is None
+    never: Any = Cluster({**LOADING, "last": False})
+    with pytest.raises(BrokerError, match=f"asking what is allowed with {kind} 'g': "):
+        preflight._allowed(never, kind, "g")

@@ -302,6 +302,33 @@ def test_keys_name_bodies_and_frontiers() -> None:
     assert read_key(frontier_record(Frontier("a.b", 1, 2, 3, 4, 5))[0]) == ("a.b", 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("place", "bad"),
+    [
+        *((place, bad) for place in (2, 3, 4, 5, 8, 9) for bad in ("9" * 30, "1e9", "9" * 5000)),
+        *((6, bad) for bad in ("zz", "00", "9" * 5000)),
+        *((place, "-1") for place in (8, 9)),
+        (8, "1"),
+        (9, "0"),
+    ],
+)
+def test_keys_that_nobody_writes_are_passed_over(place: int, bad: str) -> None:
+    parts = next(iter(entry_records(entry(3, b"x"))))[0].decode().split("/")
+    parts[place] = bad
+    assert read_key("/".join(parts).encode()) is None
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 100_000, "{", "[]", "null", '{"sequence":1e999}', f'{{"sequence":{"9" * 40}}}']
+)
+def test_values_that_are_no_frontier_are_passed_over(value: str) -> None:
+    said = Frontier("a.b", 1, 2, 3, 4, 5)
+    whole = frontier_record(said)[1].decode()
+    bad = whole[:-1] + "," + value[1:] if value.startswith('{"') else value
+    assert sealed.read_frontier(("a.b", 1, 2), bad.encode()) is None
+    assert sealed.read_frontier(("a.b", 1, 2), whole.encode()) == said
+
+
 HOUR = 3_600_000
 DAYS = 40
 

@@ -119,7 +119,7 @@ def test_a_commit_that_took_effect_but_was_not_answered_is_found_by_the_next_tak
             return False
 
     monkeypatch.setattr(manager, "begin_commit", Unanswered)
-    with pytest.raises(BrokerError, match="did not end"):
+    with pytest.raises(BrokerError, match="made no progress"):
         store.commit(0, snapshot(20))
     with pytest.raises(FencedError):  # whatever happened, this state is not used again
         store.commit(0, snapshot(30))

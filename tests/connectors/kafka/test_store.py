@@ -509,7 +509,8 @@ def test_a_missing_or_forgetful_state_topic_is_refused(app: App) -> None:
     with pytest.raises(ConfigError, match="topics create"):
         KafkaStore(Connection({"bootstrap.servers": app.bootstrap, "group.id": other.group}), app.topic, Member("x"))
     admin = app.admin()
-    admin.create_topics({other.state: {"num_partitions": 2, "replication_factor": 1, "configs": {}}})
+    week = {"retention.ms": str(7 * 86_400_000)}
+    admin.create_topics({other.state: {"num_partitions": 2, "replication_factor": 1, "configs": week}})
     admin.wait_for_topics([other.state])
     admin.close()
     with pytest.raises(ConfigError, match=r"retention\.ms"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from fractions import Fraction
 from typing import Any
 
@@ -10,10 +11,18 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution import ConvolutionSpec, Updater, add_noise, answers, new_state, parse_filter
+from sketchstream.kinds.convolution import (
+    ConvolutionSpec,
+    Updater,
+    add_noise,
+    answers,
+    new_state,
+    parse_filter,
+    quantiles,
+)
 from sketchstream.kinds.convolution.accounting import mu_of
 from sketchstream.kinds.convolution.forecast import advice, factorisation_rmse, figure, forecast, square_root
-from sketchstream.kinds.convolution.quantiles import _inverted, normal_half_width
+from sketchstream.kinds.convolution.quantiles import _by_inversion, _inverted, normal_half_width
 from sketchstream.kinds.convolution.verification import (
     exact_loss,
     extreme_neighbours,
@@ -165,6 +174,54 @@ def test_quantiles_of_sums_of_laplace_draws() -> None:
         )
         many = np.full(400, math.sqrt(1 / 800))
         assert _inverted(many, level) == pytest.approx(float(normal_half_width(level, np.array(3 / 400))), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "epsilon"),
+    [
+        ((1.0,), Fraction(1, 10**6)),
+        ((1.0,) * 24, Fraction(1, 10**9)),
+        ((1.0, 2.0, 5.0), Fraction(1, 10**4)),
+        ((1.0, 0.9, 0.81, 0.729), Fraction(1, 10**4)),
+    ],
+    ids=["one draw", "window", "multiples", "decay"],
+)
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_half_widths_of_wide_noise_cover_at_their_level(
+    coefficients: tuple[float, ...], epsilon: Fraction, level: float
+) -> None:
+    """Sums over 2^15 lattice points: the work stays fixed, and the coverage is right to a fifth of a per cent."""
+    lattice = 0.0 if 0.9 in coefficients else 1.0
+    half = _by_inversion([(np.array(coefficients), epsilon)], level, lattice)
+    random, runs = np.random.default_rng(5), 1 << 20
+    draws = np.zeros(runs)
+    for coefficient in coefficients:
+        draws += coefficient * random.laplace(scale=1 / float(epsilon), size=runs)
+    within = int(np.count_nonzero(np.abs(draws) <= half))
+    allowed = 0.002 + 5 * math.sqrt(level * (1 - level) / runs)
+    assert abs(within / runs - level) <= allowed
+    narrow = int(np.count_nonzero(np.abs(draws) <= 0.97 * half))
+    assert narrow / runs < level - 5 * math.sqrt(level * (1 - level) / runs)  # a half width 3% too small is seen
+
+
+def test_half_widths_beyond_the_exact_inversion_continue_those_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = [(np.array([1.0, 1.0, 3.0]), Fraction(1, 60))]
+    exact = _by_inversion(sums, 0.95, 1.0)
+    monkeypatch.setattr(quantiles, "EXACT", 0)
+    assert exact <= _by_inversion(sums, 0.95, 1.0) <= exact * 1.003 + 1
+
+
+def test_intervals_of_sums_with_large_weights_take_no_more_memory_than_others() -> None:
+    spec = ConvolutionSpec("window:24", 744, noise="counts", max_weight=10**9, capacity=1 << 50, **GIVEN)
+    estimate = answers(spec, [spec.layer()], new_state(spec))[0]
+    tracemalloc.start()
+    try:
+        low, high = estimate.interval()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 24
+    assert np.all(high - low > 10**9)
 
 
 COVERED = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from helpers.commands import Run
 from helpers.configurations import CLOSED_MINUTES
 from helpers.paths import GOLDEN
 from sketchstream.config.loader import Config
-from sketchstream.errors import ConfigError, DataLossError
+from sketchstream.errors import ConfigError, DataLossError, FormatError
 from sketchstream.kinds.convolution import ConvolutionSpec, closed_values
 from sketchstream.published import Instalment
 from sketchstream.query.closed import closed_windows
@@ -269,3 +271,16 @@ def test_closed_values_are_correctly_rounded_sums_of_products(kernel: str, noise
         assert closed_values(spec, state, 11, 13).tolist() == expected[11:13]
         assert closed_values(spec, state, 9, 9).tolist() == []
     assert closed_values(spec, np.zeros(spec.size, np.int64), 0, 40).tolist() == [0.0] * 40
+
+
+def test_an_instalment_whose_ledger_does_not_charge_the_bare_state_is_refused() -> None:
+    spec = ConvolutionSpec("sum", 60, noise="counts", publish="closed", intrusion=False, epsilon=1, step_ms=MINUTE)
+    one = ss.Sketch.create(spec).close_positions(0, 3)
+    assert Instalment.from_bytes(one.to_bytes()).ledger == one.ledger
+    entries = one.ledger.history.entries
+    cheap = dataclasses.replace(entries[-1], cost=Fraction(1, 100))
+    for changed in ((*entries[:-1], cheap), entries[:-1]):
+        history = dataclasses.replace(one.ledger.history, entries=changed)
+        ledger = dataclasses.replace(one.ledger, history=history)
+        with pytest.raises(FormatError, match=r"does not charge the bare state|of another sketch"):
+            Instalment.from_bytes(dataclasses.replace(one, ledger=ledger).to_bytes())

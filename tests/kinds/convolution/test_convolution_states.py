@@ -322,7 +322,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"unit": "item", "max_total": 0}, "max_total"),
     ({"unit": "item", "max_total": 3, "max_weight": 3}, "needs max_total"),
     ({"max_total": 3}, "belongs to unit"),
-    ({"unit": "user"}, "unit must be one of"),
+    ({"unit": "user"}, "unit must be 'event' or 'item'"),
     ({"floor": 1}, "floor"),
     ({"floor": 0, "layout": "time"}, "floor"),
     ({"capacity": 1 << 62}, "capacity"),

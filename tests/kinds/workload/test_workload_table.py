@@ -210,7 +210,7 @@ def test_a_worker_reads_a_file_and_answers_come_back_as_named_tables(run: Run, t
     rows = run("estimate", *window, "--format", "csv").out.splitlines()
     assert rows[0] == "table,origin,delay,value,stderr,low,high"
     assert len(rows) == 1 + spec.workload.count
-    assert any(row.startswith("delay,,-30..-15 to 15..30,") for row in rows)
+    assert any(row.startswith("delay,,'-30..-15 to 15..30,") for row in rows)
     assert math.isfinite(float(rows[-1].split(",")[3]))
     said = "".join(one.said for one in (checked, made, found)).encode()
     kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != "events.jsonl"]

@@ -7,7 +7,7 @@ Source: docs/theory/profile.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -72,8 +72,12 @@ def reconstruct(
     if parts[0].open_domain:
         from sketchstream.kinds.profile.estimate.open_domain import reconstruction
 
+        def measured(n: int) -> Uncertainty:
+            return reconstruction.reconstruct(parts, "inverse", n)[2]
+
         fit, population, known = reconstruction.reconstruct(parts, method, max_count)
-        return Profile(*_whole(fit, population, _with_total(known, about), about, facts), facts, guarantee)
+        whole = _whole(fit, population, _with_total(known, about), about, facts)
+        return Profile(*whole, _wrapped(facts, parts[0].modulus, known, measured), guarantee)
     # import only the chosen method: importing the likelihood takes a tenth of a second
     if method == "likelihood":
         from sketchstream.kinds.profile.estimate.likelihood import estimator
@@ -97,7 +101,27 @@ def reconstruct(
         fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
     known = bounds.closed(parts, max_count)
     slots = float(sum(part.slots[0] for part in parts))
+    facts = _wrapped(facts, parts[0].modulus, known, lambda n: bounds.closed(parts, n))
     return Profile(*_whole(fit, slots, _with_total(known, about), about, facts), facts, guarantee)
+
+
+def _wrapped(facts: Facts, modulus: int | None, known: Uncertainty, measured: Callable[[int], Uncertainty]) -> Facts:
+    """The facts with the evidence for counts beyond the modulus.
+
+    Args:
+        facts: of the profile.
+        modulus: of the counters; None: they do not wrap.
+        known: the uncertainty of the profile.
+        measured: the uncertainty of a profile that resolves counts to this one.
+    """
+    if modulus is None:
+        return facts
+    from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, top_of
+
+    top, resolved = top_of(modulus), known.counts.ends(1.0)[0].size
+    band = (known if top <= resolved else measured(modulus - 1)).tails.at(top)
+    share = 1.0 if facts.sample is None else float(Fraction(facts.sample["share"]))
+    return replace(facts, wrapping=Wrapping(modulus, band.scaled(1.0 / share)))
 
 
 @dataclass(frozen=True)
@@ -153,7 +177,7 @@ def _with_total(known: Uncertainty, about: About) -> Uncertainty:
 
 def _check(parts: list[Observed], method: str, max_count: int, norm: float | None) -> None:
     """Raise EstimateError if the parts cannot be reconstructed by this method."""
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
         raise EstimateError(msg)
     if not parts:

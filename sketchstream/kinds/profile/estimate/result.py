@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -22,6 +22,7 @@ from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.intervals.falling import holding
+from sketchstream.kinds.profile.estimate.intervals.wrapping import Bound, Wrapping, always
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 if TYPE_CHECKING:
@@ -40,17 +41,21 @@ class Estimate:
     Args:
         value: the estimate.
         low: lower end of the interval, at most `value`.
-        high: upper end of the interval, at least `value`.
+        high: upper end of the interval, at least `value`; infinite where there is none.
+        bound: what counts modulo p make of the value: a "lower" or an "upper" bound, or a statement about counts
+            "modulo" p only; None: it is an estimate.
     """
 
     value: float
     low: float
     high: float
+    bound: Bound | None = None
 
-    def to_dict(self) -> dict[str, float | None]:
-        """Plain data; None for an end that does not exist."""
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; None for an end that does not exist, and `bound` only where the value is one."""
         low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
-        return {"value": self.value, "low": low, "high": high}
+        found = {"value": self.value, "low": low, "high": high}
+        return found if self.bound is None else {**found, "bound": self.bound}
 
     def __float__(self) -> float:
         """The estimate without its interval."""
@@ -87,6 +92,7 @@ class Facts:
         signed: whether events may be deletions.
         sample: of answers that are scaled up from a sample of the items: `share` that counts, as text, and number of
             `groups` that are ranked.
+        wrapping: evidence for counts beyond the modulus, for unit "item".
     """
 
     method: str
@@ -101,6 +107,7 @@ class Facts:
     total: float | None = None
     signed: bool = False
     sample: Mapping[str, Any] | None = None
+    wrapping: Wrapping | None = None
 
 
 class Profile:
@@ -116,13 +123,17 @@ class Profile:
     makes some negative), and k+ numbers need not fall. All other numbers are clipped to possible values: no number of
     items below 0 or beyond the domain, no ratio outside 0 to 1. If the items of an open domain add up to less than
     one, its profile is empty, as shares would have no denominator.
+
+    With unit "item" counts are kept modulo p. An `Estimate` says in `bound` where that makes it a bound, and where
+    counts near p show, ends of intervals allow for wrapped ones (`estimate.intervals.wrapping`).
     """
 
     def __init__(
         self, fit: Fit, population: float, known: Uncertainty, facts: Facts, guarantee: Mapping[str, Any] | None = None
     ) -> None:
         self.facts = facts
-        self.covers = known.covers
+        wrapping = facts.wrapping
+        self.covers = known.covers if wrapping is None else f"{known.covers}; {wrapping.said}"
         self.guarantee = dict(guarantee) if guarantee is not None else None
         self.fractions: Floats = fit.fractions
         self.fractions.flags.writeable = False
@@ -152,7 +163,10 @@ class Profile:
     def _tails(self) -> Floats:
         """(n+2,) numbers of items with a count of at least 0..n+1, clipped to possible numbers."""
         above = self._fit.above * self._population
-        return np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]]).clip(0.0, self._most)
+        out = np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]]).clip(0.0, self._most)
+        if not self.facts.open_domain:
+            out[0] = self._population  # all items of the domain: a known whole number, which a sum may miss by rounding
+        return out
 
     def known_tail(self, k: int) -> Band:
         """The unbiased estimate of one k+ number with its variance, 0 <= k <= max_count + 1."""
@@ -226,18 +240,18 @@ class Profile:
         """
         z = normal_quantile(level)
         if name == "fractions":
-            return _holding(self.fractions, _ends(self._known.fractions, z, 0.0, 1.0))
+            return self._shares_ends(z)
         if name == "counts":
             return self._counts_ends(z)
         if name == "distinct":
-            return Estimate(*self.tail_ends(z)[1].tolist())
+            return self._at_least(1, z)
         if name == "above":
-            return _estimate(self._fit.above, self._known.above, z, 0.0, 1.0)
+            return self._above_share(z)
         if name in self._known.scalars:
             least = 1.0 if name == "mean" else 0.0
             least = -math.inf if self.facts.signed and name in ("total", "mean") else least
             most = 1.0 if name in ("one_hit_ratio", "coverage") else math.inf
-            return _estimate(self._value(name), self._known.scalars[name], z, least, most)
+            return self._scalar(name, _estimate(self._value(name), self._known.scalars[name], z, least, most), z)
         kind, _, rest = name.partition(".")
         if kind == "at_least":
             return self._at_least(_parsed(rest), z)
@@ -253,17 +267,85 @@ class Profile:
 
     def _at_least(self, k: object, z: float) -> Estimate:
         """One k+ number."""
-        return Estimate(*self.tail_ends(z)[_count(k, self.max_count + 1, "max_count + 1")].tolist())
+        count = _count(k, self.max_count + 1, "max_count + 1")
+        found = Estimate(*self.tail_ends(z)[count].tolist())
+        return self._marked(found, "lower", count, z)
 
     def _exactly(self, k: object, z: float) -> Estimate:
         """The number of items with one count."""
         count = _count(k, self.max_count, "max_count")
         low, high = self._counts_ends(z)[count].tolist()
-        return Estimate(float(self.counts[count]), low, high)
+        return self._marked(Estimate(float(self.counts[count]), low, high), "upper", 1.0, z)
 
     def _counts_ends(self, z: float) -> Floats:
         """(n+1, 2) ends of the numbers of items with each count."""
-        return _holding(self.counts, _ends(self._known.counts, z, 0.0, self._most))
+        low, high = _ends(self._known.counts, z, 0.0, self._most)
+        return _holding(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
+
+    def _shares_ends(self, z: float) -> Floats:
+        """(n+1, 2) ends of the shares of items with each count."""
+        low, high = _ends(self._known.fractions, z, 0.0, 1.0)
+        return _holding(self.fractions, (self._without_wrapped(low, z), high))
+
+    def _most_wrapped(self, z: float) -> float:
+        """The most items with a count beyond the modulus at any one residue; 0 where none shows."""
+        return 0.0 if self.facts.wrapping is None else self.facts.wrapping.most(z)
+
+    def _without_wrapped(self, low: Floats, z: float) -> Floats:
+        """Lower ends of shares, less the wrapped items, over items that wrapping may have hidden."""
+        each = self._most_wrapped(z)
+        if not each:
+            return low
+        items = max(self._population, 1e-9)
+        hidden = each if self.facts.open_domain else 0.0
+        return np.asarray(((low * items - each) / (items + hidden)).clip(0.0, 1.0))
+
+    def _marked(self, found: Estimate, bound: Bound, residues: float, z: float, scale: float = 1.0) -> Estimate:
+        """The estimate as a bound, if wrapped items may shift it by a part of its interval that matters.
+
+        Args:
+            found: the estimate; its interval allows for wrapped items where they show.
+            bound: what it is then.
+            residues: how many residues hold the items that shift it.
+            z: standard deviations of the interval.
+            scale: items for one unit of the estimate: 1 for numbers of items.
+        """
+        wrapping = self.facts.wrapping
+        if wrapping is None:
+            return found
+        half = max((found.high - found.low) * scale - residues * wrapping.most(z), 0.0) / 2.0
+        return replace(found, bound=bound) if wrapping.marks(half, residues, z) else found
+
+    def _scalar(self, name: str, found: Estimate, z: float) -> Estimate:
+        """A scalar as what it says of counts that may have wrapped."""
+        wrapping = self.facts.wrapping
+        if wrapping is None:
+            return found
+        found = replace(found, bound=always(name, counted=self.facts.total is not None))
+        each, items = wrapping.most(z), max(float(self._tails[1]), 1.0)
+        if name == "mean" and found.bound is None:  # the sum is counted apart, the items may be more
+            low = found.low * items / (items + each)
+            return replace(found, low=low if self.facts.signed else max(low, 1.0))
+        if found.bound == "lower" and wrapping.shows:
+            return replace(found, high=1.0 if name == "coverage" else math.inf)
+        if name != "one_hit_ratio":
+            return found
+        low = max((found.low * items - each) / (items + each), 0.0)
+        return self._marked(replace(found, low=low), "upper", 1.0, z, items)
+
+    def _above_share(self, z: float) -> Estimate:
+        """The share beyond `max_count`; at `modulus - 1` nothing can be seen of it."""
+        found, wrapping = _estimate(self._fit.above, self._known.above, z, 0.0, 1.0), self.facts.wrapping
+        if wrapping is None:
+            return found
+        below, items = self.max_count + 1.0, max(self._population, 1.0)
+        found = replace(found, high=max(found.high, min(found.high + below * wrapping.most(z) / items, 1.0)))
+        return replace(found, bound="lower") if self.blind else self._marked(found, "lower", below, z, items)
+
+    @property
+    def blind(self) -> bool:
+        """Whether every count beyond `max_count` wraps, so that nothing can be seen of the share above."""
+        return self.facts.wrapping is not None and self.max_count + 1 >= self.facts.wrapping.modulus
 
     @property
     def _most(self) -> float:
@@ -279,6 +361,10 @@ class Profile:
         if z not in self._reach:
             low, high, way = self._known.tails.ends_and_ways(z)
             value = self._tails
+            if self._most_wrapped(z):
+                assert self.facts.wrapping is not None
+                high = high + self._most_wrapped(z) * self.facts.wrapping.residues_below(high.size)
+                high[1:] = np.minimum.accumulate(high[1:])
             low, high = holding(value, low, high, way, self._most)
             found = np.stack([value, low, high], axis=1)
             found.flags.writeable = False
@@ -303,7 +389,7 @@ class Profile:
             once = max(float(self.counts[1]), 0.0)
             return min(once / items, 1.0) if name == "one_hit_ratio" else max(1.0 - once / total, 0.0)
         spread = scale * float(xlogx(t) @ fit.fractions + xlogx(fit.heavy) @ fit.heavy_shares)
-        return min(max(math.log(total) - spread / total, 0.0), math.log(max(self._most, 1.0)))
+        return min(max(math.log(total) - spread / total, 0.0), math.log(max(items, 1.0)))
 
     def _quantile(self, share: object, z: float) -> Estimate:
         """Frequency quantile of the items that occurred; its ends come from those of the k+ numbers.
@@ -318,9 +404,17 @@ class Profile:
         _, low, high = self.tail_ends(z).T
         few = max(float(low[1]), 1e-9) if high[1] > 0.0 else 0.0  # there may be hardly an item, and a heavy one
         least, most = self._crossing(low, float(high[1]), q), self._crossing(high, few, q)
-        return Estimate(
-            value, min(value, first if least is None else least), max(value, last if most is None else most)
-        )
+        most = last if most is None else most
+        wrapping = self.facts.wrapping
+        if wrapping is not None and most >= wrapping.modulus:
+            most = math.inf  # no count of the modulus or more can be seen
+        found = Estimate(value, min(value, first if least is None else least), max(value, most))
+        if wrapping is None or (wrapping.shows and found.high == found.value):
+            return found
+        hidden = wrapping.hidden(z) * wrapping.residues_below(high.size)
+        further = self._crossing(np.minimum.accumulate(high + hidden), few, q)
+        unsure = wrapping.shows or further is None or further > found.high
+        return replace(found, bound="lower") if unsure else found
 
     def _crossing(self, tails: Floats, items: float, q: float) -> float | None:
         """Smallest count t >= 1 with at most (1-q) of the items above t; None if it is beyond max_count."""
@@ -455,4 +549,4 @@ def _parsed(text: str) -> int | float | str:
 
 def _at_most(q: float, items: float) -> float:
     """Number of items that may be above a quantile."""
-    return (1.0 - q) * items * (1.0 + 1e-12) + 1e-12
+    return (1.0 - q) * items * (1.0 + 1e-12) + 1e-12 if q < 1.0 else 1e-12  # items may be infinite

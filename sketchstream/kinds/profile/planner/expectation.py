@@ -45,7 +45,10 @@ def count_law(law: str | Sequence[float], mean: float, exponent: float) -> Float
             msg = f"law must be 'geometric', 'zipf' or the shares of counts 1, 2, 3, ..., found {law!r:.40}"
             raise SpecError(msg)
     else:
-        shares = np.asarray(law, dtype=np.float64)
+        try:
+            shares = np.asarray(law, dtype=np.float64)
+        except (TypeError, ValueError):
+            shares = np.zeros(0)
         if shares.ndim != 1 or not 1 <= shares.size <= LONGEST_LAW or not (shares >= 0).all() or not shares.sum() > 0:
             msg = f"the shares of counts 1, 2, 3, ... must be at most {LONGEST_LAW} non-negative numbers, not all 0"
             raise SpecError(msg)

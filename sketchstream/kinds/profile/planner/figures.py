@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,10 @@ NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
 
 
 def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> Profile:
-    """Read the numbers of a published object by a method."""
-    return estimate.reconstruct([observed], method=method, max_count=max_count, about=about)
+    """Read the numbers of a published object by a method, with intervals that rest on its noise alone."""
+    found = estimate.reconstruct([observed], method=method, max_count=max_count, about=about)
+    found.facts = replace(found.facts, wrapping=None)
+    return found
 
 
 def total_noise(spec: ProfileSpec, parts: int, merges: int) -> tuple[Fraction, ...]:
@@ -117,6 +120,8 @@ def deviation(profile: Profile, name: str) -> float:
         k = 1 if name == "distinct" else int(name.removeprefix("at_least."))
         return math.sqrt(max(float(profile.known_tail(k).variance[0]), 0.0))
     wide, narrow = profile.interval(name, 0.95), profile.interval(name, 0.5)
+    if math.isinf(wide.high):
+        return math.inf
     found = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
     return math.inf if found == 0.0 and narrow.high > narrow.low else found
 

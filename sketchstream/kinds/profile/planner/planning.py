@@ -9,17 +9,22 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.kinds.profile.estimate import About
+from sketchstream.kinds.profile.estimate import METHODS, About
 from sketchstream.kinds.profile.groups import alone
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import count_law, expected
 from sketchstream.kinds.profile.planner.forecast import Expected, Plan
+from sketchstream.kinds.profile.planner.heavy import expected_mean, tail_note
 from sketchstream.kinds.profile.planner.simulation import simulated as simulated_errors
 from sketchstream.kinds.profile.spec import ProfileSpec, require_spec
-from sketchstream.spec import OpenDomain, whole
+from sketchstream.spec import (
+    OpenDomain,
+    require_choice,
+    whole,
+)
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
@@ -69,6 +74,7 @@ def plan(
         True
     """
     shares = count_law(law, mean, exponent)
+    require_choice(method, "method", METHODS)
     _check(spec, items, parts, merges, windows, runs)
     one = spec if spec.groups is None else alone(spec)
     published = expected(one, items * figures.share(one), shares, parts, merges)
@@ -127,20 +133,18 @@ def required(
     if not 0 < target < 1:
         msg = f"target must be a relative error between 0 and 1, for example 0.02, found {target!r:.20}"
         raise SpecError(msg)
+    require_choice(vary, "vary", get_args(Vary))
     if vary == "slots" and not isinstance(spec.domain, OpenDomain):
         msg = "only an open domain has slots to choose; a closed one has as many as items (vary = 'epsilon')"
         raise SpecError(msg)
-    if vary not in ("slots", "epsilon"):
-        msg = f"vary must be 'slots' or 'epsilon', found {vary!r:.20}"
-        raise SpecError(msg)
-    wanted = (number,) if isinstance(number, str) else tuple(number)
+    wanted = (number,) if isinstance(number, str) else tuple(number) if isinstance(number, Sequence) else (str(number),)
     best: Plan | None = None
     for candidate in _candidates(spec, vary, items):
         try:
             found = plan(candidate, items=items, **expectation)
         except EstimateError:  # every level is too crowded
             continue
-        unknown = [name for name in wanted if name not in found.numbers]
+        unknown = [str(name) for name in wanted if name not in found.numbers]
         if unknown or not wanted:
             msg = f"number must be one of {', '.join(found.numbers)}, found {', '.join(unknown) or 'none':.40}"
             raise SpecError(msg)
@@ -198,6 +202,12 @@ def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: in
 def _refuse_crowded(profile: Profile, items: float) -> None:
     """Refuse a sketch whose slots are too crowded to estimate the number of items."""
     off, noise = abs(profile.distinct.value - items), figures.deviation(profile, "distinct")
+    if math.isinf(profile.distinct.high):
+        msg = (
+            f"{items:,.0f} items crowd every level, or drown in its noise: what is published could not tell how many "
+            "there are; take more slots, more levels or a larger epsilon"
+        )
+        raise EstimateError(msg)
     if off > max(BIAS_DEVIATIONS * noise, BIAS_SHARE * items):
         msg = (
             f"{items:,.0f} items crowd every level: about {profile.distinct.value:,.0f} would be found; take more "
@@ -236,6 +246,7 @@ def _notes(
             f"counts are kept modulo {spec.modulus}: about {above:,.0f} items are expected above {spec.modulus - 1}, "
             "where counts wrap; the modulus must lie above the largest count that is wanted, and errors grow with it"
         )
+        out.append(tail_note(spec, expected_mean(numbers)))
     if gain > 1:
         out.append(f"merging multiplies the noise's worst frequency by {gain:.3g}; stack partitions instead")
     distinct = numbers["distinct"]

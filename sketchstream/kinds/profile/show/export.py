@@ -7,13 +7,16 @@ The keys are those of the command line's JSON.
 from __future__ import annotations
 
 import io
+import math
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from sketchstream.errors import MissingExtraError
+from sketchstream.kinds.interface import ColumnType
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
+from sketchstream.kinds.profile.estimate.intervals.wrapping import marked
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 if TYPE_CHECKING:
@@ -33,6 +36,11 @@ TITLES = {
     "coverage": "coverage",
 }
 CSV_NUMBERS = ("distinct", "total", "mean", "entropy")
+_ENDS: Final = [
+    f"{name}{end}" for name in ("fraction", "items", "at_least", *CSV_NUMBERS) for end in ("", "_low", "_high")
+]
+COLUMNS: Final[dict[str, ColumnType]] = {"count": "int64", **dict.fromkeys(_ENDS, "float64")}
+"""Types of the columns of CSV and Arrow; those that name a bound are text."""
 QUANTILES = (0.5, 0.9, 0.99)
 EXACT = 30
 """Largest count of which the number of items is listed with its interval."""
@@ -74,6 +82,8 @@ def to_dict(profile: Profile) -> dict[str, Any]:
     out.update(facts.settings)
     if facts.sample is not None:
         out["sample"] = dict(facts.sample)
+    if facts.wrapping is not None:
+        out["wrapping"] = facts.wrapping.to_dict(normal_quantile(0.95))
     out["covers"] = profile.covers
     if profile.guarantee is not None:
         out["guarantee"] = profile.guarantee
@@ -105,14 +115,21 @@ def tail_ends(profile: Profile) -> Floats:
 
 
 def to_csv(profile: Profile) -> str:
-    """CSV text of `columns`, followed by the numbers of `CSV_NUMBERS`, which are the same in every line."""
+    """CSV text of `columns`, followed by the numbers of `CSV_NUMBERS`, which are the same in every line.
+
+    Where counts are kept modulo p, a column `NAME_bound` says whether the number is a lower or an upper bound.
+    """
     table = columns(profile)
-    names, cells = list(table), []
+    names = list(table)
+    cells: list[float | str] = []
     for name in CSV_NUMBERS:
         one = profile.interval(name)
         names += [name, f"{name}_low", f"{name}_high"]
         cells += [one.value, one.low, one.high]
-    whole = "".join(f",{float(cell)!r}" for cell in cells)
+        if profile.facts.wrapping is not None:
+            names.append(f"{name}_bound")
+            cells.append(one.bound or "")
+    whole = "".join(f",{cell if isinstance(cell, str) else repr(float(cell))}" for cell in cells)
     out = io.StringIO()
     out.write(",".join(names) + "\n")
     for row in zip(*table.values(), strict=True):
@@ -153,8 +170,12 @@ def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
     wanted = [(TITLES[name], profile.interval(name)) for name in SCALARS]
     wanted += [(f"seen {k} times or more", profile.at_least(k)) for k in (2, 3, 5, 10, 30, 100, 300) if k <= n]
     wanted += [(f"count of {round(q * 100)}% of items at most", profile.quantile(q)) for q in QUANTILES]
-    wanted.append((f"share above {n}", profile.above))
-    return [(name, shown(e.value), shown(e.low), shown(e.high)) for name, e in wanted]
+    if not profile.blind:
+        wanted.append((f"share above {n}", profile.above))
+    return [
+        (marked(name, e.bound), shown(e.value), shown(e.low), "unknown" if e.high == math.inf else shown(e.high))
+        for name, e in wanted
+    ]
 
 
 def heading(profile: Profile) -> str:

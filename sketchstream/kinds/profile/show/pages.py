@@ -6,6 +6,7 @@ and `sketchstream.report`, HTML. Touches: nothing. Reports, notebooks and the se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,11 +15,13 @@ import numpy.typing as npt
 
 from sketchstream import charts, report
 from sketchstream.cards import drawn
+from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marked
 from sketchstream.pictures import Number, Picture, ends, interval, value
 from sketchstream.pictures import drawn as one_drawn
 from sketchstream.privacy.guarantee import summary
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate.intervals.wrapping import Bound
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
 
 LISTED: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -72,6 +75,16 @@ def title(name: str) -> str:
     return OFFERED.get(name) or (families[family].format(key) if family in families else name)
 
 
+def title_of(spec: Any, name: str) -> str:
+    """Title of a number of a sketch: of counts modulo p, some are bounds."""
+    return marked(title(name), bound_of(spec, name))
+
+
+def bound_of(spec: Any, name: str) -> Bound | None:
+    """What counts modulo p make of a number of every profile of a sketch; None: an estimate."""
+    return None if spec.modulus is None else always(name, counted=bool(spec.total_share))
+
+
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """See `sketchstream.kinds.shown.Shown`: the same for every profile."""
     del answer
@@ -81,7 +94,10 @@ def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """See `sketchstream.kinds.shown.Shown`."""
     found = find(answer, name)
-    return None if found is None else (title(name), found)
+    if found is None:
+        return None
+    known = "wrapping" in answer and "bound" in found
+    return marked(title(name), always(name, counted=False) if known else None), found
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
@@ -140,12 +156,14 @@ def exact_chart(exact: charts.Curve) -> charts.Chart:
 def headline(data: Mapping[str, Any]) -> str:
     """The most important numbers in a sentence."""
     distinct = data["distinct"]
-    ends = "" if distinct["low"] is None else f" (95% interval {distinct['low']:,.0f} to {distinct['high']:,.0f})"
+    low, high = distinct["low"], distinct["high"]
+    last = "or more" if high is None else f"to {high:,.0f}"
+    ends = "" if low is None else f" (95% interval {low:,.0f} {last})"
     again = find(data, "at_least.2")
-    share = ""
+    share, at_least = "", "At least" if distinct.get("bound") == "lower" else "About"
     if again is not None and again["value"] is not None and distinct["value"] >= 1:
         share = f"; {again['value'] / distinct['value']:.0%} of them more than once"
-    return f"About {distinct['value']:,.0f} distinct items were counted{ends}{share}."
+    return f"{at_least} {distinct['value']:,.0f} distinct items were counted{ends}{share}."
 
 
 def reach_table(data: Mapping[str, Any]) -> report.Table:
@@ -158,7 +176,7 @@ def reach_table(data: Mapping[str, Any]) -> report.Table:
         one = data["at_least"][str(k)]
         share = f"{one['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
-        rows.append((name, value(one), interval(one), share))
+        rows.append((marked(name, _bound(one)), value(one), interval(one), share))
         if one["value"] < SEEN:  # nothing visible beyond
             break
     return report.Table("Items by how often they were counted", ("counted", "items", "95% interval", "share"), rows)
@@ -169,7 +187,8 @@ def exact_table(data: Mapping[str, Any]) -> report.Table:
     rows = []
     for k in range(1, min(BARS, data["max_count"]) + 1):
         one = data["exactly"][str(k)]
-        rows.append(("once" if k == 1 else f"{k} times", value(one), interval(one)))
+        name = "once" if k == 1 else f"{k} times"
+        rows.append((marked(name, _bound(one)), value(one), interval(one)))
     return report.Table("Items by their exact count", ("counted exactly", "items", "95% interval"), rows)
 
 
@@ -193,8 +212,9 @@ def other_table(data: Mapping[str, Any]) -> report.Table:
     rows = []
     for name, title in other_titles(data["max_count"]).items():
         one = find(data, name)
-        if one is not None and one["value"] is not None:
-            rows.append((title, value(one), interval(one)))
+        unseen = name == "above" and data["max_count"] + 1 >= data.get("wrapping", {}).get("modulus", math.inf)
+        if one is not None and one["value"] is not None and not unseen:
+            rows.append((marked(title, _bound(one)), value(one), interval(one)))
     return report.Table("What follows from it", ("number", "estimate", "95% interval"), rows)
 
 
@@ -238,13 +258,23 @@ def card(profile: Profile) -> str:
     note = ""
     if said is not None:
         looked = said["published_and_one_copy"]
-        note = summary(said["unit"], said["published"], looked, no_privacy=said["no_privacy"])
+        note = summary(said["unit"], said["published"], looked, said.get("warning"))
     return report.card(
         headline(data),
         tables=[reach_table(data)],
         charts=drawn(lambda: [reach_chart(curves(data)[0])]),
-        note=note,
+        note=note if profile.facts.wrapping is None else f"{note} {_sentence(profile.facts.wrapping.said)}",
     )
+
+
+def _bound(one: Mapping[str, Any]) -> str | None:
+    """What counts modulo p make of a number, if it is no estimate."""
+    return one.get("bound")
+
+
+def _sentence(text: str) -> str:
+    """A clause as a sentence."""
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _curve(k: npt.NDArray[np.int64], found: Sequence[Number]) -> charts.Curve:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,14 +12,7 @@ from helpers import thrown as bench
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate import METHODS, reconstruct
 from sketchstream.kinds.profile.estimate.open_domain import cardinality
-from sketchstream.kinds.profile.estimate.open_domain.collisions import (
-    Model,
-    _seen_law,
-    alike,
-    linearised,
-    read_levels,
-    read_part,
-)
+from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_part
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 from sketchstream.kinds.profile.kind import observed
 
@@ -247,19 +239,3 @@ def test_many_thrown_items_fall_as_hashed_ones_do():
         assert np.average(state.edges**2, weights=row) - np.average(state.edges, weights=row) ** 2 == pytest.approx(
             spread, rel=0.15
         )
-
-
-def test_sums_that_wrap_are_expected_where_they_are_seen():
-    """Unit item counts modulo p: the characters of Z_p say what law a slot with Poisson numbers of items has."""
-    rng, p = np.random.default_rng(28), 32
-    intensity = np.append(0.0, rng.random(p - 1) * 40.0)
-    observed = publish(hashed(np.ones(50, np.int64), 1024, 2, rng), epsilon=2, rng=rng, form="bins", unit="item",
-                       modulus=p, open_domain=True)  # fmt: skip
-    level = read_levels(observed, p - 1)[0]
-    spectrum = np.fft.fft(intensity) - intensity.sum()
-    wanted = np.fft.ifft(np.exp(spectrum * level.share / level.m)).real
-    assert _seen_law(level, Model(intensity, 0.0)) == pytest.approx(wanted, abs=1e-9)
-    assert np.abs(Model(intensity, 0.0).slot_law(level.m, level.share) - wanted).max() > 1e-3, "some do wrap"
-    # what is published exactly so is read as the items that it came from
-    exact = replace(level, law=wanted)
-    assert linearised(exact, Model(intensity, 0.0))[1:] == pytest.approx(intensity[1:] * level.share, abs=1e-6)

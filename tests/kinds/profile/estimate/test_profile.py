@@ -10,12 +10,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sketchstream.errors import EstimateError, MissingExtraError
 from sketchstream.kinds.profile.estimate import METHODS, reconstruct
-from sketchstream.kinds.profile.estimate.intervals.bounds import xlogx
+from sketchstream.kinds.profile.estimate.fit import Fit
+from sketchstream.kinds.profile.estimate.intervals.bands import Band
+from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
+from sketchstream.kinds.profile.estimate.intervals.falling import Falling
+from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.observed import Observed
-from sketchstream.kinds.profile.estimate.result import Estimate
+from sketchstream.kinds.profile.estimate.result import Estimate, Facts, Profile
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 from sketchstream.kinds.profile.show.export import reach_steps
 
@@ -34,6 +40,20 @@ def opened(form="state", epsilon=1, items=ITEMS, seed=0, **more):
 
 def close_to(estimate, truth):
     return estimate.low <= truth <= estimate.high
+
+
+@given(slots=st.integers(1, 2**40), size=st.integers(1, 40), seed=st.integers(0, 2**32), zeros=st.integers(0, 1000))
+def test_the_number_of_all_items_of_a_closed_domain_is_whole(slots, size, seed, zeros):
+    """Whatever a law of counts adds up to in floating point, which depends on the processor."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.ones(size + 2)) * (1.0 + rng.integers(-4, 5) * 2.0**-52)
+    band = Band(np.zeros(size + 1), np.zeros(size + 1), np.zeros(size + 1))
+    tails = Falling(Band(np.full(size + 2, float(slots)), np.full(size + 2, float(slots)), np.zeros(size + 2)), {})
+    known = Uncertainty(band, band, tails, band, {}, "nothing")
+    facts = Facts("likelihood", "item", "bins", slots, (), "1", "1", open_domain=False)
+    p = Profile(Fit(shares[:-1], np.array([size + 1.0]), shares[-1:]), slots, known, facts)
+    assert p.at_least(0) == Estimate(slots, slots, slots)
+    assert with_zeros(p, zeros).at_least(0) == Estimate(slots + zeros, slots + zeros, slots + zeros)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -105,7 +105,13 @@ class Falling:
     def ends_and_ways(self, z: float) -> tuple[Floats, Floats, Floats]:
         """Ends of the intervals, and half the width of each single number's interval."""
         low, high = self.band.ends(z)
-        way, most = np.maximum(high - low, 0.0) / 2.0, high[1]
+        most = high[1]
+        if self.limited and not np.isfinite(most):  # no number of items is too large, and so no k+ number
+            low[1:] = decreasing(low[1:])
+            return low, np.full_like(high, np.inf), np.maximum(self.band.low - low, 0.0)
+        way = np.maximum(high - low, 0.0) / 2.0
+        if self.limited and most > 0.0:
+            way = np.minimum(way, most)
         low[1:], high[1:] = fallen(self.band.low[1:], self.band.high[1:], low[1:], high[1:], self.ratios)
         if self.limited:
             low, high = np.minimum(low, most), np.minimum(high, most)

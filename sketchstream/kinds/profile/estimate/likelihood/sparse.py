@@ -97,6 +97,7 @@ def candidate(
     bonus: float,
     worth: float,
     loose: bool = False,
+    most: int = MOST_AT_FIRST,
 ) -> Atoms | None:
     """Prune the unrestricted maximum while the score improves, then move the remaining atoms.
 
@@ -109,12 +110,13 @@ def candidate(
         bonus: nats added to the score.
         worth: stop early if this score is out of reach even without further penalty.
         loose: whether positions inside wide bins are unknown: then a few atoms are moved first, and pruned again.
+        most: largest number of atoms to begin with.
 
     Returns: None if there are too many atoms, or too little to gain.
     """
     nodes = problem.nodes
     at = np.flatnonzero(unrestricted > least)
-    if at.size == 0 or at.size > MOST_AT_FIRST:
+    if at.size == 0 or at.size > most:
         return None
     price = 0.5 * math.log(problem.d)
     toll = np.log((1.0 + nodes) * math.log(n + 2.0))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,15 +27,16 @@ from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.ladders import ladder
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
-from sketchstream.kinds.profile.estimate.open_domain import cardinality
+from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues, wide_cells
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED, Curve
+from sketchstream.kinds.profile.estimate.open_domain.wide_cells import Heavy
 
-SATURATED, SURE = 0.75, 1.96
-"""Of ln(modulus): items per slot from which on, with so many standard deviations, residues are taken as saturated."""
 USEFUL = 5.0
 """Levels with more items than this per slot are left out: their weight would be nothing."""
 STEPS = 3
 """Steps of the first law."""
+TIMES = 4.0
+"""Ratio by which one step of the first law may change the number of items at most."""
 SIMILAR = 1.1
 """Ratio of two numbers of items up to which parts are read as one: an error of a thousandth of the items."""
 GROUPS = 6
@@ -73,6 +74,13 @@ def exp_series(intensity: Floats, load: float) -> Floats:
     return out
 
 
+def resolved(observed: Observed, span: int) -> int:
+    """Largest count of the recursion where counts up to `span` are wanted; of residues, sums wrap from all to all."""
+    if observed.modulus is None:
+        return span
+    return observed.modulus - 1 if observed.modulus <= residues.LARGEST else min(span, observed.modulus - 1)
+
+
 def read_levels(observed: Observed, span: int) -> list[Level]:
     """Every level with its slot law."""
     out = []
@@ -91,10 +99,12 @@ class Model:
     Args:
         intensity: (S+1,) items at each count, index 0 unused.
         beyond: items with larger counts.
+        heavy: the law of these; None if none show, or nothing was found out about it.
     """
 
     intensity: Floats
     beyond: float
+    heavy: Heavy | None = None
 
     @cached_property
     def items(self) -> float:
@@ -119,9 +129,23 @@ class Model:
         """(S+1,) reciprocal of the slot law as a power series."""
         return exp_series(self.intensity * (-share / m), -self.items * share / m)
 
+    @cached_property
+    def known_tails(self) -> Floats:
+        """(S+1+E,) items with a count of at least 1..S+1, and from each further edge on."""
+        if self.heavy is None:
+            return self.tails[1:]
+        return np.append(self.tails[1:-1], self.beyond * self.heavy.tails)
+
+    def with_tails(self, tails: Floats) -> Model:
+        """The law with other `known_tails`, which do not rise; in the same shape inside wide cells."""
+        size = self.intensity.size
+        beyond = tails[size - 1 :]
+        heavy = None if self.heavy is None else self.heavy.moved(-np.diff(beyond, append=0.0))
+        return Model(np.append(0.0, -np.diff(tails[:size])), float(beyond[0]), heavy)
+
     def scaled(self, factor: float) -> Model:
         """Rescale the law of counts to another number of items."""
-        return Model(self.intensity * factor, self.beyond * factor)
+        return replace(self, intensity=self.intensity * factor, beyond=self.beyond * factor)
 
 
 def linearised(level: Level, model: Model) -> Floats:
@@ -252,33 +276,122 @@ def read_part(observed: Observed, span: int) -> Part:
         EstimateError: every level is crowded.
     """
     levels = read_levels(observed, span)
-    raw = sum((level.m * level.law for level in levels), np.zeros(span + 1))
-    raw[0] = max(sum(level.m for level in levels) - raw[0], 1.0)
-    model = nonnegative(raw)
-    for _ in range(2):  # the noise of the empty slots depends on how many slots hold 1 or 2
-        found = cardinality.curve(levels, model)
-        items = found.value
-        clear = useful(levels, items)
-        model = _first(clear, model, items)
-    if cardinality.overcrowded(levels, found) or _saturated(levels, found, observed.modulus):
+    if residues.exact(levels):
+        found, model = _of_residues(levels)
+        clear = levels
+    else:
+        raw = sum((level.m * level.law for level in levels), np.zeros(span + 1))
+        raw[0] = max(sum(level.m for level in levels) - raw[0], 1.0)
+        model = nonnegative(raw)
+        for _ in range(2):  # the noise of the empty slots depends on how many slots hold 1 or 2
+            found = cardinality.curve(levels, model)
+            items = found.value
+            clear = useful(levels, items)
+            model = _first(clear, model, items)
+    if cardinality.overcrowded(levels, found) or (residues.exact(levels) and residues.saturated(levels, found)):
         msg = (
             "every level is too crowded: there are about two items or more in each slot, and what is published cannot "
             "tell how many; take more slots or more levels"
         )
         raise EstimateError(msg)
-    return Part(observed, levels, clear, found, model)
+    return Part(observed, levels, clear, found, with_heavy(model, clear))
 
 
-def _saturated(levels: Sequence[Level], found: Curve, modulus: int | None) -> bool:
-    """Whether the counters of every level wrapped so often that all residues are nearly equally frequent.
+def with_heavy(model: Model, levels: Sequence[Level]) -> Model:
+    """The same law with one of the counts beyond the recursion: a few steps from the counts of the slots."""
+    lines = [level.estimator for level in levels if isinstance(level.estimator, Line)]
+    cells = wide_cells.wide(lines[0], model.intensity.size - 1) if lines else None
+    if cells is None:
+        return model
+    model = replace(model, heavy=wide_cells.crude(cells, lines))
+    for _ in range(STEPS if model.beyond > 0.0 else 0):
+        tails = decreasing(np.append(model.beyond, wide_estimates(levels, model)[1].values)).clip(0.0, model.beyond)
+        model = replace(model, heavy=wide_cells.evenly(cells, -np.diff(tails, append=0.0)))
+    return model
 
-    Then a share 1 / modulus of the slots has residue 0, as with ln(modulus) items in each slot, whatever their true
-    number: a number of items close to that is not an estimate.
+
+@dataclass(frozen=True)
+class Merged:
+    """Estimates of all levels together.
+
+    Args:
+        values: (r,) the estimates.
+        variances: (r,) their variances.
+        joints: (r,) their covariances with the number of items.
     """
-    if modulus is None:
-        return False
-    low, _ = found.ends(SURE)
-    return low > SATURATED * math.log(modulus) * max(level.m / level.share for level in levels)
+
+    values: Floats
+    variances: Floats
+    joints: Floats
+
+
+def wide_estimates(levels: Sequence[Level], model: Model, first: Floats | None = None) -> tuple[Merged, Merged]:
+    """Items in each wide cell but the last, and items from each further edge on, from all levels.
+
+    Args:
+        levels: the informative levels.
+        model: the law to linearise at, with its heavy items.
+        first: (L,) weights of the levels for the number of items; None if covariances are not wanted.
+    """
+    assert model.heavy is not None
+    shares = np.array([level.share for level in levels])
+    each = []
+    for level in levels:
+        assert isinstance(level.estimator, Line)
+        each.append(
+            wide_cells.estimates(level.estimator, level.m, level.share, model.intensity, model.beyond, model.heavy)
+        )
+    items = model.beyond * model.heavy.cells
+    out = []
+    for found, own in (
+        (np.array([one.cell for one in each]), items[:-1]),
+        (np.array([one.tail for one in each]), np.cumsum(items[::-1])[::-1][1:]),
+    ):
+        weight, variance = merged(found[:, 1], shares, own)
+        values = (weight * found[:, 0] / shares[:, None]).sum(axis=0)
+        out.append(Merged(values, variance, np.zeros(values.size)))
+        if first is not None:
+            out[-1] = replace(out[-1], joints=joined(weight, first[:, None], found[:, 2], shares, own))
+    return out[0], out[1]
+
+
+def joined(weight: Floats, first: Floats, cross: Floats, shares: Floats, own: Floats) -> Floats:
+    """Covariances of merged estimates with the number of items.
+
+    Args:
+        weight: (L, r) weights of the levels.
+        first: (L, 1) weights of the levels for the number of items.
+        cross: (L, r) covariances within the levels.
+        shares: (L,) expected shares of items.
+        own: (r,) sum over the items of the product of both scores.
+    """
+    joint = (weight * first * cross / shares[:, None] ** 2).sum(axis=0)
+    return np.asarray(joint + own * ((weight * first / shares[:, None]).sum(axis=0) - 1.0))
+
+
+def _of_residues(levels: Sequence[Level]) -> tuple[Curve, Model]:
+    """Unit item: the curve of the number of items, and a first law of them."""
+    data = residues.Residues(levels)
+    start = data.start()
+    model = Model(start, 0.0)
+    for _ in range(STEPS):
+        value = data.law(start, model.intensity)
+        around = max(model.items, 1.0)
+        model = _positive(value, float(np.clip(value.sum(), around / TIMES, min(around * TIMES, data.most))))
+    found = data.curve(model.intensity)
+    for _ in range(STEPS):
+        model = _positive(model.intensity[1:], found.value)
+        model = _positive(data.law(start, model.intensity), found.value)
+    return found, model
+
+
+def _positive(value: Floats, items: float) -> Model:
+    """The closest law without negative numbers to estimates at counts 1..p-1, scaled to a number of items."""
+    model = nonnegative(np.append(max(float(value.sum()), 0.0), value))
+    have = float(model.intensity.sum())
+    if have <= 0.0:
+        return Model(np.where(np.arange(value.size + 1) == 1, items, 0.0), 0.0)
+    return Model(model.intensity * (items / have), 0.0)
 
 
 def useful(levels: Sequence[Level], items: float) -> list[Level]:
@@ -322,7 +435,7 @@ def alike(parts: Sequence[Observed]) -> list[list[int]]:
     found = []
     for part in parts:
         try:
-            curve = read_part(part, SHORT if part.modulus is None else min(SHORT, part.modulus - 1)).curve
+            curve = read_part(part, resolved(part, SHORT)).curve
             found.append((curve.value, (curve.ends(1.0)[1] - curve.ends(1.0)[0]) / 2.0))
         except EstimateError:
             found.append((math.inf, 0.0))

@@ -19,6 +19,7 @@ from sketchstream.kinds.profile.estimate.intervals.bands import Band, Moments, S
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
 from sketchstream.kinds.profile.estimate.open_domain.collisions import Level, Model, Part, linearised, merged
+from sketchstream.kinds.profile.estimate.open_domain.residues import Joint
 
 NODES = 256
 """Steps, even on log scales, in which heavy counts are taken."""
@@ -127,24 +128,33 @@ def unwrapped(found: Sequence[Part]) -> Events:
     return Events(total, _limit(all_), limits, centres, covariance[np.ix_(pick, pick)], said)
 
 
-def wrapped(found: Sequence[Part]) -> Events:
-    """Unit item: all items by the recursion, as sums wrap."""
+def wrapped(found: Sequence[Part], joints: Sequence[Joint | None]) -> tuple[Events, Floats]:
+    """Unit item: all items by the recursion, as sums wrap. And the covariances of the weight with items and items once.
+
+    Args:
+        found: the parts.
+        joints: joint estimates of the items at each count, of the parts that have them.
+    """
     t = np.arange(float(found[0].model.intensity.size))
-    total, spread = _score(found, t), _score(found, bounds.xlogx(t))
-    both = float(_score(found, t + bounds.xlogx(t)).variance[0])
-    joint = (both - float(total.variance[0]) - float(spread.variance[0])) / 2.0
-    covariance = np.array([[float(total.variance[0]), joint], [joint, float(spread.variance[0])]])
-    centres = np.array([[float(total.low[0]), float(spread.low[0])]])
-    return Events(total, None, [None] * len(found), centres, covariance, "")
+    scores = np.stack([t, bounds.xlogx(t), bounds.present(t), bounds.once(t)])
+    if any(joint is None for joint in joints):
+        value, covariance = _by_pairs(found, scores)
+    else:
+        each = [joint.of(scores[:, 1:]) for joint in joints if joint is not None]
+        value, covariance = np.sum([one for one, _ in each], axis=0), np.sum([own for _, own in each], axis=0)
+    total = Band(value[:1], value[:1], np.maximum(covariance[0, :1], 0.0))
+    return Events(total, None, [None] * len(found), value[None, :2], covariance[:2, :2], ""), covariance[0, 2:]
 
 
-def with_items(found: Sequence[Part]) -> float:
-    """Unit item: covariance of the total weight with the number of items, from the variances of sums."""
-    t = np.arange(float(found[0].model.intensity.size))
-    one, two, both = (
-        float(_score(found, score).variance[0]) for score in (t, bounds.present(t), t + bounds.present(t))
-    )
-    return (both - one - two) / 2.0
+def _by_pairs(found: Sequence[Part], scores: Floats) -> tuple[Floats, Floats]:
+    """Sums of scores over the items, and their covariance from the variances of sums of two."""
+    bands = [_score(found, score) for score in scores]
+    covariance = np.diag([float(band.variance[0]) for band in bands])
+    for i in range(len(scores)):
+        for j in range(i):
+            both = float(_score(found, scores[i] + scores[j]).variance[0])
+            covariance[i, j] = covariance[j, i] = (both - covariance[i, i] - covariance[j, j]) / 2.0
+    return np.array([float(band.low[0]) for band in bands]), covariance
 
 
 def _heavy_score(size: int, t: Floats) -> Floats:

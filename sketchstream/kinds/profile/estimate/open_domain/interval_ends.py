@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from sketchstream.kinds.profile.estimate.intervals import bounds
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, critical
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, critical
 from sketchstream.kinds.profile.estimate.intervals.bounds import Region
 from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
@@ -26,7 +26,7 @@ class Reach(Mixed):
 
     Args:
         curves: curves of the parts.
-        most: upper limit of the number of items; None if none is known.
+        most: upper limit of the number of items; None if there is none but the curves', and ends may be infinite.
     """
 
     curves: tuple[Curve, ...] = ()
@@ -48,18 +48,18 @@ class Reach(Mixed):
 
     def _limited(self, high: float, z: float) -> float:
         """The smaller of an upper end and the bound on the number of items."""
-        if math.isfinite(high):
+        if math.isfinite(high) or self.most is None:
             return high
         bound = sum(float(curve.items[-1]) for curve in self.curves)
-        if self.most is not None:
-            bound = min(bound, max(float(self.most.ends(z)[1][0]), 1.0))
-        return bound
+        return min(bound, max(float(self.most.ends(z)[1][0]), 1.0))
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of the intervals."""
+        """Ends of the intervals. Where nothing limits the number of all items, nothing limits those of some."""
         low, high = super().ends(z)
         first, last = self.items(z)
         low[:2], high[:2] = first, last
+        if math.isinf(last):
+            low[2:], high[2:] = 0.0, math.inf
         return low, high
 
     def at(self, k: int) -> Band:
@@ -78,10 +78,31 @@ class _Only(Band):
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of its interval."""
-        if self.k > 1:
-            return self.own.ends(z)
         first, last = self.whole.items(z)
+        if self.k > 1:
+            return (np.zeros(1), np.full(1, math.inf)) if math.isinf(last) else self.own.ends(z)
         return np.array([first]), np.array([last])
+
+
+@dataclass(frozen=True)
+class Limited:
+    """Numbers that are unknown where nothing limits the number of items: linear estimates mean nothing there.
+
+    Args:
+        inner: the numbers.
+        reach: k+ numbers.
+        size: how many numbers.
+    """
+
+    inner: Ends
+    reach: Reach
+    size: int
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the intervals; 0 and infinity if the number of items has no upper end."""
+        if math.isfinite(self.reach.items(z)[1]):
+            return self.inner.ends(z)
+        return np.zeros(self.size), np.full(self.size, math.inf)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS, Band, End
 from sketchstream.kinds.profile.estimate.intervals.bounds import Region, Uncertainty
 from sketchstream.kinds.profile.estimate.intervals.falling import Falling, ratios, together
 from sketchstream.kinds.profile.estimate.linear.line import Line
-from sketchstream.kinds.profile.estimate.observed import FAR, Floats
+from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints
 from sketchstream.kinds.profile.estimate.open_domain import events as opened_events
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
 from sketchstream.kinds.profile.estimate.open_domain.collisions import Part
-from sketchstream.kinds.profile.estimate.open_domain.interval_ends import Entropy, Mean, Quotient, Reach
+from sketchstream.kinds.profile.estimate.open_domain.interval_ends import Entropy, Limited, Mean, Quotient, Reach
 from sketchstream.kinds.profile.estimate.open_domain.slices import (
     Linear,
     Mixed,
@@ -36,82 +36,105 @@ COVERS = (
     "levels"
 )
 AVERAGE = "; histograms with similar numbers of items a slot were added and are read as one"
-BOUNDED = "; where the slots set no upper limit to the number of items, that limit is "
+BOUNDED = "; where the slots set no upper limit to the number of items, that limit is the total weight"
+UNKNOWN = "; the slots are so crowded or so noisy that they set no upper limit to the number of items: ends are unknown"
 
 
 @dataclass(frozen=True)
 class Known:
-    """Bands of one part.
+    """Estimates of one part.
 
     Args:
-        cells: bands of Lam_t; index 0: of the number of items.
-        tails: bands of the number of items with a count of at least 1+t.
-        linear: linear estimates that the bands are computed from.
+        linear: linear estimates with their errors at the part's model.
         pull: for each level, decrease of the number of items with one more empty slot (as a share).
+        last: largest k whose k+ number lies between two estimates.
     """
 
-    cells: Band
-    tails: Band
     linear: Linear
     pull: list[float]
+    last: int
+
+    def tails(self) -> tuple[Band, Ints, Ints]:
+        """K+ numbers for k = 1..last between the estimates on both sides, and the indices of these."""
+        least, most = self.linear.around(np.arange(1, self.last + 1))
+        value, variance = self.linear.values[1], self.linear.variances[1]
+        return Band(value[least], value[most], np.maximum(variance[least], variance[most])), least, most
+
+    def cells(self) -> tuple[Band, Floats, Ints, Ints]:
+        """Items at counts 0..last-1 (0: all items): between nothing and the items of the cell where it is wide.
+
+        Returns: the band, covariances with the number of items, indices of the estimates on both sides (one beyond the
+        last one: nothing).
+        """
+        value, variance, joint = self.linear.values[0], self.linear.variances[0], self.linear.joints[0]
+        edges = np.append(0, self.linear.edges)
+        most = np.searchsorted(edges, np.arange(self.last), side="right") - 1
+        single = np.append(np.diff(edges) == 1, False)[most]
+        least = np.where(single, most, value.size)
+        low = np.where(single, value[most], 0.0)
+        return Band(low, np.where(single, low, np.maximum(value[most], 0.0)), variance[most]), joint[most], least, most
 
 
-def of_part(part: Part) -> Known:
-    """Bands of the numbers of one part, with errors computed at its estimates."""
+def of_part(part: Part, n: int) -> Known:
+    """Estimates of one part, with errors at its model, for counts up to n."""
     found = about(part.levels, part.model)
-    cells, tails = (Band(value, value, own) for value, own in zip(found.values, found.variances, strict=True))
-    factors = {id(level): w / level.share for level, w in zip(part.levels, found.first, strict=True)}
+    factors = {id(level): w / level.share for level, w in zip(part.levels, found.first, strict=found.joint is None)}
     pull = [
         factors.get(id(level), 0.0) * math.exp(min(part.model.items * level.share / level.m, 50.0))
         for level in part.every
     ]
-    return Known(cells, tails, found, pull)
+    return Known(found, pull, min(n + 1, int(found.edges[-1])))
 
 
 def bands(found: Sequence[Part], n: int) -> Uncertainty:
     """Bands of every number of an open domain, summed over the parts."""
-    known = [of_part(part) for part in found]
-    cells, tails = _added([one.cells for one in known]), _added([one.tails for one in known])
-    cell_all = np.sum([one.linear.joints[0] for one in known], axis=0)
-    items, items_variance = float(tails.low[0]), float(tails.variance[0])
+    known = [of_part(part, n) for part in found]
+    last = min(one.last for one in known)
+    known = [replace(one, last=last) for one in known]
+    items = sum(float(one.linear.values[1][0]) for one in known)
+    items_variance = sum(float(one.linear.variances[1][0]) for one in known)
     wrapped = found[0].observed.unit == "item"
-    events = opened_events.wrapped(found) if wrapped else opened_events.unwrapped(found)
+    if wrapped:
+        events, (joint, joint_once) = opened_events.wrapped(found, [one.linear.joint for one in known])
+    else:
+        events, joint, joint_once = opened_events.unwrapped(found), _with_events(found, known), 0.0
     total, noise = events.total, events.covariance[0, 0]
     heavy = _heavy_tails(found, n)
     sliced = [
         slices(part, one.linear, _upper(limit)) for part, one, limit in zip(found, known, events.limits, strict=True)
     ]
-    cell_slices, tail_slices = zip(*sliced, strict=True)
-    reach = _reach(tails, tail_slices, heavy, n, tuple(part.curve for part in found), events.limit)
-    joint = opened_events.with_items(found) if wrapped else _with_events(found, known)
+    reach = _reach(known, [one[1] for one in sliced], heavy, n, tuple(part.curve for part in found), events.limit)
     correlation = float(np.clip(joint / math.sqrt(max(noise * items_variance, 1e-12)), -0.99, 0.99))
-    longer = _longer(cells, cell_slices, heavy, n)
-    joint_all = np.zeros(n + 1)
-    joint_all[: min(cell_all.size, n + 1)] = cell_all[: n + 1]
+    longer, joint_all = _longer(known, [one[0] for one in sliced], heavy, n)
+    single, single_variance = float(longer.low[1]), float(longer.variance[1])
     whole = reach.low.size - 1
 
     def shared(band: Band, joint: Floats) -> Quotient:
         ratio = band.low / max(items, 1.0)
         return Quotient(ratio, band.high / max(items, 1.0), band.variance, joint, max(items, 1.0), items_variance)
 
-    once = np.stack([np.full(len(events.centres), float(cells.low[1])), events.centres[:, 0]], axis=1)
+    once = np.stack([np.full(len(events.centres), single), events.centres[:, 0]], axis=1)
     scalars: dict[str, Ends] = {
         "total": total,
         "mean": Mean(total, reach, correlation),
         "one_hit_ratio": shared(longer.at(1), joint_all[1:2]),
-        "coverage": Region(once, np.diag([float(cells.variance[1]), noise]), _complement),
+        "coverage": Region(once, np.array([[single_variance, joint_once], [joint_once, noise]]), _complement),
         "entropy": Entropy(events.centres, events.covariance, reach),
     }
-    bound = "the total weight" if not wrapped else "that at which the emptiest level would be full"
     added = any(part.observed.slots != part.observed.hashed_into for part in found)
     unbounded = any(math.isinf(part.curve.ends(SHOWS)[1]) for part in found)
+    said = "" if not unbounded else UNKNOWN if wrapped else BOUNDED
+
+    def limited(ends: Ends, size: int = 1) -> Ends:
+        return Limited(ends, reach, size) if wrapped else ends
+
     return Uncertainty(
-        shared(longer, joint_all),
-        longer,
+        limited(shared(longer, joint_all), n + 1),
+        limited(longer, n + 1),
         Falling(reach, _windows(found, known, n), limited=True),
-        shared(Band(reach.low[whole:], reach.high[whole:], reach.variance[whole:]), np.zeros(1)),
-        scalars,
-        COVERS + (AVERAGE if added else "") + (BOUNDED + bound if unbounded else "") + events.hiding,
+        limited(shared(Band(reach.low[whole:], reach.high[whole:], reach.variance[whole:]), np.zeros(1))),
+        {name: limited(ends) for name, ends in scalars.items()},
+        COVERS + (AVERAGE if added else "") + said + events.hiding,
     )
 
 
@@ -155,35 +178,47 @@ def _heavy_tails(found: Sequence[Part], n: int) -> Band:
     return _added(out)
 
 
-def _longer(band: Band, each: Sequence[Slices], heavy: Band, n: int) -> Mixed:
-    """Cells up to n: first from the recursion, then from the slots. Index 0 is 0: absent items are unknown."""
-    top = min(band.low.size - 1, n)
-    low, high, variance = np.zeros(n + 1), np.zeros(n + 1), np.zeros(n + 1)
-    for whole, light in ((low, band.low), (high, band.high), (variance, band.variance)):
-        whole[1 : top + 1] = light[1 : top + 1]
+def _longer(known: Sequence[Known], each: Sequence[Slices], heavy: Band, n: int) -> tuple[Mixed, Floats]:
+    """Counts up to n: first from the estimates, then from the slots; covariances with the number of items.
+
+    Index 0 is 0: absent items are unknown.
+    """
+    bands, joints, least, most = zip(*(one.cells() for one in known), strict=True)
+    found, top = _added(bands), known[0].last - 1
+    low, high, variance, joint = (np.zeros(n + 1) for _ in range(4))
+    for whole, own in ((low, found.low), (high, found.high), (variance, found.variance), (joint, np.sum(joints, 0))):
+        whole[1 : top + 1] = own[1:]
     t = np.arange(top + 1, n + 1)
     high[top + 1 :] = np.maximum(heavy.high[t] - heavy.low[t + 1], 0.0)
     variance[top + 1 :] = heavy.variance[t] + heavy.variance[t + 1]
-    return Mixed(low, high, variance, tuple(one.cut(1, top + 1) for one in each))
+    sliced = [replace(one.with_nothing(), least=a[1:], most=b[1:]) for one, a, b in zip(each, least, most, strict=True)]
+    return Mixed(low, high, variance, tuple(sliced)), joint
 
 
 def _reach(
-    tails: Band, each: Sequence[Slices], heavy: Band, n: int, curves: tuple[Curve, ...], most: Band | None
+    known: Sequence[Known],
+    each: Sequence[Slices],
+    heavy: Band,
+    n: int,
+    curves: tuple[Curve, ...],
+    most_items: Band | None,
 ) -> Reach:
     """K+ numbers for k = 0..n+1."""
-    top = min(tails.low.size + 1, n + 2)
+    bands, least, most = zip(*(one.tails() for one in known), strict=True)
+    found, top = _added(bands), known[0].last + 1
 
     def joined(light: Floats, rest: Floats) -> Floats:
-        return np.concatenate([light[:1], light, rest[top:]])[: n + 2]
+        return np.concatenate([light[:1], light, rest[top:]])
 
+    sliced = [replace(one, least=a, most=b) for one, a, b in zip(each, least, most, strict=True)]
     return Reach(
-        joined(tails.low, heavy.low),
-        joined(tails.high, heavy.high),
-        joined(tails.variance, heavy.variance),
-        tuple(one.cut(0, n + 1) for one in each),
+        joined(found.low, heavy.low),
+        joined(found.high, heavy.high),
+        joined(found.variance, heavy.variance),
+        tuple(sliced),
         1,
         curves,
-        most,
+        most_items,
     )
 
 

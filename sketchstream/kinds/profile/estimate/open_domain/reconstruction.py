@@ -7,19 +7,18 @@ Source: docs/theory/profile.md 6; docs/theory/reconstruction.md (weights of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
-from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.line import linear
-from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Floats, Observed
+from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints, Observed
 from sketchstream.kinds.profile.estimate.open_domain import events, intervals
-from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, Level, Model, Part, read_part
+from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, Model, Part, read_part, resolved
+from sketchstream.kinds.profile.estimate.open_domain.slices import about, moved_to
 
 
 def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, float, Uncertainty]:
@@ -29,13 +28,14 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     """
     least = 1 if method == "inverse" else SHORT  # each further unregularised cell costs accuracy
     span = min([min(max(n + 1, least), RANGE)] + [int(min(linear(part).resolved, FAR)) for part in parts])
+    span = resolved(parts[0], span)
     found = [read_part(part, span) for part in parts]
     if method == "likelihood":
         # imported only if chosen: it takes a tenth of a second, and the other methods do not need it
         from sketchstream.kinds.profile.estimate.open_domain import likelihood
 
         found = [
-            replace(part, model=_counted(likelihood.fit(one, part), part.curve.value))
+            replace(part, model=_counted(part, likelihood.fit(one, part)))
             for one, part in zip(parts, found, strict=True)
         ]
     models = [part.model for part in found]
@@ -43,9 +43,9 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     if method == "inverse":
         light, beyond = np.zeros(span + 1), 0.0
         for part in found:
-            known = intervals.of_part(part)
-            light += known.cells.low * (np.arange(span + 1) > 0)
-            beyond += float(known.tails.low[0] - known.cells.low[1:].sum())
+            cells, tails = intervals.of_part(part, n).linear.values
+            light[1:] += cells[1 : span + 1]
+            beyond += float(tails[0] - cells[1 : span + 1].sum())
         if float(light.sum()) + beyond < 1.0:  # signed numbers with a sum below one item: shares are undefined
             return Fit(np.zeros(n + 1), np.zeros(0), np.zeros(0)), 0.0, intervals.bands(found, n)
     fit, population = _whole(found, light, beyond, n)
@@ -54,9 +54,12 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     return fit, population, intervals.bands(found, n)
 
 
-def _counted(model: Model, items: float) -> Model:
+def _counted(part: Part, model: Model) -> Model:
     """Combine the law of one estimate with the curve's number of items, whose error is known."""
-    return model.scaled(items / model.items) if model.items > 0.0 else model
+    items = part.curve.value
+    if model.items <= 0.0 or part.observed.unit == "item":
+        return model.scaled(items / model.items) if model.items > 0.0 else model
+    return moved_to(items, model, about(part.levels, model))
 
 
 def _with_total(fit: Fit, mean: float, n: int, span: int) -> Fit:
@@ -86,28 +89,29 @@ def _moved(heavy: Floats, shares: Floats, total: float, least: float) -> Floats:
 
 
 def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
-    """Light items from the recursion, heavier ones directly from the slots: shares over all items."""
+    """Light items from the recursion, and the law of the heavier ones: shares over all items."""
     span = light.size - 1
     population = max(float(light.sum()) + beyond, 1e-9)
     fractions = np.zeros(n + 1)
     fractions[: min(span, n) + 1] = light[: n + 1] / population
     counts, weights, dense = [], [], np.zeros(max(n - span, 0))
     for part in found:
-        for level in part.clear:
-            cells = _cells(level)
-            if n > span:
-                dense += np.maximum(fits.spread(cells, span + 1, n), 0.0) * cells.d
-            at, share = fits.above(cells, max(n, span), 1.0)
-            heavy = float(np.maximum(cells.slots[cells.low > max(n, span)], 0.0).sum())
-            counts.append(at)
-            weights.append(share * heavy)
-    at, weight = np.concatenate(counts), np.concatenate(weights)
+        for low, width, items in _heavy(part):
+            last = low + width - 1
+            inside = np.flatnonzero((low <= n) & (items > 0.0))
+            for i in inside:
+                dense[low[i] - span - 1 : min(last[i], n) - span] += items[i] / width[i]
+            first = np.maximum(low, n + 1)
+            over = (last > n) & (items > 0.0)
+            counts.append((first + last)[over] / 2.0)
+            weights.append((items * (last - first + 1) / width)[over])
+    at, weight = np.concatenate([np.zeros(0), *counts]), np.concatenate([np.zeros(0), *weights])
     order = np.argsort(at, kind="stable")
     at, weight = at[order], weight[order]
     mass = dense.sum() + weight.sum()
     if beyond != 0.0 and mass > 0.0:
         fractions[span + 1 :] = dense * (beyond / mass / population)
-        at, weight = at[weight > 0.0], weight[weight > 0.0] * (beyond / mass)
+        weight = weight * (beyond / mass)
     elif beyond != 0.0:
         at, weight = np.array([max(n, span) + 1.0]), np.array([beyond])
     else:
@@ -116,10 +120,9 @@ def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple
     return Fit(fractions, np.append(near, at), np.append(light[near], weight) / population), population
 
 
-def _cells(level: Level) -> Cells:
-    """The cells of a level, whatever its unit."""
-    estimator = level.estimator
-    if isinstance(estimator, Circle):
-        at = np.arange(estimator.p, dtype=np.int64)
-        return Cells(at, at, estimator.slots, estimator.d)
-    return estimator.cells
+def _heavy(part: Part) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """Items above the recursion: first counts, numbers of counts and items of nodes."""
+    model = part.model
+    if model.heavy is not None:
+        wide, nodes = model.heavy.wide, model.heavy.nodes
+        yield wide.low[nodes], wide.width[nodes], model.beyond * model.heavy.share

@@ -1,0 +1,102 @@
+"""Cases of the audit: specs of every kind with what their fields promise.
+
+In: the registry of kinds. Out: `Case`s. Touches: nothing.
+Source: docs/theory/privacy.md section 6.
+
+The audit module of a kind lists its cases. What all kinds have in common (the ledger after each step, noise drawn
+afresh for every slot and sketch, the counters beside the slots, merges, deployments) is then checked for each of them
+by the same code, so a new kind is held to it as soon as it is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream import kinds
+from sketchstream.audit.observed import Outcome
+from sketchstream.hashing import Key
+from sketchstream.noise.laws import Law
+from sketchstream.published import Origin
+from sketchstream.sketch import Sketch
+
+Number = Fraction | float
+Step = Literal["create", "release", "refresh", "seal"]
+Check = tuple[str, Callable[[], Outcome]]
+"""Name and check."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A spec, and what follows from its fields by the audit's own computations.
+
+    Args:
+        name: of the case in reports.
+        spec: of the sketches.
+        costs: expected cost of each step, in the measure of the ledger; no "seal" where the bare state or nothing is
+            published, no "release" or "refresh" where the kind refuses that.
+        measure: how costs add: "epsilon", "mu^2", "norm" (the l2 norm of epsilons), or "mean" (mu^2 on average over
+            secret matrices).
+        asked: arguments of a release, and of a refresh.
+        counters: the law of one layer, or view, of this cost in each counter beside the slots.
+        admitted: law of the noise of the number of records admitted; None: there is no such number.
+        moves: batches of (items, weights), each with what it adds to the counters.
+        slack: relative error that the expected costs may have.
+        independent: whether the noise of different slots is independent and of one law.
+        coordinates: of a draw whose slots depend on each other: independent numbers of one law that it consists of.
+        modulus: of the group of the slots; None: integers.
+        small: the same spec with few slots, for checks that make many sketches.
+        many: the same spec with so many slots that few of them without noise show; default: `spec`.
+    """
+
+    name: str
+    spec: Any
+    costs: Mapping[Step, Number]
+    measure: Literal["epsilon", "mu^2", "norm", "mean"]
+    asked: tuple[Any, ...]
+    counters: Callable[[Number], Mapping[str, Law]] = lambda _: {}
+    admitted: Law | None = None
+    moves: Sequence[tuple[Sequence[Any], Sequence[Any] | None, Mapping[str, int]]] = ()
+    slack: float = 1e-3
+    independent: bool = True
+    coordinates: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]] | None = None
+    modulus: int | None = None
+    small: Any = None
+    many: Any = None
+    key: Key = field(default_factory=Key.generate)
+
+    @property
+    def publishes(self) -> Literal["histogram", "fresh", "bare"]:
+        """What the seal publishes."""
+        if getattr(self.spec, "publish", "state") == "histogram":
+            return "histogram"
+        return "fresh" if self.spec.intrusion else "bare"
+
+    def sketch(self, spec: Any = None, **more: Any) -> Any:
+        """Create a sketch of the case, or of another size of it.
+
+        Args:
+            spec: `small` or `many`; default: the spec.
+            more: of `Sketch.create`.
+        """
+        chosen = self.spec if spec is None else spec
+        more.setdefault("origin", Origin(name="audit", window=(0, 1000)))
+        return Sketch.create(chosen, self.key if chosen.needs_key else None, **more)
+
+    def few(self) -> Any:
+        """Create a sketch with few slots."""
+        return self.sketch(self.small)
+
+
+def audits() -> Iterator[tuple[str, ModuleType | None]]:
+    """Each kind of the registry with the module of its audit, None if it has none."""
+    for kind in kinds.names():
+        home = kinds.named(kind).audit
+        yield kind, import_module(home) if home else None

@@ -1,0 +1,163 @@
+"""Audit of draws: noise is drawn afresh for every slot, every sketch and every step.
+
+In: cases of every kind. Out: outcomes. Touches: entropy, through the sketches it creates.
+Source: docs/theory/privacy.md section 6 (what two sketches of one spec may have in common: nothing).
+
+A law can be right in every slot although two slots, two sketches or two steps share their noise, or a few slots have
+none. So the noise of many draws is laid out as a matrix: one row for each draw, one column for each slot. Equal columns
+are slots that share their noise, or that have none; rows that agree more often than chance are draws that share it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.audit.cases import Case, Check
+from sketchstream.audit.observed import Ints, Outcome, state_of
+
+Floats = npt.NDArray[np.float64]
+
+ROWS: Final = 24
+"""Draws of a matrix at least; more where values of a slot often coincide."""
+SURE: Final = 32.0
+"""Logarithm of the odds against equal columns by chance."""
+FAR: Final = 7.5
+"""Standard errors of a correlation, which luck exceeds less than once in 10^13."""
+CORRELATED: Final = 0.6
+"""Largest correlation of draws whose slots depend on each other; they are then as good as few slots."""
+FRESH: Final = 6
+"""Rows of each step after creation."""
+
+
+def checks(case: Case) -> Iterator[Check]:
+    """Names and checks of the draws of one case."""
+    yield f"slots, {case.name}", lambda: slots(case)
+    yield f"steps, {case.name}", lambda: steps(case)
+
+
+def slots(case: Case) -> Outcome:
+    """Check that no two slots and no two sketches share noise, and that every slot has some."""
+    spec = case.spec if case.many is None else case.many
+    rows = [state_of(case.sketch(spec)) for _ in range(ROWS)]
+    while len(rows) < 400 and not enough(np.stack(rows[:ROWS]), len(rows)):
+        rows += [state_of(case.sketch(spec)) for _ in range(8)]
+    drawn = np.stack(rows)
+    wrong = shared_columns(drawn, case.modulus) or shared_rows(drawn, case)
+    found = wrong or f"{drawn.shape[1]:,} slots of {len(drawn)} sketches, all different"
+    return wrong is None, "noise of its own in every slot of every sketch", found, "one slot without, or two that share"
+
+
+def steps(case: Case) -> Outcome:
+    """Check that creation, refresh, release and seal of one sketch share no noise."""
+    rows: list[Ints] = []
+    for _ in range(FRESH):
+        sketch = case.sketch()
+        rows.append(state_of(sketch))
+        if "refresh" in case.costs:
+            before = rows[-1]
+            sketch.refresh(*case.asked)
+            rows.append(_moved(state_of(sketch), before, case))
+        now = state_of(sketch)
+        if "release" in case.costs:
+            for _ in range(2):
+                seen = sketch.release(*case.asked).noised.astype(np.int64)
+                if seen.size == now.size:
+                    rows.append(_moved(seen.ravel(), now, case))
+        if case.publishes == "fresh":
+            rows.append(_moved(sketch.seal().state.astype(np.int64).ravel(), now, case))
+    wrong = shared_rows(np.stack(rows), case)
+    found = wrong or f"{len(rows)} draws, all different"
+    return wrong is None, "noise of its own in every step", found, "half of a draw used again"
+
+
+def enough(drawn: Ints, rows: int) -> bool:
+    """Whether so many rows tell all columns apart that have noise of their own.
+
+    Args:
+        drawn: (n, slots) a sample of draws.
+        rows: number of draws that are compared.
+    """
+    n = drawn.shape[1]
+    return -rows * math.log(_coincidence(drawn)) > 2 * math.log(n) + SURE
+
+
+def _coincidence(drawn: Ints) -> float:
+    """Probability that two draws are equal in a slot, or opposite."""
+    _, counts = np.unique(np.abs(drawn), return_counts=True)
+    return float(((counts / drawn.size) ** 2).sum())
+
+
+def shared_columns(drawn: Ints, modulus: int | None = None) -> str | None:
+    """Text on slots that share their noise, up to its sign, or that have none; None if there are none.
+
+    Args:
+        drawn: (rows, slots) noise.
+        modulus: of the slots; None: integers.
+    """
+    still = (drawn == drawn[0]).all(axis=0)
+    if still.any():
+        return f"WITHOUT NOISE: {int(still.sum()):,} slots"
+    alike = drawn.copy() if modulus is None else np.where(2 * drawn > modulus, drawn - modulus, drawn)
+    if modulus is not None:
+        alike[2 * drawn == modulus] = 0  # its own opposite
+    alike *= np.sign(alike[(alike != 0).argmax(axis=0), np.arange(drawn.shape[1])])
+    rng = random.Random(11)  # noqa: S311 - names of columns, not noise
+    names = np.zeros(drawn.shape[1], np.int64)
+    with np.errstate(over="ignore"):
+        for row in alike:
+            names += row * rng.getrandbits(62)
+    again = names.size - np.unique(names).size
+    return f"SHARED NOISE: {again:,} slots repeat another's" if again else None
+
+
+def shared_rows(drawn: Ints, case: Case) -> str | None:
+    """Text on draws that agree or correlate more than independent ones; None if there are none.
+
+    Args:
+        drawn: (rows, slots) noise.
+        case: says whether slots are independent.
+    """
+    real = drawn if case.coordinates is None else np.stack([case.coordinates(one) for one in drawn])
+    n = real.shape[1]
+    values = _standard(real, case.modulus)
+    limit = FAR / math.sqrt(n) if case.independent and n > 4 * FAR**2 else max(CORRELATED, _least_limit(n))
+    products = np.abs(values @ values.T) / n
+    np.fill_diagonal(products, 0)
+    worst = float(products.max())
+    if worst > limit:
+        return f"SHARED NOISE: two draws correlate by {worst:.3f}, at most {limit:.3f} by chance"
+    for one, other in combinations(range(len(drawn)), 2):
+        if np.array_equal(drawn[one], drawn[other]) and n > 2:
+            return "SHARED NOISE: two draws are equal"
+    if case.independent and case.modulus is None:
+        sums = values.sum(axis=1) / math.sqrt(n)
+        if float(np.abs(sums).max()) > FAR:
+            return f"SHARED NOISE: the slots of a draw add up to {float(np.abs(sums).max()):.1f} standard errors"
+    return None
+
+
+def _least_limit(n: int) -> float:
+    """Correlation of few independent values that luck does not reach."""
+    return min(0.999, math.tanh(FAR / math.sqrt(max(n - 3, 1))))
+
+
+def _standard(drawn: Ints | Floats, modulus: int | None) -> Floats:
+    """Draws with mean 0 and variance 1; of residues the indicator of 0, which they have more often than others."""
+    values = (drawn == 0).astype(np.float64) if modulus is not None else drawn.astype(np.float64)
+    if modulus is not None:
+        values -= values.mean(axis=1, keepdims=True)
+    sizes = np.sqrt((values**2).mean(axis=1, keepdims=True))
+    out: Floats = values / np.where(sizes > 0, sizes, 1.0)
+    return out
+
+
+def _moved(after: Ints, before: Ints, case: Case) -> Ints:
+    """What was added to a state."""
+    return after - before if case.modulus is None else (after - before) % case.modulus

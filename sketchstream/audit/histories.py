@@ -1,0 +1,312 @@
+"""Audit of ledgers: entry by entry and cost by cost after each step of a sketch's life, and the losses they add up to.
+
+In: cases of every kind. Out: outcomes. Touches: entropy, through the sketches it creates.
+Source: docs/theory/privacy.md section 3; docs/theory/gaussian_ledger.md section 2.
+
+The expected history is written down here step by step, with costs from the fields of the spec. Its loss is found
+without the lemma of looks: by enumeration for pure noise (`sketchstream.privacy.oracle`), and from the covariance of
+everything that is seen for Gaussian noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from sketchstream import published
+from sketchstream.audit.cases import Case, Check, Number
+from sketchstream.audit.observed import Outcome, costs, counters_of, state_of
+from sketchstream.privacy import oracle
+from sketchstream.privacy.history import Entry, History, LayerEntry, View
+from sketchstream.sketch import Sketch, merge
+
+Wanted = list[tuple[str, Number | None]]
+TIGHT: Final = 1e-6
+"""Relative error of a loss in mu^2, which is exact."""
+LONGEST: Final = 3
+"""Views of a history whose losses are enumerated; with more of them enumeration takes minutes."""
+
+
+def checks(case: Case) -> Iterator[Check]:
+    """Names and checks of the ledgers of one case."""
+    yield f"ledger, {case.name}", lambda: ledger(case)
+    yield f"merge, {case.name}", lambda: merged(case)
+
+
+# Entries.
+
+
+def ledger(case: Case) -> Outcome:
+    """Check entries, costs and losses after each step: create, release, refresh, copy, release, seal."""
+    claim, power = (
+        "every layer and view, at its cost, and the loss of them",
+        f"one entry; a cost wrong by {case.slack:g}",
+    )
+    sketch = case.few()
+    wanted: Wanted = [("layer", case.costs["create"])]
+    seen: list[Any] = []
+
+    def wrong() -> str | None:
+        return differs(case, sketch.ledger, wanted) or losses(case, sketch.ledger, wanted)
+
+    text = wrong()
+    for step in ("release", "refresh", "copy", "release"):
+        if step == "copy":
+            again = Sketch.from_bytes(sketch.to_bytes(), case.key if case.spec.needs_key else None)
+            if sketch.ledger.copies == 0 or again.ledger.copies == 0:
+                text = text or "a copy of the open state is not noted"
+        elif step in case.costs:
+            if step == "release":
+                seen.append(sketch.release(*case.asked))
+                wanted.append(("release", case.costs["release"]))
+                text = text or differs(case, seen[-1].ledger, wanted) or accounted(case, seen[-1], "release")
+            else:
+                sketch.refresh(*case.asked)
+                wanted += [("look", None), ("layer", case.costs["refresh"])]
+        text = text or wrong()
+    sealed = sketch.seal()
+    wanted += publication(case)
+    seen.append(sealed)
+    text = text or wrong() or differs(case, sealed.ledger, wanted) or losses(case, sealed.ledger, wanted)
+    text = text or accounted(case, sealed, "seal")
+    for one in seen:
+        text = text or _survives(one)
+    return text is None, claim, text or f"{len(wanted)} entries as they happened", power
+
+
+def publication(case: Case) -> Wanted:
+    """The entries that the seal appends."""
+    if case.publishes == "histogram":
+        return [("publication", case.costs["seal"])]
+    return [*([("layer", case.costs["seal"])] if case.publishes == "fresh" else []), ("publication", None)]
+
+
+def differs(case: Case, found: Any, wanted: Wanted) -> str | None:
+    """Text on the first difference of a ledger and the expected one; None if there is none."""
+    entries = costs(found)
+    if [kind for kind, _ in entries] != [kind for kind, _ in wanted]:
+        return f"{', '.join(kind for kind, _ in entries)}; wanted {', '.join(kind for kind, _ in wanted)}"
+    for (kind, cost), (_, expected) in zip(entries, wanted, strict=True):
+        if not _close(cost, expected, case.slack):
+            return f"{kind} of cost {_text(cost)}; wanted {_text(expected)}"
+    if found.unit != case.spec.unit:
+        return f"the unit is {found.unit}; wanted {case.spec.unit}"
+    return None
+
+
+def accounted(case: Case, one: Any, step: str) -> str | None:
+    """Text on a publication whose own fields say another cost than its ledger; None if they agree."""
+    cost = getattr(one, "cost", None)
+    if cost is not None and not _close(cost, case.costs[step], case.slack):  # type: ignore[index]
+        return f"published at cost {_text(cost)}; wanted {_text(case.costs[step])}"  # type: ignore[index]
+    layers = sum(kind == "layer" for kind, _ in costs(one.ledger))
+    if len(one.layers) != layers:
+        return f"{len(one.layers)} layers in the header, {layers} in the ledger"
+    if len({layer.lineage for layer in one.layers}) != layers:
+        return "two layers of one name"
+    names = [entry.lineage for entry in one.ledger.layers]
+    return None if names == [layer.lineage for layer in one.layers] else "header and ledger name different layers"
+
+
+def _survives(one: Any) -> str | None:
+    """Text on a publication that changes when it is written and read; None if it stays as it is."""
+    data = one.to_bytes()
+    return None if published.read(data).to_bytes() == data else "the bytes change when they are read"
+
+
+def _close(found: Number | None, wanted: Number | None, slack: float) -> bool:
+    """Whether two costs agree; exact fractions exactly."""
+    if found is None or wanted is None:
+        return found is wanted
+    return found == wanted if isinstance(wanted, Fraction) else abs(float(found) / wanted - 1) <= slack
+
+
+def _text(cost: Number | None) -> str:
+    return "none" if cost is None else f"{float(cost):.6g}"
+
+
+# Losses.
+
+
+def losses(case: Case, found: Any, wanted: Wanted) -> str | None:
+    """Text on a claimed loss that is not that of the expected history; None if all are right.
+
+    Costs are those of the ledger itself, which have been compared; the promised publication is added.
+    """
+    entries = list(_entries(case, found, wanted))
+    sealed = wanted[-1][0] == "publication"
+    if not sealed:
+        entries += _promised(case, found)
+    history = History(tuple(entries), (), len(publication(case)))
+    if case.measure in ("mu^2", "mean"):
+        exact, looked = of_gaussians(history), of_gaussians_with_look(history)
+        field = "mu2" if case.measure == "mu^2" else "mean"
+        claims = (getattr(found.loss(), field), getattr(found.loss(intrusion=True), field))
+        for claim, true in zip(claims, (exact, looked), strict=True):
+            if not _same_loss(float(claim), true):
+                return f"a loss of mu^2 {float(claim):.9g}; wanted {true:.9g}"
+        return None
+    if sum(isinstance(entry, View) for entry in entries) > LONGEST:
+        return None
+    return _pure_losses(case, found, history)
+
+
+def _pure_losses(case: Case, found: Any, history: History) -> str | None:
+    """As `losses`, for epsilons and norms: never below the enumerated loss, and finite where that is."""
+    item = case.spec.unit == "item" and case.measure == "epsilon" and case.modulus is not None
+    looks = [history, *_looked(history)]
+
+    def exact(one: History) -> float:
+        if item:
+            return oracle.exact_item_loss(one)
+        return max(oracle.exact_event_losses(one, oracle.EVENT_RING).values())
+
+    true = [exact(history), max(exact(one) for one in looks) if len(looks) < 5 or not item else 0.0]
+    for claim, loss in zip((_size(found.loss()), _size(found.loss(intrusion=True))), true, strict=True):
+        if claim < loss - 1e-9 or (math.isinf(claim) and not math.isinf(loss) and loss > 0):
+            return f"a loss of {claim:.6g}; wanted at least {loss:.6g}"
+    return None
+
+
+def _size(loss: Any) -> float:
+    """Epsilon, or the norm sqrt(2 rho)."""
+    return math.sqrt(2 * float(loss.rho)) if hasattr(loss, "rho") else float(loss)
+
+
+def _entries(case: Case, found: Any, wanted: Wanted) -> Iterator[Entry]:
+    """The expected entries, with the exact costs of the ledger."""
+    for (kind, cost), (_, _) in zip(costs(found), wanted, strict=True):
+        yield _entry(kind, cost)
+
+
+def _promised(case: Case, found: Any) -> list[Entry]:
+    """The entries of the publication, with the exact costs of the promise where they are those of the case."""
+    exact = found.promised.cost
+    out: list[Entry] = []
+    for kind, cost in publication(case):
+        right = exact is not None and _close(exact, cost, case.slack)
+        out.append(_entry(kind, None if cost is None else exact if right else Fraction(cost)))
+    return out
+
+
+def _entry(kind: str, cost: Fraction | None) -> Entry:
+    if kind == "layer":
+        assert cost is not None
+        return LayerEntry(oracle.LINEAGE, "randomized-response", cost)
+    return View(kind, cost)  # type: ignore[arg-type]
+
+
+def _looked(history: History) -> Iterator[History]:
+    """The history with one look at the open state at each moment between two entries."""
+    last = len(history.entries) - (history.seal or 0)
+    for at in range(1, last + 1):
+        entries = (*history.entries[:at], View("look", None), *history.entries[at:])
+        yield History(entries, history.parts, history.seal)
+
+
+def of_gaussians(history: History) -> float:
+    """Largest mu^2 of an event, from the covariance of everything that is seen; infinite if it shows.
+
+    Args:
+        history: layers and views whose costs are 1 / variance.
+    """
+    seen = oracle.Transcript.of(history)
+    variances = [float(1 / layer.cost) for layer in seen.layers]
+    shared = np.array(
+        [[sum(variances[one] for one in first.layers & second.layers) for second in seen.views] for first in seen.views]
+    ).reshape(len(seen.views), len(seen.views))
+    fresh = [0.0 if view.cost is None else float(1 / view.cost) for view in seen.views]
+    covariance = shared + np.diag(fresh)
+    worst = 0.0
+    for place in seen.places:
+        shift = np.array([float(seen.sees(view, place)) for view in seen.views])
+        worst = max(worst, distance2(covariance, shift))
+    return worst
+
+
+def distance2(covariance: Any, shift: Any) -> float:
+    """Squared Mahalanobis length of a shift; infinite if it has a part without noise."""
+    if not len(shift):
+        return 0.0
+    found, *_ = np.linalg.lstsq(covariance, shift, rcond=1e-11)
+    if np.abs(covariance @ found - shift).max() > 1e-6:
+        return math.inf
+    return float(shift @ found)
+
+
+def of_gaussians_with_look(history: History) -> float:
+    """The same with one look at the open state at the worst moment."""
+    return max((of_gaussians(one) for one in _looked(history)), default=of_gaussians(history))
+
+
+def _same_loss(claim: float, true: float) -> bool:
+    """Whether a claim is the true loss."""
+    if math.isinf(claim) or math.isinf(true):
+        return claim == true
+    return abs(claim - true) <= TIGHT * max(true, 1e-12)
+
+
+# Merges.
+
+
+def merged(case: Case) -> Outcome:
+    """Check that merged sketches, open and sealed, are the sum of their parts, with all their layers and counters."""
+    wrong: list[str] = []
+    open_parts = [] if getattr(case.spec, "publish", "state") == "closed" else [False]  # refused, with closed positions
+    for seal in [*open_parts, *([True] if case.publishes != "histogram" else [])]:
+        parts = [case.few() for _ in range(3)]
+        given = [part.seal() for part in parts] if seal else parts
+        states = [_state(part) for part in given]
+        counters = [_counters(part) for part in given]
+        names = [layer.lineage for part in given for layer in part.layers]
+        total: Any = merge(given)
+        moved = _state(total) - np.sum(states, axis=0)
+        if (moved if case.modulus is None else moved % case.modulus).any():
+            wrong.append("state")
+        sums = {name: sum(one[name] for one in counters) for name in counters[0]}
+        if _counters(total) != sums:
+            wrong.append("counters")
+        if [layer.lineage for layer in total.layers] != names:
+            wrong.append("layers")
+        if [layer.lineage for layer in total.ledger.layers] != names or len(total.ledger.history.parts) != 3:
+            wrong.append("ledger")
+        for part in total.ledger.history.parts:
+            kept = part.without_copies().entries
+            if not _close(kept[0].cost, case.costs["create"], case.slack):
+                wrong.append("costs")
+        wrong += _merged_loss(case, total)
+    found = "the sum" if not wrong else f"WRONG: {', '.join(dict.fromkeys(wrong))}"
+    return not wrong, "the sum, with all layers and counters", found, "one counter, one layer, one cost"
+
+
+def _merged_loss(case: Case, total: Any) -> Iterator[str]:
+    """Text on the loss of a merge, if it is not that of its history."""
+    if case.measure != "mu^2":
+        return
+    history = total.ledger.history.without_copies()
+    if history.seal is None:
+        history = history.sealed_by(*_promised(case, total.ledger))
+    if not _same_loss(float(total.ledger.loss().mu2), of_gaussians(history)):
+        yield "loss"
+
+
+def _state(part: Any) -> Any:
+    """(slots,) of an open sketch or a sealed state."""
+    return part.state.astype(np.int64) if hasattr(part, "state") else state_of(part)
+
+
+def _counters(part: Any) -> dict[str, int]:
+    """The counters of an open sketch or a sealed state."""
+    return {one.name: one.value for one in part.counters} if hasattr(part, "counters") else counters_of(part)
+
+
+def expected(case: Case, steps: Sequence[str]) -> Wanted:
+    """The entries of a sketch that took these steps."""
+    out: Wanted = []
+    for step in steps:
+        out += publication(case) if step == "seal" else [("layer" if step == "create" else step, case.costs[step])]  # type: ignore[index]
+    return out

@@ -1,0 +1,101 @@
+"""Audit of discrete Gaussian noise: epsilons and deltas hold for integers, not only for real numbers.
+
+In: losses of small histories. Out: outcomes. Touches: nothing.
+Source: docs/theory/gaussian_ledger.md sections 3 and 4.
+
+Exact deltas are sums over all outcomes of small noise, where the lattice matters most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.audit.cases import Check
+from sketchstream.audit.observed import Outcome
+from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.history import Entry, History, LayerEntry, View
+
+Floats = npt.NDArray[np.float64]
+
+VARIANCES: Final = tuple(Fraction(text) for text in ("1/3", "1/2", "1", "3/2", "4"))
+EPSILONS: Final = (Fraction(1, 10), Fraction(1), Fraction(3))
+REACH: Final = 60
+"""Values that are summed on either side of 0."""
+
+
+def checks() -> Iterator[Check]:
+    """Names and checks of losses on the integers."""
+    yield "Gaussian noise on the integers", deltas
+    yield "Gaussian noise on the integers, smoothing", smoothing
+
+
+def pmf(variance: Fraction) -> Floats:
+    """Probabilities of a discrete Gaussian value from -REACH to REACH."""
+    x = np.arange(-REACH, REACH + 1)
+    mass = np.exp(-(x**2) / (2 * float(variance)))
+    out: Floats = mass / mass.sum()
+    return out
+
+
+def deltas() -> Outcome:
+    """Check delta at several epsilons of histories with one or two noises against the sum over all outcomes."""
+    wrong: list[str] = []
+    number = 0
+    for one in VARIANCES:
+        layer = LayerEntry(b"", "discrete-gaussian", 1 / one)
+        for two in VARIANCES:
+            both = np.convolve(pmf(one), pmf(two))
+            histories: list[tuple[tuple[Entry, ...], Floats, Floats]] = [
+                ((layer, View("publication", None)), pmf(one), np.zeros(1)),
+                ((layer, View("publication", 1 / two)), both, np.zeros(1)),
+                ((layer, LayerEntry(b"", "discrete-gaussian", 1 / two), View("publication", None)), both, np.zeros(1)),
+            ]
+            for entries, law, _ in histories:
+                loss = GaussianLoss.of(History(entries, (), 1), UnitShift.of(1, 1))
+                for epsilon in EPSILONS:
+                    shifted, here = law[:-1], law[1:]
+                    exact = float(np.maximum(here - math.exp(epsilon) * shifted, 0).sum()) + law[0]
+                    number += 1
+                    if loss.delta(epsilon) < exact * (1 - 1e-9) - 1e-15:
+                        wrong.append(f"delta {loss.delta(epsilon):.3g} at epsilon {float(epsilon)}, exact {exact:.3g}")
+    found = f"{number} sums" if not wrong else f"WRONG in {len(wrong)} of {number}: {wrong[0]}"
+    return not wrong, "never below the sum over all outcomes", found, "a delta below, by 1e-9"
+
+
+def smoothing() -> Outcome:
+    """Check the distance of a discrete law and its smoothed one, which stands for the lattice in every bound."""
+    wrong: list[str] = []
+    number = 0
+    for variance in VARIANCES[2:]:
+        history = History((LayerEntry(b"", "discrete-gaussian", 1 / variance), View("publication", None)), (), 1)
+        for bound in GaussianLoss.of(history, UnitShift.of(1, 1)).smoothed:
+            if bound.rounding < variance and bound.kappa <= 1:
+                number += 1
+                exact = _distance(float(variance), float(bound.rounding))
+                if bound.kappa < exact * (1 - 1e-6) - 1e-12:
+                    wrong.append(f"kappa {bound.kappa:.3g}, exact {exact:.3g}")
+    found = f"{number} distances" if not wrong else f"WRONG in {len(wrong)} of {number}: {wrong[0]}"
+    return not wrong, "never below the distance of the laws", found, "a distance below, by 1e-6"
+
+
+def _distance(variance: float, rounding: float) -> float:
+    """Largest |log ratio| of a discrete Gaussian law and a Gaussian one of less variance, rounded at random.
+
+    A value y of the Gaussian law becomes the integer z with probability in proportion to e^(-(z - y)^2 / 2 rounding).
+    """
+    y = np.linspace(-12 * math.sqrt(variance), 12 * math.sqrt(variance), 40_001)
+    z = np.arange(-6, 7)
+    density = np.exp(-(y**2) / (2 * (variance - rounding)))
+    density /= density.sum()
+    every = np.arange(-80, 81)
+    theta = np.exp(-((every[:, None] - y) ** 2) / (2 * rounding)).sum(axis=0)
+    smooth = (np.exp(-((z[:, None] - y) ** 2) / (2 * rounding)) / theta * density).sum(axis=1)
+    exact = np.exp(-(z**2) / (2 * variance)) / np.exp(-(every**2) / (2 * variance)).sum()
+    likely = exact > 1e-12
+    return float(np.abs(np.log(smooth[likely] / exact[likely])).max())

@@ -1,0 +1,69 @@
+"""Reads TOML of bounded size and nesting.
+
+In: text. Out: plain data. Touches: nothing.
+
+The parser of the standard library recurses for each bracket, and takes time quadratic in the parts of a dotted key.
+Both are counted in one linear scan before it sees the text.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any, Final
+
+LARGEST: Final = 4_000_000
+"""Characters of a text, at most."""
+DEEPEST: Final = 16
+"""Brackets inside each other, and parts of a dotted key, at most."""
+
+_TOKENS: Final = re.compile(
+    r'"""(?:\\.?|[^\\])*?(?:"""|\Z)'
+    r"|'''.*?(?:'''|\Z)"
+    r'|"(?:\\.?|[^"\\\n])*"?'
+    r"|'[^'\n]*'?|\#[^\n]*|[\[\]{}.,=\n]",
+    re.DOTALL,
+)
+"""Strings and comments, which may hold anything, and the characters that nest or separate. Unfinished strings are
+taken too, so that the scan never goes back; the parser refuses them."""
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Plain data of a TOML text.
+
+    Args:
+        text: content of a file, or of a variable.
+
+    Raises:
+        ValueError: it is not valid TOML, too long, or nested too deeply; the message says which.
+    """
+    if len(text) > LARGEST:
+        msg = f"it has {len(text):,} characters, and at most {LARGEST:,} are read"
+        raise ValueError(msg)
+    _require_shallow(text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python limits the digits of integers
+        msg = "it holds a number with too many digits"
+        raise ValueError(msg) from None
+
+
+def _require_shallow(text: str) -> None:
+    depth = parts = 0
+    for token in _TOKENS.finditer(text):
+        start = text[token.start()]
+        if start == ".":
+            parts += 1
+        elif start in "[{":
+            depth, parts = depth + 1, 0
+        elif start in "]}":
+            depth, parts = max(depth - 1, 0), 0
+        elif start in ",=\n":
+            parts = 0
+        if depth > DEEPEST or parts >= DEEPEST:
+            line = text.count("\n", 0, token.start()) + 1
+            what = "brackets are nested" if depth > DEEPEST else "a dotted key has parts"
+            msg = f"{what} beyond the limit of {DEEPEST} (at line {line})"
+            raise ValueError(msg)

@@ -1,0 +1,281 @@
+"""Unit item: counters are residues, so the sums of items that share a slot wrap; what they say of items at each count.
+
+In: levels of residues, a law of items. Out: joint estimates of the items at each count with their covariance, the curve
+of the number of items. Touches: nothing.
+Source: docs/theory/profile.md 6 (compound Poisson law on Z_p), `docs/theory/reconstruction.md` 4 (least squares).
+
+With `load` items in a slot and phi the transform of the law of their counts, a slot's residue has the law whose
+transform is exp(load (phi(w) - 1)), w = 2 pi j / p: exactly, however many sums wrap. All levels together are read by
+generalised least squares around a law of items, which reaches the Fisher information. A level whose residues are
+nearly uniform has a transform near zero and no weight; nothing else decides which levels count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kinds.profile.estimate.linear.circle import Circle
+from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.estimate.open_domain.cardinality import FEWEST, HOPELESS, Curve
+
+Complex = npt.NDArray[np.complex128]
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.estimate.open_domain.collisions import Level
+
+LARGEST = 512
+"""Largest modulus that is read so: matrices have modulus^2 numbers. Sums hardly ever reach larger ones."""
+FLOOR = 0.05
+"""Least variance of a cell, in slots: of one that is almost surely empty."""
+RIDGE = 1e-13
+"""Part of the largest information that each count has at least, so that an inverse exists where nothing is known."""
+NEAR, FAR = 13, 6
+"""Numbers of items at which the curve is computed: within `REACH` deviations of its root, and far above it."""
+REACH = 4.5
+SATURATED, SURE = 0.75, 1.96
+"""Of ln(modulus): items per slot from which on, with so many standard deviations, residues are taken as saturated."""
+FITTED = 4
+"""Laws that are tried for a number of items far from the root, each a step from the one before."""
+STEPS = 12
+"""Most steps to the root of a curve."""
+NUMBERS, MEANS = 40, 14
+"""Numbers of items, and means of their counts, among which a first law is chosen."""
+OTHER, SPREAD = 2.0, 0.02
+"""Standard deviation of the number of items with one count about the first law: of itself, and of all items."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Unbiased estimates of the numbers of items with counts 1..p-1.
+
+    Args:
+        value: (p-1,) estimates.
+        covariance: (p-1, p-1) of their errors, given the items.
+    """
+
+    value: Floats
+    covariance: Floats
+
+    def of(self, scores: Floats) -> tuple[Floats, Floats]:
+        """Estimates and covariance of sums over the items of scores at counts 1..p-1. (k, p-1) -> (k,), (k, k)."""
+        return scores @ self.value, scores @ self.covariance @ scores.T
+
+
+def exact(levels: Sequence[Level]) -> bool:
+    """Whether these levels hold residues that are read here."""
+    estimator = levels[0].estimator
+    return isinstance(estimator, Circle) and estimator.p <= LARGEST
+
+
+class Residues:
+    """All levels of one part of unit item."""
+
+    def __init__(self, levels: Sequence[Level]) -> None:
+        circles = [level.estimator for level in levels if isinstance(level.estimator, Circle)]
+        first = circles[0]
+        self.p, self.eigenvalue = first.p, first.eigenvalue
+        self.noise = first.v if first.form == "bins" else 0.0
+        self.m = np.array([level.m for level in levels])
+        self.share = np.array([level.share for level in levels])
+        self.slots = np.stack([one.slots for one in circles])
+        self.most = HOPELESS * float((self.m / self.share).max())
+        self._apart = (np.arange(self.p)[:, None] - np.arange(self.p)) % self.p
+
+    def transforms(self, intensity: Floats) -> Complex:
+        """(L, p) transform of the law of a slot of each level; intensity: (p,) items at each count, index 0 unused."""
+        full = intensity.copy()
+        full[0] = 0.0
+        spectrum = np.fft.fft(full) - full.sum()
+        return np.asarray(np.exp((self.share / self.m)[:, None] * spectrum))
+
+    def weights(self, intensity: Floats) -> Floats:
+        """(L,) largest part of the information about one frequency that a level has; 0 if its residues are uniform."""
+        square = np.abs(self.transforms(intensity)[:, 1:]) ** 2
+        error = (1.0 - self.eigenvalue**2 * square) / self.m[:, None] + self.noise * self.p / self.m[:, None] ** 2
+        own = (self.share / self.m)[:, None] ** 2 * square / np.maximum(error, 1e-300)
+        return np.asarray((own / np.maximum(own.sum(axis=0), 1e-300)).max(axis=1))
+
+    def _information(self, intensity: Floats) -> tuple[Floats, Floats]:
+        """Fisher information about the items at counts 1..p-1, and the score at these items."""
+        transform = self.transforms(intensity)
+        law = np.fft.ifft(transform, axis=1).real
+        mean = self.m[:, None] * np.maximum(self.eigenvalue * law + (1.0 - self.eigenvalue) / self.p, 0.0)
+        variance = np.maximum(mean + self.noise, FLOOR)
+        weight, left = np.fft.fft(1.0 / variance, axis=1), (variance - mean) / variance
+        scale = self.eigenvalue * self.share
+        # cells of one level have the covariance diag(variance) - mean mean' / m, whose inverse has one more term
+        spread = (mean * left).sum(axis=1)
+        spread = np.where(spread > 0.0, spread, np.inf)
+        gap = (self.slots - mean) / variance
+        gap_all = (mean * gap).sum(axis=1) / spread
+        whole = np.zeros((self.p, self.p), dtype=np.complex128)
+        for j in range(self.m.size):
+            whole += scale[j] ** 2 * (np.conj(transform[j])[:, None] * transform[j] * weight[j][self._apart])
+        table = np.fft.fft(np.fft.ifft(whole, axis=0), axis=1).real / self.p
+        back = np.conj(transform)
+        residual = np.fft.ifft(back * np.fft.fft(left, axis=1), axis=1).real
+        residual = residual[:, 1:] - residual[:, :1]
+        pull = np.fft.ifft(back * np.fft.fft(gap, axis=1), axis=1).real
+        pull = pull[:, 1:] - pull[:, :1] - gap_all[:, None] * residual
+        information = table[1:, 1:] - table[:1, 1:] - table[1:, :1] + table[0, 0]
+        information += (residual * (scale**2 / spread)[:, None]).T @ residual
+        return (information + information.T) / 2.0, scale @ pull
+
+    def _solved(self, information: Floats, right: Floats) -> Floats:
+        """Inverse information times columns."""
+        from scipy.linalg import cho_factor, cho_solve
+
+        diagonal = np.einsum("ii->i", information)
+        ridge = RIDGE * float(diagonal.max())
+        while True:
+            diagonal += ridge
+            try:
+                return np.asarray(cho_solve(cho_factor(information), right))
+            except np.linalg.LinAlgError:
+                ridge *= 100.0
+
+    def estimate(self, intensity: Floats) -> Joint:
+        """Least squares around a law of items, with errors under it. Given the items, only where they fall varies."""
+        information, score = self._information(intensity)
+        inverse = self._solved(information, np.eye(self.p - 1))
+        covariance = inverse - np.diag(intensity[1:])
+        return Joint(intensity[1:] + inverse @ score, (covariance + covariance.T) / 2.0)
+
+    def number(self, shape: Floats, items: float) -> tuple[float, float]:
+        """Estimate of the number of items around `items` of them with this law, and its standard deviation there.
+
+        The law itself may differ by `_spread`, its sum aside: where a crowd hides some frequencies, those that are seen
+        decide. In units of that spread its information is B; sums are of (1 + B)^-1, which exists however small B is.
+        """
+        from scipy.linalg import cho_factor, cho_solve
+
+        information, score = self._information(shape * items)
+        spread = self._spread(shape, items)
+        law, whole = shape[1:] / spread, spread / math.sqrt(float(spread @ spread))
+        columns = np.stack([law, whole, spread * score], axis=1)
+        known = np.eye(self.p - 1) + spread[:, None] * information * spread
+        inner = columns[:, :2].T @ cho_solve(cho_factor(known), columns)
+        (law_law, law_whole, law_score), (_, whole_whole, whole_score) = inner.tolist()
+        law_law = float(law @ law) - law_law
+        tie = (float(law @ whole) - law_whole) / whole_whole
+        precision = max(law_law + tie * tie * whole_whole, 1e-300)
+        found = items + (law_score + tie * whole_score) / precision
+        return float(found), math.sqrt(max(1.0 / precision - items, FLOOR))
+
+    def _spread(self, shape: Floats, items: float) -> Floats:
+        """(p-1,) standard deviations of the numbers of items with each count about those of a first law."""
+        return np.asarray((OTHER * shape[1:] + SPREAD) * max(items, 1.0))
+
+    def start(self) -> Floats:
+        """(p,) items at each count under the likeliest geometric or Poisson law, over all means and numbers of items.
+
+        What is seen may also fit laws far from the true one: transforms of crowded levels turn more than once.
+        """
+        t = np.arange(1.0, self.p)
+        logs = np.cumsum(np.log(t))
+        numbers = np.append(0.0, np.geomspace(max(self.most * 1e-5, 1.0), self.most, NUMBERS))
+        rates = numbers[:, None, None] * (self.share / self.m)[:, None]
+        best, found = -math.inf, np.zeros(self.p)
+        for mean in np.geomspace(1.01, max(self.p / 2.0, 2.0), MEANS):
+            for law in (t * math.log1p(-1.0 / mean), t * math.log(mean) - logs):
+                shape = np.append(0.0, np.exp(law - law.max()))
+                shape /= shape.sum()
+                value = self._log_likelihood(np.exp(rates * (np.fft.fft(shape) - 1.0)))
+                at = int(value.argmax())
+                if value[at] > best:
+                    best, found = float(value[at]), shape * numbers[at]
+        return found
+
+    def law(self, start: Floats, intensity: Floats) -> Floats:
+        """(p-1,) a step from a law of items to the likeliest one, held to the start where the data say nothing."""
+        information, score = self._information(intensity)
+        items = max(float(start.sum()), 1.0)
+        held = self._spread(start / items, items) ** -2
+        np.einsum("ii->i", information)[:] += held
+        step = self._solved(information, score - held * (intensity[1:] - start[1:]))
+        return np.asarray(intensity[1:] + step)
+
+    def plausible(self, shape: Floats, items: float) -> float:
+        """Log likelihood, but for a constant, of so many items under all laws about this one together (Laplace).
+
+        Not that of the best law: where a crowd hides frequencies, noise is fitted in vain, and where it does not, well.
+        """
+        start = shape * items
+        spread = self._spread(shape, items)
+        found, best = start, -math.inf
+        for step in range(FITTED):
+            if step:
+                found = np.append(0.0, np.maximum(self.law(start, found), 0.0))
+                found *= items / max(float(found.sum()), 1e-300)
+            way = (found[1:] - start[1:]) / spread
+            known = np.eye(self.p - 1) + spread[:, None] * self._information(found)[0] * spread
+            value = float(self._log_likelihood(self.transforms(found))) - 0.5 * float(way @ way)
+            best = max(best, value - 0.5 * float(np.linalg.slogdet(known)[1]))
+        return best
+
+    def _log_likelihood(self, transforms: Complex) -> Floats:
+        """Normal log likelihood of the cells given transforms of the slots' laws, but for a constant. (.., L, p)."""
+        mean = np.fft.ifft(transforms, axis=-1).real
+        mean = self.m[:, None] * np.maximum(self.eigenvalue * mean + (1.0 - self.eigenvalue) / self.p, 0.0)
+        variance = np.maximum(mean + self.noise, FLOOR)
+        return np.asarray(-0.5 * ((self.slots - mean) ** 2 / variance + np.log(variance)).sum(axis=(-2, -1)))
+
+    def curve(self, intensity: Floats) -> Curve:
+        """Signed distances of the data from numbers of items, with this law of counts or one about it.
+
+        Near its root, scores; far above it, where scores say little, what the best law there is worse by.
+        """
+        items = float(intensity[1:].sum())
+        shape = intensity / items if items > 0.0 else np.eye(self.p)[1]
+        known: dict[float, float] = {}
+
+        def distance(number: float) -> tuple[float, float]:
+            found, deviation = self.number(shape, number)
+            known[number] = (found - number) / deviation
+            return found, deviation
+
+        root = min(items, self.most)
+        for _ in range(STEPS):  # of Fisher scoring
+            found, deviation = distance(root)
+            if abs(known[root]) < 1e-3:
+                break
+            root = min(max(found, root / 2.0, 0.0), 2.0 * root + deviation, self.most)
+        known = {}
+        for z in (-math.inf, *np.linspace(-REACH, REACH, NEAR).tolist()):
+            near = max(root + z * deviation, 0.0)
+            if near < self.most:
+                distance(near)
+        far, best = max(*known, FEWEST), self.plausible(shape, root)
+        for number in np.geomspace(far, 1.01 * self.most, FAR + 1)[1:].tolist():
+            known[number] = -math.sqrt(2.0 * max(best - self.plausible(shape, number), 0.0))
+        uniform = np.zeros((self.m.size, self.p), dtype=np.complex128)
+        uniform[:, 0] = 1.0
+        endless = -math.sqrt(2.0 * max(best - float(self._log_likelihood(uniform)), 0.0))
+        known[max(known)] = max(known[max(known)], endless)
+        at = np.array(sorted(known))
+        return Curve(at, _falling(np.array([known[one] for one in at.tolist()]), at <= root))
+
+
+def saturated(levels: Sequence[Level], found: Curve) -> bool:
+    """Whether slots of every level may have wrapped more than once, and residues are nearly equally frequent.
+
+    What little they say then fits several numbers of items: the transform is known but for whole turns.
+    """
+    low, _ = found.ends(SURE)
+    return low > SATURATED * math.log(Residues(levels).p) * max(level.m / level.share for level in levels)
+
+
+def _falling(distance: Floats, below: npt.NDArray[np.bool_]) -> Floats:
+    """Distances made to fall, with ends that are as far from the root as any number at their distance.
+
+    Where a crowd hides how many items there are, distances are noise: a number may be rejected and larger ones not.
+    """
+    first = np.maximum(np.minimum.accumulate(distance), 0.0)
+    last = np.minimum(np.maximum.accumulate(distance[::-1])[::-1], 0.0)
+    return np.where(below, first, last)

@@ -1,0 +1,281 @@
+"""The one list of what a deployment gives out, and what each of it costs.
+
+In: a spec, its deployment, names of published numbers. Out: the statement's sentences about what no loss covers, losses
+to numbers that are charged apart, a table for the documents. Touches: nothing.
+Source: docs/theory/privacy.md sections 5 and 9.
+
+Statement, ledger and documents draw from `PUBLICATIONS`. To publish a new number:
+
+    1. Add a `Publication`. Its `fields` are the names under which the number travels: of a counter, of a field of a
+       published header, or of a frontier. A number whose name is on no entry is refused by the guarantee, by the ledger
+       and by the writer of published bytes.
+    2. Choose its `charge`. Shares of a sketch's noise ("ledger") are in all losses, through `Kind.components`. A number
+       that depends on envelopes alone and has noise of its own ("record") says its epsilon for one record in one window
+       in `cost`: the statement and the ledger add that up over windows and sketches.
+    3. Say it: `says` gives its sentences in the statement.
+    4. `docs/guarantee.md` has the table of `table()`; a test compares them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from sketchstream.errors import SpecError
+from sketchstream.privacy.surroundings import Context, duration
+
+Charge = Literal["ledger", "record", "misplaced", "envelope", "once", "free", "apart"]
+CHARGES: Final[dict[Charge, str]] = {
+    "ledger": "in every loss of the statement and the ledger",
+    "record": "in no loss of events or items; noise of its own, whose epsilon for one record the statement and the "
+    "ledger add up separately",
+    "misplaced": "nothing more for an event; for an item with records in wrong partitions up to `epsilon_misplaced` "
+    "more in each window, which the statement says and the ledger does not count",
+    "envelope": "nothing: it follows from envelopes and configuration, which are not protected",
+    "once": "at most 1/10, once for each sample; not in the ledger",
+    "free": "nothing more: it is computed from what was published",
+    "apart": "in no loss: exact, or raw data",
+}
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One number, or kind of data, that leaves a deployment or its process.
+
+    Args:
+        name: short and unique.
+        what: noun phrase for the ledger and the documents.
+        where: who can see it.
+        charge: where its loss is counted.
+        fields: names of counters, header fields and fields of frontiers that carry it.
+        cost: of charge "record": epsilon of one record in one window, by the spec; 0: it is not published.
+        says: its sentences in a statement, of what no loss covers.
+    """
+
+    name: str
+    what: str
+    where: str
+    charge: Charge
+    fields: frozenset[str] = frozenset()
+    cost: Callable[[Any], Fraction] = lambda spec: Fraction(0)
+    says: Callable[[Any, Context], Iterable[str]] = lambda spec, around: ()
+
+
+def _epsilon_records(spec: Any) -> Fraction:
+    return Fraction(getattr(spec, "epsilon_records", 0))
+
+
+def _admitted(spec: Any, around: Context) -> Iterator[str]:
+    if epsilon := _epsilon_records(spec):
+        yield (
+            f"the number of records admitted, a function of envelopes: published with noise of its own, epsilon "
+            f"{epsilon} for a record that changes no other record's window"
+            f"{_over(epsilon, around)}; in none of the numbers above"
+        )
+
+
+def _over(epsilon: Fraction, around: Context) -> str:
+    """What a record loses in all windows that hold it, and to all sketches."""
+    own = epsilon * around.overlap
+    text = f", in each of the {around.overlap} overlapping windows that hold it: {own}" if around.overlap > 1 else ""
+    every = own + sum(one.records for one in around.beside)
+    return text + (f"; with such numbers of the other sketches {every}" if every > own else "")
+
+
+def _late(spec: Any, around: Context) -> Iterator[str]:
+    if (epsilon := _epsilon_records(spec)) and around.store in ("kafka", "dir"):
+        yield (
+            f"the number of late records, also a function of envelopes: epsilon {epsilon} for a late "
+            "record, which then is not admitted to some window"
+        )
+
+
+def _refused(spec: Any, around: Context) -> Iterator[str]:
+    del spec
+    if around.refused:
+        yield (
+            "the number of records that each window refused (late, future, or of an unreadable time), also a function "
+            f"of envelopes: epsilon {around.refused} for such a record, which is not admitted to that window"
+        )
+
+
+def _misplaced(spec: Any, around: Context) -> Iterator[str]:
+    if around.misplaced and spec.unit == "item":
+        yield (
+            "an item with records in partitions where it does not belong: the number of such items is published, and "
+            f"this one loses at most {around.misplaced} more in each window, twice that to someone who once copied the "
+            "open state"
+        )
+
+
+def _envelopes(spec: Any, around: Context) -> Iterator[str]:
+    del spec, around
+    yield "envelopes: that a record existed, when, in which partition, how long it was, how many events it packed"
+
+
+def _topic(spec: Any, around: Context) -> Iterator[str]:
+    del spec
+    yield readers_of_the_topic(around)
+
+
+def _diagnostics(spec: Any, around: Context) -> Iterator[str]:
+    del spec
+    if around.diagnostics == "exact":
+        yield (
+            "exact counts of invalid, misplaced and missing items, and of updates (every event that was counted), at "
+            "the operator's own endpoint and in its log"
+        )
+
+
+def _snapshots(spec: Any, around: Context) -> Iterator[str]:
+    del spec
+    if around.store == "kafka":
+        yield "keys of superseded snapshots stay in the offsets topic until it is compacted"
+    elif around.store == "dir":
+        yield (
+            "snapshots in the directory store are plain files of mode 0600: disk and memory are two views; superseded "
+            "ones are overwritten, but journals, copy-on-write file systems, flash and backups may keep their bytes"
+        )
+    elif around.store == "file":
+        yield "the open sketch's file is a secret like a key: a fresh one is the noise itself"
+
+
+def _dead_letters(spec: Any, around: Context) -> Iterator[str]:
+    del spec
+    letters = {
+        "none": "dead letters (raw data)",
+        "envelope": "dead letters (without payload)",
+        "payload": "dead letters, which hold raw payloads",
+    }[around.dead_letters]
+    yield f"duplicates upstream, {letters}, other deployments on the same topic, copies or old files of this one"
+
+
+def _late_records(spec: Any, around: Context) -> Iterator[str]:
+    del spec
+    if around.late_records:
+        yield "late records: raw data, in a topic of their own"
+
+
+def _sample(spec: Any, around: Context) -> Iterator[str]:
+    if around.partitions is not None and around.keyed:
+        unit = "an event" if spec.unit == "event" else "an item"
+        yield (
+            "partitioner found by `validate`, or compared with a sample of the topic before the first count: "
+            f"{unit} loses at most 1/10 more, once for each such sample"
+        )
+
+
+_ORIGIN = {
+    "name",
+    "revision",
+    "window",
+    "partition",
+    "partitions_open",
+    "partitions_seal",
+    "partitions",
+    "partitioner",
+}
+PUBLICATIONS: Final[tuple[Publication, ...]] = (
+    Publication("slots", "the histogram of the counters, or the state", "sealed sketches, releases", "ledger",
+                frozenset({"slots", "form", "edges_version", "final", "seal_id", "cost"})),
+    Publication("positions", "positions of a series that have closed", "sealed topic", "ledger",
+                frozenset({"first", "stop"})),
+    Publication("total", "the sum of the weights", "sealed sketches, releases", "ledger", frozenset({"total"})),
+    Publication("counted", "the number of events counted", "sealed sketches, releases", "ledger",
+                frozenset({"counted"})),
+    Publication("admitted", "the number of records admitted", "sealed sketches", "record", frozenset({"admitted"}),
+                _epsilon_records, _admitted),
+    Publication("late", "the number of late records", "frontiers", "record",
+                frozenset({"late", "late_draws"}), says=_late),
+    Publication("refused", "the number of records that each window refused", "frontiers", "record",
+                frozenset({"evidence"}), says=_refused),
+    Publication("misplaced", "the number of misplaced events or items", "frontiers", "misplaced",
+                frozenset({"evidence"}), says=_misplaced),
+    Publication("parameters", "spec, noise laws, ledger, window, partitions", "headers of sealed sketches", "envelope",
+                frozenset({"kind", "spec", "layers", "ledger", "counters", "key_id", *_ORIGIN})),
+    Publication("frontiers", "how far each partition is published", "sealed topic", "envelope",
+                frozenset({"sketch", "revision", "partition", "published_through", "partitions", "sequence", "partial",
+                           "diverged", "grown_from", "grown_through", "closed_through"})),
+    Publication("envelopes", "that a record existed, its time, partition and size", "readers of the results",
+                "envelope", says=_envelopes),
+    Publication("answers", "profiles, estimates, intervals", "results topic, service, command line", "free"),
+    Publication("topic", "records that the input still holds", "readers of the input", "apart", says=_topic),
+    Publication("sample", "the partitioner, found in a sample of the input", "configuration, log", "once",
+                says=_sample),
+    Publication("diagnostics", "exact counts of updates and of invalid payloads", "operator's endpoint, log", "apart",
+                says=_diagnostics),
+    Publication("snapshots", "open states", "the store, which is secret", "apart", says=_snapshots),
+    Publication("late records", "late records with their payloads", "`late_topic`", "apart", says=_late_records),
+    Publication("dead letters", "refused records", "`dead_letter_topic`", "apart", says=_dead_letters),
+)  # fmt: skip
+"""In the order of the statement."""
+
+
+def require_listed(names: Iterable[str]) -> None:
+    """Refuse to publish, state or charge a number that is on no entry of the list.
+
+    Args:
+        names: of counters, of header fields, or of fields of frontiers; what follows a dot names a group.
+
+    Raises:
+        SpecError: one of them is not listed.
+    """
+    listed = frozenset().union(*(one.fields for one in PUBLICATIONS))
+    unknown = sorted({name.partition(".")[0] for name in names} - listed)
+    if unknown:
+        msg = (
+            f"{', '.join(unknown)}: not on the list of what a deployment publishes, so that nothing says what it "
+            "costs; add it to PUBLICATIONS (sketchstream/privacy/publications.py)"
+        )
+        raise SpecError(msg)
+
+
+def cost_of_record(spec: Any) -> Fraction:
+    """Epsilon of one record in one window, in all numbers of records that sketches of this spec publish.
+
+    Args:
+        spec: of the sketch.
+    """
+    return sum((one.cost(spec) for one in PUBLICATIONS if one.charge == "record"), Fraction(0))
+
+
+def uncovered(spec: Any, around: Context) -> list[str]:
+    """The statement's sentences about what no loss covers, in the order of the list.
+
+    Args:
+        spec: of the sketch.
+        around: its deployment.
+    """
+    return [sentence for one in PUBLICATIONS for sentence in one.says(spec, around)]
+
+
+def not_counted() -> str:
+    """What no loss of a ledger covers, for the ledger."""
+    names = [one.what for one in PUBLICATIONS if one.charge in ("apart", "once", "misplaced")]
+    others = "other deployments, other consumer groups and restored old files on the same topic"
+    return f"not counted: {others}; {', '.join(names)}"
+
+
+def table() -> str:
+    """The list as a table in Markdown, for the documents."""
+    rows = ["| what | where | what it costs |", "|---|---|---|"]
+    rows += [f"| {one.what} | {one.where} | {CHARGES[one.charge]} |" for one in PUBLICATIONS]
+    return "\n".join(rows)
+
+
+def readers_of_the_topic(around: Context) -> str:
+    """Compare retention with the window: against readers of the topic, pan-privacy begins where retention ends."""
+    base = "records that the topic still holds, for those who can read it"
+    if around.retention_ms is None or around.window_ms is None:
+        return f"{base} (unless its retention is shorter than the window, a copied state tells them nothing new)"
+    kept = duration(around.retention_ms)
+    kept = "for ever" if around.retention_ms == math.inf else f"for {kept}"
+    if around.retention_ms >= around.window_ms:
+        return (
+            f"{base}: it keeps them {kept}, the window is {duration(around.window_ms)}, so pan-privacy buys nothing "
+            "against a reader of the topic; set retention.ms below the window"
+        )
+    return f"{base}: {kept}, less than the window of {duration(around.window_ms)}"

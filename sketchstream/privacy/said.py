@@ -1,0 +1,73 @@
+"""One function that prints a loss: it knows the measure, so that no mu^2 is ever taken for an epsilon.
+
+In: losses in any measure, or a cost with the ledger that charges it. Out: text. Touches: nothing.
+Source: docs/theory/gaussian_ledger.md (which epsilon follows from mu^2 at a delta).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Final, Protocol
+
+from sketchstream.privacy.composition import Losses, compose
+from sketchstream.privacy.gaussian import GaussianLoss
+from sketchstream.privacy.history import Loss
+from sketchstream.privacy.sketch_history import show
+from sketchstream.privacy.zcdp import DELTA
+
+
+class CostLedger(Protocol):
+    """The part of a ledger that knows what a cost means."""
+
+    def loss_of_cost(self, cost: Fraction) -> Any:
+        """What one layer or view of this cost shows by itself."""
+
+
+AnyLoss = Loss | GaussianLoss | Losses
+UNLIMITED: Final = "unlimited"
+MEANING: Final = (
+    "(epsilon, delta) means: whatever set of outcomes is chosen, its probability is at most e^epsilon times that "
+    "without the unit, plus delta; single outcomes may be more than e^epsilon times as likely, with a probability that "
+    "can exceed delta"
+)
+
+
+def said(loss: AnyLoss, delta: Fraction | float = 0) -> str:
+    """A loss as text: '3/2'; '(epsilon 1.05, delta 1e-06; ...), mu^2 0.0154'; 'unlimited'.
+
+    Args:
+        loss: a pure epsilon, a loss to Gaussian noise, or losses to several sketches.
+        delta: at which losses that are not pure are stated; 0: 1e-6.
+    """
+    at = Fraction(str(DELTA)) if not delta else Fraction(str(delta))
+    if isinstance(loss, Losses):
+        if loss.gaussian.mu2 and loss.pure:
+            return str(compose(loss.pure, loss.rho, loss.gaussian, at))
+        return said(loss.gaussian, at) if loss.gaussian.mu2 else show(loss.pure)
+    if not isinstance(loss, GaussianLoss):
+        return show(loss)
+    if not loss.mu2:
+        return "0"
+    return UNLIMITED if loss.known == math.inf else f"{loss.at(at)}, {loss.measured}"
+
+
+def plain(loss: AnyLoss, delta: Fraction | float = 0) -> str:
+    """A loss for a sentence: as `said`, and '3/2 (1.5)' for fractions."""
+    text = said(loss, delta)
+    value = loss.pure if isinstance(loss, Losses) else loss
+    return (
+        f"{text} ({float(value):.4g})" if isinstance(value, Fraction) and text == str(value) and "/" in text else text
+    )
+
+
+def cost_said(ledger: CostLedger, cost: Fraction, delta: Fraction | float = 0) -> str:
+    """What one layer or view costs by itself: 'epsilon 1/2', '(epsilon 0.5, delta 1e-06; ...), mu^2 0.0154'.
+
+    Args:
+        ledger: in which it is charged.
+        cost: in the measure of that ledger.
+        delta: at which losses that are not pure are stated; 0: 1e-6.
+    """
+    loss = ledger.loss_of_cost(cost)
+    return said(loss, delta) if isinstance(loss, GaussianLoss) else f"epsilon {show(loss)}"

@@ -1,0 +1,196 @@
+"""The deployment around one sketch: its windows and partitions, the other sketches, and the losses over all of them.
+
+In: what is known of a deployment, the losses to one window. Out: losses over a day, and over everything that is kept.
+Touches: nothing.
+Source: docs/theory/privacy.md section 5 (what adds and what does not).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+from sketchstream.privacy.composition import Losses
+from sketchstream.privacy.ledger import Ledger
+
+DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another sketch on the same topic, and the losses to one of its windows.
+
+    Args:
+        name: of the sketch.
+        event: largest losses of an event to it, in all windows that hold the event.
+        item: largest losses of an item to it in one window; infinite for unit "event" (no bound without a bound on
+            the item's events).
+        window_ms: length of its windows; None for one sketch without windows.
+        a_day: most of its windows in one day, as in `Context`.
+        overlap: windows that hold one instant, as in `Context`.
+        every_ms: from the beginning of a window to that of the next, as in `Context`.
+        records: loss of a record to its numbers of records, in all windows that hold the record.
+    """
+
+    name: str
+    event: Losses
+    item: Losses
+    window_ms: int | None
+    a_day: int | None = None
+    overlap: int = 1
+    every_ms: int | None = None
+    records: Fraction = Fraction(0)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        ledger: Any,
+        window_ms: int | None,
+        a_day: int | None = None,
+        overlap: int = 1,
+        *,
+        every_ms: int | None = None,
+        groups: int = 1,
+        records: Fraction = Fraction(0),
+    ) -> Beside:
+        """The losses in the ledger of one window.
+
+        Args:
+            name: of the sketch.
+            ledger: of one window.
+            window_ms: length of its windows.
+            a_day: most of its windows in one day.
+            overlap: windows that hold one instant.
+            every_ms: from the beginning of a window to that of the next.
+            groups: groups whose losses the ledger adds for an item; an event is in one of them.
+            records: loss of a record to the numbers of records in one window.
+        """
+        one = ledger.most_of_event / groups if isinstance(ledger, Ledger) else ledger.loss()
+        event, item = Losses.of_sketch(one).times(overlap), Losses.unlimited()
+        if ledger.unit == "item":
+            item = Losses.of_sketch(ledger.loss())
+        return cls(name, event, item, window_ms, a_day, overlap, every_ms, records * overlap)
+
+
+@dataclass(frozen=True)
+class Context:
+    """The deployment around a sketch, as far as it is known. The statement says what is unknown.
+
+    Args:
+        window_ms: length of the sketch's windows; None: no windows.
+        retention_ms: how long the input topic keeps records; `math.inf` for ever, None unknown.
+        published_ms: how long publications are kept; None: for ever.
+        partitions: of the input; None: no partitions.
+        keyed: whether an item's records all lie in one partition, and that is checked.
+        counts: distinct numbers of partitions that were valid while any part of the window was open.
+        diagnostics: exact counters of payload-dependent outcomes at the operator's endpoint, or off.
+        store: where snapshots live: "kafka" (encrypted, keys in the offsets topic), "dir" (plain, 0600), "file"
+            (an open sketch's own file), None (memory only).
+        dead_letters: whether refused records go to a topic, and with their payload.
+        late_records: whether records that come too late go to a topic.
+        beside: other sketches on the same topic.
+        a_day: most of the sketch's windows in one day of its time zone, the longest one where clocks change; None:
+            a day has 24 hours.
+        overlap: windows of the sketch that hold one instant: more than 1 where windows hop.
+        every_ms: from the beginning of a window to that of the next, at least; None: `window_ms` / `overlap`.
+        refused: epsilon of the noise of the numbers of refused records; 0: not published.
+        misplaced: epsilon of the noise of the numbers of misplaced events or items; 0: not published.
+    """
+
+    window_ms: int | None = None
+    retention_ms: float | None = None
+    published_ms: int | None = None
+    partitions: int | None = None
+    keyed: bool = True
+    counts: int = 1
+    diagnostics: Literal["exact", "off"] = "off"
+    store: Literal["kafka", "dir", "file"] | None = None
+    dead_letters: Literal["none", "envelope", "payload"] = "none"
+    late_records: bool = False
+    refused: Fraction = Fraction(0)
+    misplaced: Fraction = Fraction(0)
+    beside: tuple[Beside, ...] = ()
+    a_day: int | None = None
+    overlap: int = 1
+    every_ms: int | None = None
+
+
+def duration(milliseconds: float) -> str:
+    """A length of time for a sentence."""
+    if milliseconds == math.inf:
+        return "for ever"
+    for name, length in (("day", DAY_MS), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000)):
+        if milliseconds >= length:
+            number = f"{milliseconds / length:.4g}"
+            return f"{number} {name}" + ("" if number == "1" else "s")
+    return f"{milliseconds:g} ms"
+
+
+def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1, every_ms: int | None = None) -> int:
+    """Number of windows that can touch a span that begins where a window begins.
+
+    Args:
+        window_ms: their length.
+        span_ms: length of the span.
+        overlap: windows that hold one instant: all but one of those that hold the span's first count as well.
+        every_ms: from the beginning of a window to that of the next; None: `window_ms` / `overlap`.
+    """
+    if window_ms is None:
+        return 1
+    begun = span_ms * overlap / window_ms if every_ms is None else span_ms / every_ms
+    return max(1, math.ceil(begun)) + overlap - 1
+
+
+def windows_a_day(one: Context | Beside) -> int:
+    """Most windows of a sketch in one day."""
+    return windows_of(one.window_ms, DAY_MS, one.overlap, one.every_ms) if one.a_day is None else one.a_day
+
+
+def copies_of_item(around: Context) -> int:
+    """Number of partitions that can hold one item's records of one window."""
+    if not around.keyed:
+        return around.partitions or 1
+    return around.counts if around.partitions is None else min(around.counts, around.partitions)
+
+
+def over_a_day(ledger: Any, around: Context, *, whole: bool = False) -> Losses:
+    """Losses over all sketches of the deployment: of an event, or of an item on one day.
+
+    Args:
+        ledger: of one window of the sketch.
+        around: its deployment.
+        whole: whether one promise bounds an item over all partitions of a window together.
+    """
+    own, number = Losses.of_sketch(ledger.loss()), around.overlap
+    if ledger.unit == "item":
+        number = windows_a_day(around) * (1 if whole else copies_of_item(around))
+    if number == 1 and not around.beside and isinstance(ledger, Ledger):
+        return replace(own, rho=ledger.zcdp())  # one sketch by its history (Theorem 5b), several by their pure losses
+    total = own.times(number)
+    for one in around.beside:
+        total += one.event if ledger.unit == "event" else one.item.times(windows_a_day(one) * copies_of_item(around))
+    return total
+
+
+def over_all_windows(ledger: Any, around: Context, *, whole: bool = False) -> Losses:
+    """Losses to all publications that are kept: an event lies in the windows that hold its time, an item in all.
+
+    Args:
+        ledger: of one window of the sketch.
+        around: its deployment.
+        whole: as in `over_a_day`.
+    """
+    if ledger.unit == "event":
+        return over_a_day(ledger, around)
+    windowed = around.window_ms is not None or any(one.window_ms is not None for one in around.beside)
+    if around.published_ms is None and windowed:
+        return Losses.unlimited()
+    span, copies = around.published_ms or 0, copies_of_item(around)
+    number = windows_of(around.window_ms, span, around.overlap, around.every_ms) * (1 if whole else copies)
+    total = Losses.of_sketch(ledger.loss()).times(number)
+    for one in around.beside:
+        total += one.item.times(windows_of(one.window_ms, span, one.overlap, one.every_ms) * copies)
+    return total

@@ -1,0 +1,208 @@
+"""Judges a window by published evidence: records that it refused, items that were misplaced, contradicted idleness.
+
+In: the frontiers of all partitions, the judgement of the share counted. Out: the judgement of the window. Touches:
+nothing.
+Source: docs/streams.md, "Quality"; docs/theory/privacy.md, section 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sketchstream.components import DISCRETE_LAPLACE, Noise
+from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
+from sketchstream.kinds.profile.estimate.result import Estimate
+from sketchstream.quality import Quality, Rule, Verdict
+from sketchstream.stream.evidence import EvidenceNoise, Shown, misplaced_law
+from sketchstream.stream.interfaces import Frontier
+from sketchstream.stream.windows import NO_TIME
+
+Span = tuple[int, int]
+OLDER_ALARM = 1e-5
+"""Probability that refused records of older windows are reported although there are none."""
+Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the newest frontier of one partition says about a window.
+
+    Args:
+        reason: why its numbers are not known; empty if they are.
+        noise: of the numbers.
+        shown: the numbers; None: they were no more than noise, and the window is too old for them to be repeated.
+    """
+
+    reason: str = ""
+    noise: EvidenceNoise = field(default_factory=EvidenceNoise)
+    shown: Shown | None = None
+
+
+def heard(frontier: Frontier | None, window: Span) -> Heard:
+    """The evidence of one partition about a window.
+
+    Args:
+        frontier: the newest one of the partition; None: there is none.
+        window: [start, end), ms since 1970.
+    """
+    if frontier is None or frontier.published_through < window[1]:
+        return Heard("not all partitions have told how many records they refused")
+    said = frontier.evidence
+    if said is None or (said.since != NO_TIME and window[1] <= said.since):
+        return Heard("how many records came too late, or were refused, was not published")
+    shown = said.windows.get(window)
+    if shown is None and said.older > _laplace(said.noise, said.older_draws).quantile(OLDER_ALARM):
+        return Heard(f"about {said.older:,} records came for windows as old as this one, and which is not known")
+    return Heard("", said.noise, shown)
+
+
+def weigh(counted: Quality, found: Mapping[int, Heard], rule: Rule, *, keyed: bool, counts: frozenset[int]) -> Quality:
+    """Judge a window by the share of records counted and by the evidence of its partitions.
+
+    A loss shows where a number exceeds what noise explains, over all partitions or in one of them; the probability
+    that one is reported without any is at most that of the rule, for each of the two numbers.
+
+    Args:
+        counted: judgement of the share counted.
+        found: evidence by partition.
+        rule: decides what is reported.
+        keyed: whether an item belongs to one partition.
+        counts: partitions with a sketch of the window.
+    """
+    known = {partition: one for partition, one in found.items() if not one.reason}
+    refused, late = _refused(known, rule, counted)
+    misplaced, astray = _misplaced({p: one for p, one in known.items() if p in counts}, rule, counted)
+    out = replace(counted, refused=refused, misplaced=misplaced)
+    if counted.verdict == "incomplete":
+        return out
+    if any(one.shown is not None and one.shown.contradicted for one in known.values()):
+        said = "records that were written in this window came after a silent partition had been passed over"
+        return replace(out, verdict="incomplete", reason=said)
+    if late:
+        assert refused is not None
+        said = f"about {refused.value:,.0f} {_ends(refused)} records came too late for this window or were refused"
+        return replace(out, verdict="incomplete", reason=f"{said} (false alarm: {rule.incomplete.alarm:g} a window)")
+    if astray:
+        assert misplaced is not None
+        what = "items" if any(one.noise.cells for one in known.values()) else "events"
+        said = (
+            f"about {misplaced.value:,.0f} {_ends(misplaced)} {what} were in partitions where they do not belong; "
+            "check input.partitioner with `sketchstream validate`"
+        )
+        return replace(out, verdict="incomplete", reason=said)
+    unknown = next((one.reason for one in found.values() if one.reason), None)
+    if unknown is None and keyed and len(found) > 1 and counted.share is None and not _places(known, counts):
+        unknown = "whether items were in the partitions where they belong was not published"
+    if unknown is not None:
+        return replace(out, verdict="unknown", reason=unknown)
+    if counted.share is not None:
+        return out
+    verdict: Verdict = "good"
+    return replace(out, verdict=verdict, reason=_none_lost(refused, misplaced))
+
+
+def _places(found: Mapping[int, Heard], counts: Iterable[int]) -> bool:
+    """Whether all partitions that counted tell how much was misplaced, or say that nothing can be."""
+    return all(one.noise.misplaced or one.noise.anywhere for p, one in found.items() if p in counts)
+
+
+def _none_lost(refused: Estimate | None, misplaced: Estimate | None) -> str:
+    """That no loss shows, and how large one may be."""
+    said = "no loss of records shows"
+    if refused is None:
+        return said
+    most = f"at most {refused.high:,.0f} were refused"
+    if misplaced is not None:
+        most += f" and {misplaced.high:,.0f} misplaced" if math.isfinite(misplaced.high) else ""
+    return f"{said} ({most})"
+
+
+def _ends(one: Estimate) -> str:
+    high = f"{one.high:,.0f}" if math.isfinite(one.high) else "?"
+    return f"[{one.low:,.0f}, {high}]"
+
+
+def _estimate(value: float, low: float, high: float) -> Estimate:
+    """A number of records with its interval, none below 0."""
+    return Estimate(max(float(value), 0.0), max(float(low), 0.0), max(float(high), 0.0))
+
+
+def _laplace(given: EvidenceNoise, draws: int) -> NoiseSum:
+    return NoiseSum.of([Noise(DISCRETE_LAPLACE, given.refused)] * draws)
+
+
+def _refused(found: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
+    """The number of refused records, and whether it is more than is tolerated and noise explains."""
+    there = [(one.noise, one.shown) for one in found.values() if one.shown is not None]
+    if not there:
+        return None, False
+    tolerated = _tolerated(rule, counted)
+    value = sum(shown.refused for _, shown in there)
+    draws = [Noise(DISCRETE_LAPLACE, given.refused) for given, shown in there for _ in range(shown.draws)]
+    total = NoiseSum.of(draws)
+    low, high = total.ends(0.95)
+    alarm = rule.incomplete.alarm / 2.0
+    late = value - tolerated > total.quantile(alarm) or any(
+        shown.refused - tolerated > _laplace(given, shown.draws).quantile(alarm / len(there)) for given, shown in there
+    )
+    return _estimate(value, value + low, value + high), late
+
+
+def _tolerated(rule: Rule, counted: Quality) -> float:
+    """How many records may be refused, or misplaced, without a report."""
+    return 0.0 if counted.admitted is None else rule.refused * counted.admitted.high
+
+
+def _misplaced(found: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
+    """The number of misplaced events or items, and whether it is more than is tolerated and noise explains."""
+    there = [
+        (one.noise, one.shown.misplaced)
+        for one in found.values()
+        if one.shown is not None and one.shown.misplaced is not None and one.noise.misplaced
+    ]
+    if not there or len({given for given, _ in there}) > 1:
+        return None, False
+    given, values = there[0][0], [value for _, value in there]
+    alarm = rule.incomplete.alarm / 2.0
+    tolerated = _tolerated(rule, counted)
+    astray = _excess(given, values) - tolerated > _bound(given, len(values), alarm) or any(
+        _excess(given, [value]) - tolerated > _bound(given, 1, alarm / len(values)) for value in values
+    )
+    if not given.cells:
+        low, high = NoiseSum.of([Noise(DISCRETE_LAPLACE, given.misplaced)] * (2 * len(values))).ends(0.95)
+        value = float(sum(values))
+        return _estimate(value, value + low, value + high), astray
+    excess = _excess(given, values)
+    spread = Z95 * math.sqrt(misplaced_law(given, len(values))[1]) + 1.0
+    ends = (_items(given, len(values), one) for one in (excess, excess - spread, excess + spread))
+    return _estimate(*ends), astray
+
+
+def _excess(given: EvidenceNoise, values: Sequence[int]) -> float:
+    """The published numbers less their mean without misplaced items."""
+    return sum(values) - misplaced_law(given, len(values))[0]
+
+
+def _bound(given: EvidenceNoise, parts: int, alarm: float) -> float:
+    """A bound that the excess of some partitions passes with probability at most `alarm` if nothing is misplaced."""
+    laplace = NoiseSum.of([Noise(DISCRETE_LAPLACE, given.misplaced)] * (parts if given.cells else 2 * parts))
+    if not given.cells:
+        return laplace.quantile(alarm)
+    from scipy.stats import binom
+
+    # exact quantiles of the cells and of the noise, each with half of the probability
+    cells, share = given.cells * parts, 1.0 / (1.0 + math.exp(float(given.misplaced)))
+    return float(binom.isf(alarm / 2.0, cells, share)) - cells * share + laplace.quantile(alarm / 2.0)
+
+
+def _items(given: EvidenceNoise, parts: int, excess: float) -> float:
+    """The number of misplaced items whose cells exceed their mean by so much; each is noted in one of all partitions.
+
+    An item that hashes to its own partition is noted nowhere, so the number is one of `parts` times what is seen.
+    """
+    cells = given.cells * parts
+    share = 1.0 / (1.0 + math.exp(float(given.misplaced)))
+    seen = max(excess, 0.0) / (cells * (1.0 - 2.0 * share))
+    return math.inf if seen >= 1.0 else -cells * math.log1p(-seen) * parts

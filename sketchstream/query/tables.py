@@ -1,0 +1,162 @@
+"""Answers as tables: CSV, and Arrow with declared types.
+
+In: rows of answers, types of their columns. Out: CSV text, rows again, Arrow tables. Touches: nothing.
+
+Types are declared and never guessed from what is in a window, so that all windows of a sketch have one schema and
+items are what they were: "02139", "NA" and "true" are texts. A kind declares them in `Kind.columns`. A text that is
+empty is quoted in CSV, a value that is missing is not: so both can be told apart by whoever reads the text.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sketchstream.csv_cells import original, safe
+from sketchstream.errors import MissingExtraError
+from sketchstream.kinds.interface import ColumnType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Types = Mapping[str, ColumnType]
+"""Types of columns by name; all others are text."""
+Row = Mapping[str, Any]
+
+WINDOW: Final[Types] = {"window_start": "time", "window_end": "time", "complete": "bool"}
+"""Columns of windows, beside those of answers."""
+QUOTED: Final = re.compile(r'[",\r\n]')
+CELL: Final = re.compile(r'("[^"]*(?:""[^"]*)*"|[^",\r\n]*)(,|\n)')
+
+
+def names_of(rows: Iterable[Row]) -> list[str]:
+    """Names of all columns, in the order in which they appear."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+    """RFC 4180 text with a header line.
+
+    Args:
+        rows: may lack columns.
+        columns: that are there even without rows.
+    """
+    names = list(dict.fromkeys([*columns, *names_of(rows)]))
+    lines = [",".join(map(_quoted, names))]
+    lines += [",".join([_cell(row.get(name)) for name in names]) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def read_csv(text: str) -> list[dict[str, str | None]]:
+    """The rows of a text that `as_csv` wrote, all values as texts; None: missing."""
+    lines: list[list[str | None]] = [[]]
+    for cell, end in CELL.findall(text):
+        lines[-1].append(original(_unquoted(cell)) if cell else None)
+        if end == "\n":
+            lines.append([])
+    header, *rows = lines[:-1]
+    return [dict(zip(map(str, header), row, strict=True)) for row in rows]
+
+
+def table_of(rows: Sequence[Row], types: Types, columns: Sequence[str] = ()) -> pa.Table:
+    """Rows as an Arrow table.
+
+    Args:
+        rows: may lack columns.
+        types: of the columns.
+        columns: that are there even without rows.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    pa = _pyarrow()
+    arrays = {}
+    for name in dict.fromkeys([*columns, *names_of(rows)]):
+        kind = types.get(name)
+        values: list[Any] = [row.get(name) for row in rows]
+        if kind in (None, "time"):
+            values = [None if value is None else _text(value) for value in values]
+        arrays[name] = _typed(pa, pa.array(values, pa.string() if kind == "time" else _type(pa, kind)), kind)
+    return pa.table(arrays)
+
+
+def table_of_csv(text: bytes, types: Types) -> pa.Table:
+    """A text that `as_csv` wrote as an Arrow table.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    pa = _pyarrow()
+    import pyarrow.compute as pc
+    from pyarrow import csv
+
+    header = CELL.findall(text[: text.index(b"\n") + 1].decode())
+    kinds = {name: types.get(name) for name in (_unquoted(cell) for cell, _ in header)}
+    read = csv.read_csv(
+        io.BytesIO(text),
+        read_options=csv.ReadOptions(block_size=len(text) + 1, use_threads=False),
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(
+            column_types={name: pa.string() if kind == "time" else _type(pa, kind) for name, kind in kinds.items()},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    arrays = {}
+    for name, kind in kinds.items():
+        column = read.column(name)
+        if kind is None:  # the marks of formulas are for spreadsheets
+            column = pc.replace_substring_regex(column, pattern=r"\A'", replacement="")
+        arrays[name] = _typed(pa, column, kind)
+    return pa.table(arrays)
+
+
+def as_stream(table: pa.Table) -> bytes:
+    """An Arrow table as a stream."""
+    pa = _pyarrow()
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(out.getvalue())
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        msg = "Arrow needs pyarrow: pip install 'sketchstream[arrow]'"
+        raise MissingExtraError(msg) from None
+    return pa
+
+
+def _type(pa: Any, kind: ColumnType | None) -> Any:
+    """The Arrow type of a column."""
+    if kind is None:
+        return pa.string()
+    return {"float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_(), "time": pa.timestamp("ms", "UTC")}[kind]
+
+
+def _typed(pa: Any, column: Any, kind: ColumnType | None) -> Any:
+    """A column in its type; times are texts until now."""
+    return column.cast(_type(pa, kind)) if kind == "time" else column
+
+
+def _text(value: object) -> str:
+    """A value as text: bytes as hexadecimal digits."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _cell(value: object) -> str:
+    """A cell: a missing value is empty, an empty text is quoted, formulas are marked."""
+    return "" if value is None else _quoted(str(safe(_text(value) if isinstance(value, bytes) else value)))
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if not text or QUOTED.search(text) else text
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if cell.startswith('"') else cell

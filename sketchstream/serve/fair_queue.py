@@ -1,0 +1,138 @@
+"""Questions that wait to be computed, shared out fairly among clients.
+
+In: questions with their clients. Out: the next one. Touches: nothing; the pool guards it with its lock.
+
+Clients take turns. When the queue is full, the client with most questions loses its newest one to a client with fewer:
+no one's questions keep another's out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Final
+
+from sketchstream.errors import BusyError
+from sketchstream.query.sealed import Span
+from sketchstream.serve.questions import Question
+from sketchstream.serve.store import Computed, StoredWindow
+
+WAITING: Final = 64
+"""Most questions that wait; more are refused."""
+Name = tuple[str, Span, int, str]
+"""Sketch, window, version of the window, and text of a question."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One reconstruction.
+
+    Args:
+        stored: the window at the time of the request.
+        question: None: only the guarantee.
+        waiting: number of requests that wait for the result.
+        kept: whether it is computed even if nobody waits: what the store lacks anyhow.
+        started: when it began to run, monotonic; None: it waits.
+        future: the result.
+    """
+
+    stored: StoredWindow
+    question: Question | None
+    waiting: int = 0
+    kept: bool = False
+    started: float | None = None
+    future: Future[Computed] = field(default_factory=Future, repr=False)
+
+    @property
+    def place(self) -> tuple[str, Span]:
+        """Sketch and window."""
+        return self.stored.sketch, self.stored.window
+
+    @property
+    def name(self) -> Name:
+        """What identifies its result."""
+        text = "guarantee" if self.question is None else self.question.text
+        return self.stored.sketch, self.stored.window, self.stored.version, text
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for it, and nobody needs it."""
+        return not self.waiting and not self.kept
+
+    def fail(self, error: Exception) -> None:
+        """Give an error to all that wait."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def succeed(self, computed: Computed) -> None:
+        """Give the result to all that wait."""
+        if not self.future.done():
+            self.future.set_result(computed)
+
+
+class FairQueue:
+    """Jobs by client; a job that several clients wait for is in the queue of each.
+
+    Args:
+        most: places in all queues together.
+    """
+
+    def __init__(self, most: int = WAITING) -> None:
+        self._most = most
+        self._by_client: OrderedDict[str, OrderedDict[Job, None]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_client.values()))
+
+    def put(self, job: Job, client: str) -> Job | None:
+        """Add a job of a client.
+
+        Returns:
+            A job that lost its last place to this one; None without one.
+
+        Raises:
+            BusyError: the queue is full, and no client has more questions in it than this one would have.
+        """
+        own = self._by_client.get(client, OrderedDict())
+        if job in own:
+            return None
+        lost = None
+        if len(self) >= self._most:
+            longest = max(self._by_client, key=lambda one: len(self._by_client[one]))
+            if len(self._by_client[longest]) <= len(own) + 1:
+                msg = f"{len(self)} questions are waiting already: ask again later"
+                raise BusyError(msg)
+            lost, _ = self._by_client[longest].popitem()
+            self._drop_empty(longest)
+            if any(lost in held for held in self._by_client.values()):
+                lost = None
+        self._by_client.setdefault(client, own)[job] = None
+        return lost
+
+    def take(self) -> Job | None:
+        """The next job: the oldest one of the client whose turn it is; None: there is none."""
+        if not self._by_client:
+            return None
+        client, held = next(iter(self._by_client.items()))
+        job, _ = held.popitem(last=False)
+        self._by_client.move_to_end(client)
+        self.remove(job)
+        self._drop_empty(client)
+        return job
+
+    def remove(self, job: Job) -> None:
+        """Take a job out of every queue."""
+        for client in list(self._by_client):
+            self._by_client[client].pop(job, None)
+            self._drop_empty(client)
+
+    def clear(self) -> list[Job]:
+        """Take out all jobs."""
+        found = list({job: None for held in self._by_client.values() for job in held})
+        self._by_client.clear()
+        return found
+
+    def _drop_empty(self, client: str) -> None:
+        if client in self._by_client and not self._by_client[client]:
+            del self._by_client[client]

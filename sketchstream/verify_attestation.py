@@ -1,0 +1,200 @@
+"""A small verifier of attestations: this file runs alone, without the rest of the package.
+
+In: a statement of `sketchstream attest`, the signer's public key, the files it names. Out: the loss of each sketch,
+recomputed from its bytes (for kinds other than `profile`: from the costs in its ledger); exit code 1 and the reason if
+anything differs. Touches: those files. Source: docs/format.md; docs/theory/privacy.md section 3.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import sys
+from fractions import Fraction
+from itertools import accumulate, combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import msgpack
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "urn:sketchstream:attestation:1"
+PAYLOAD = "application/vnd.in-toto+json"
+LAWS = {"epsilon": ("laplace", "response", "ball"), "mu2": ("gaussian",), "l2": ("spectral-laplace",)}
+Loss = Fraction | float
+
+
+class Refused(Exception):  # noqa: N818
+    """What was given is not what was signed, or does not add up."""
+
+
+def require(holds: object, message: str) -> None:
+    """Refuse with this message unless it holds."""
+    if not holds:
+        raise Refused(message)
+
+
+def signed_payload(envelope: dict[str, Any], key: Ed25519PublicKey) -> dict[str, Any]:
+    """The statement in a DSSE envelope, its signature verified."""
+    payload, kind = base64.b64decode(envelope["payload"], validate=True), envelope["payloadType"].encode()
+    message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
+    try:
+        key.verify(base64.b64decode(envelope["signatures"][0]["sig"], validate=True), message)
+    except InvalidSignature:
+        raise Refused("the statement was not signed with this key, or was altered") from None
+    statement: dict[str, Any] = json.loads(payload)
+    types = (envelope["payloadType"], statement["_type"], statement["predicateType"])
+    require(types == (PAYLOAD, STATEMENT, PREDICATE), f"this is no statement of known type: {types}")
+    return statement
+
+
+def headers(data: bytes, within: bool = False) -> list[dict[str, Any]]:
+    """The header of a published sketch, or those of the parts of a stack."""
+    known = data[:4] == b"\xc1SKS" and len(data) >= 72 and 1 <= int.from_bytes(data[4:6], "little") <= 3
+    require(known, "these are no bytes of a sketch in a format that is known here")
+    size, body = int.from_bytes(data[12:16], "little"), int.from_bytes(data[32:40], "little")
+    require(len(data) == 40 + size + body + 32 * (data[7] & 1) + 32, "the bytes are cut or have something behind them")
+    found = hashlib.blake2b(data[:-32], digest_size=32, person=b"sketchstream-sum")
+    require(found.digest() == data[-32:], "the bytes are damaged: their checksum is wrong")
+    header: dict[str, Any] = msgpack.unpackb(data[40 : 40 + size])
+    require(header["kind"] in ("release", "sealed-state", "stack"), f"a {header['kind']} is no release, seal or stack")
+    if header["kind"] != "stack":
+        return [header]
+    require(not within and sum(header["lengths"]) == body, "the parts of a stack do not have the lengths it says")
+    ends = list(accumulate(header["lengths"], initial=40 + size))
+    return [found for at, end in pairwise(ends) for found in headers(data[at:end], within=True)]
+
+
+def require_noise(header: dict[str, Any]) -> None:
+    """Spec, layers, counters and ledger of a body describe the same noise and the same publication."""
+    spec, ledger = header["spec"], header["ledger"]
+    measure, history = ledger.get("measure", "epsilon"), ledger["history"]
+    entries, sealed = history["entries"], history["seal"] is not None
+    drawn = [entry for entry in entries if entry[0] == "layer"]  # with law, cost, lineage, weight
+    known = measure in LAWS and not history.get("parts") and spec.get("matrix_seed") != "secret"
+    require(known, "merges, secret matrices, and measures beyond LAWS are not known here")
+    held = [[one["law"], one["lineage"].hex(), ledger["max_weight"]] for one in header["layers"]]
+    require(held and held == [[one[1], *one[3:]] for one in drawn], "its noise layers are not those of its ledger")
+    require(all(one[0].endswith(LAWS[measure]) for one in held), f"its noise law is none of the measure {measure!r}")
+    require(ledger["unit"] == spec.get("unit", ledger["unit"]), "the ledger protects another unit than the spec")
+    if header["kind"] == "release":
+        view = ["publication" if header["final"] else "release", header["cost"]]
+        require(entries[-1] == view, "its ledger does not charge what it shows")
+    require(sealed == bool(header.get("final", True)), "its ledger is that of another stage of its life")
+    require({one[0] for one in entries} <= {"layer", "release", "publication", "look"}, "unknown entries in its ledger")
+    closed = [one[0] for one in entries[-history["seal"] :]] if sealed else ["publication"]
+    require(closed in (["publication"], ["layer", "publication"]), "its ledger has no seal where it says")
+    if spec["kind"] != "profile":
+        return
+    groups, k = spec.get("groups"), 1
+    if groups and spec["unit"] == "item" and not groups.get("of_item"):
+        k = groups.get("max_groups") or len(groups["names"]) + ("other" in groups)
+    weight, share = spec.get("max_weight", 1), Fraction(spec.get("total_share", "0"))
+    law = {"event": "discrete-laplace", "item": "randomized-response"}[spec["unit"]]
+    require(all(one[::2] == [law, weight] for one in held), f"noise of this spec is {law} for weights of {weight}")
+    costs = [Fraction(one[2]) for one in drawn]
+    found = [Fraction(one["epsilon"]) * weight * k for one in header["layers"]]
+    require(found == [cost * (1 - share) for cost in costs], "a layer's noise is not that of its cost in the ledger")
+    shown_costs = costs + ([Fraction(header["cost"])] if header["kind"] == "release" else [])
+    moved = {"total": weight * k if spec.get("max_total") is None else 2 * spec["max_total"] * k, "counted": 1}
+    part = share / 2 if spec.get("counted") else share
+    for counter in header.get("counters", ()):
+        by = moved.get(counter["name"].partition(".")[0])
+        noise = [(one["law"], Fraction(one.get("epsilon", "0"))) for one in counter["noise"]]
+        wanted = [("discrete-laplace", cost * part / (by or 1)) for cost in shown_costs]
+        require(by is None or noise == wanted, f"the noise of counter {counter['name']!r} is not that of the ledger")
+    published = str(Fraction(spec["epsilon_publish"]) * k)
+    require(
+        entries[0][:3] == ["layer", law, str(Fraction(spec["epsilon"]) * k)], "its first noise is not that of the spec"
+    )
+    bare = ["fresh", published] if spec.get("intrusion") else ["bare", None]
+    promise = ["histogram", published] if spec["publish"] == "histogram" else bare
+    require(ledger["promised"] == (["nothing", None] if sealed else promise), "its promise is not that of the spec")
+    if sealed:
+        last = [one[:3] for one in entries[-history["seal"] :]]
+        view = ["publication", promise[1] if promise[0] == "histogram" else None]
+        require(last == [["layer", law, published], view][promise[0] != "fresh" :], "its seal is not that of the spec")
+
+
+def loss(ledger: dict[str, Any]) -> Loss:
+    """Largest loss of any event, or item: epsilon, mu^2, or sqrt(2 rho) (measure "l2")."""
+    measure, history, (kind, cost) = ledger.get("measure", "epsilon"), ledger["history"], ledger["promised"]
+    entries, stop = list(history["entries"]), len(history["entries"]) - (history["seal"] or 0)
+    entries += [["layer", "", cost]] if kind == "fresh" else []  # a promised publication counts from the beginning
+    entries += [["publication", cost if kind == "histogram" else None]] if kind != "nothing" else []
+    raw = [(one[0] == "layer", one[2 if one[0] == "layer" else 1]) for one in entries]
+    steps = [(layer, math.inf if paid is None else Fraction(paid)) for layer, paid in raw]
+    require(all(paid > 0 for _, paid in steps), "a cost in a ledger must be above 0")
+    if ledger["unit"] == "item" and measure == "epsilon":
+        idle, armed = Fraction(0), math.inf  # type: Loss, Loss  # every view sees a new shift; a layer spares one view
+        for layer, paid in steps:
+            idle, armed = (idle, min(armed, idle + paid)) if layer else (min(idle + paid, armed), armed + paid)
+        return idle
+
+    def join(one: Loss, other: Loss) -> Loss:  # the lower cost; Gaussian noise on both sides adds up
+        gaussian = measure == "mu2" and math.inf not in (one, other) and one and other
+        return one * other / (one + other) if gaussian else min(one, other)
+
+    before, later = [math.inf], [Fraction(0)]  # type: list[Loss], list[Loss]
+    for ways, order in ((before, steps), (later, steps[::-1])):
+        for layer, paid in order:
+            ways.append(join(ways[-1], paid) if layer else ways[-1] + paid)
+    return max(join(before[at], later[-1 - at]) for at in range([one[0] for one in raw].index(True) + 1, stop + 1))
+
+
+def facts(header: dict[str, Any]) -> dict[str, Any]:
+    """What a statement says of one published sketch; its losses are computed here, from the bytes."""
+    names = ("kind", "name", "revision", "window", "partition", "seal_id", "spec", "layers", "ledger")
+    said = json.loads(json.dumps({name: header.get(name) for name in names}, default=bytes.hex))
+    return {**said, "measure": header["ledger"].get("measure", "epsilon"), "loss": str(loss(header["ledger"]))}
+
+
+def require_one_publication(bodies: list[dict[str, Any]]) -> None:
+    """No window was published twice, and publications that share noise are steps of one sketch's life."""
+    for one, other in combinations(bodies, 2):
+        short, long = sorted((one["ledger"]["history"], other["ledger"]["history"]), key=lambda h: len(h["entries"]))
+        place = [[each.get(name) for name in ("name", "revision", "window", "partition")] for each in (one, other)]
+        shares = {each["lineage"] for each in one["layers"]} & {each["lineage"] for each in other["layers"]}
+        n = len(short["entries"])
+        follows = short["seal"] is None and n < len(long["entries"]) and long["entries"][:n] == short["entries"]
+        require(one["seal_id"] != other["seal_id"], "one publication was given twice")
+        require(not shares or follows, "two publications have the same noise and are no steps of one sketch: copies")
+        require(shares or not place[0][0] or place[0] != place[1], f"two states were published as {place[0]}")
+
+
+def checked(bodies: dict[str, bytes], statement: dict[str, Any]) -> list[dict[str, Any]]:
+    """The facts of all bodies, by name of the file; refused if they are not those of the statement."""
+    named = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
+    given = {name: hashlib.sha256(data).hexdigest() for name, data in bodies.items()}
+    require(given == named, f"not what was signed: {sorted({*given.items()} ^ {*named.items()})}")
+    found = [header for name in sorted(bodies) for header in headers(bodies[name])]
+    for header in found:
+        require_noise(header)
+    require_one_publication(found)
+    recomputed = [facts(header) for header in found]
+    require(recomputed == statement["predicate"]["sketches"], "the statement says other things than the bytes")
+    return recomputed
+
+
+def main(arguments: list[str]) -> int:
+    """Arguments: the statement, the public key (PEM), every file that the statement names."""
+    try:
+        statement, key, *files = (Path(one) for one in arguments)
+        public = load_pem_public_key(key.read_bytes())
+        assert isinstance(public, Ed25519PublicKey), "the public key is not an ed25519 key"
+        signed = signed_payload(json.loads(statement.read_bytes()), public)
+        require(len({one.name for one in files}) == len(files), "two files have one name")
+        for one in checked({file.name: file.read_bytes() for file in files}, signed):
+            sys.stdout.write(f"ok: {one['kind']} {one['seal_id']}: {one['measure']} {one['loss']}\n")
+        return 0
+    except Exception as error:
+        sys.stderr.write(f"REFUSED: {error if isinstance(error, Refused) else repr(error)}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""Snapshots behind a broker that is slow, or silent: what makes progress is committed, what makes none is given up.
+
+In: a broker of its own with a quota. Out: nothing. Touches: topics and the quota.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from helpers.kafka.app import Nobody
+from sketchstream.errors import BrokerError
+from sketchstream.stream.interfaces import Restored, Snapshot
+from sketchstream_connectors.kafka import topics as kafka_topics
+from sketchstream_connectors.kafka import transaction
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.devbroker import DevCluster, Jars
+from sketchstream_connectors.kafka.store import KafkaStore
+from sketchstream_connectors.kafka.topics import Names
+
+BLOB = bytes(range(256)) * (96 << 10)  # 24 MiB
+QUOTA = 2 << 20
+STALLED_S = 5.0
+"""Less than the blob takes at the quota, and more than the broker takes for one of its records."""
+
+
+@pytest.fixture
+def store(own_broker: DevCluster, topic_name: Callable[[str], str]) -> Iterator[Callable[[], KafkaStore]]:
+    """Makes stores of one group and topic that have taken partition 0."""
+    names = Names(topic_name("g"), topic_name("t"))
+    connection = Connection({"bootstrap.servers": own_broker.bootstrap, "group.id": names.group})
+    made: list[KafkaStore] = []
+    with connection.admin.client("creating") as admin:
+        admin.create_topics({names.input: {"num_partitions": 1, "replication_factor": 1}})
+        admin.wait_for_topics([names.input])
+    kafka_topics.create(connection, names)
+    producer = connection.producer()
+    for _ in range(3):  # positions up to 3 exist
+        producer.send(names.input, value=b"x", partition=0)
+    producer.close()
+
+    def make() -> KafkaStore:
+        made.append(KafkaStore(connection, names.input, Nobody(names.group)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+    connection.close()
+
+
+@pytest.fixture
+def throttled(own_broker: DevCluster) -> Iterator[None]:
+    """Quotas for all clients, set by Kafka's own tool and removed again."""
+    command = ["java", "-cp", Jars().class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server"]
+    command += [own_broker.bootstrap, "--alter", "--entity-type", "clients", "--entity-default"]
+    names = ("producer_byte_rate", "consumer_byte_rate")
+
+    def change(option: str, values: list[str]) -> None:
+        subprocess.run([*command, option, ",".join(values)], check=True, capture_output=True, timeout=60)
+
+    change("--add-config", [f"{name}={QUOTA}" for name in names])
+    yield
+    change("--delete-config", list(names))
+
+
+def test_a_snapshot_that_takes_long_behind_a_quota_is_committed_and_restored(
+    store: Callable[[], KafkaStore], throttled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "STALLED_S", STALLED_S)
+    writer = store()
+    writer.take(0)
+    for position in (1, 2):  # the quota forgives what was not used before the first
+        began = time.monotonic()
+        writer.commit(0, Snapshot(0, position, {"at": position}, {"state": BLOB}, frozenset()))
+    assert time.monotonic() - began > STALLED_S, "the quota must hold the commit up for this test to mean anything"
+    found = store().take(0)
+    assert isinstance(found, Restored)
+    assert (found.position, bytes(found.blobs["state"]) == BLOB) == (2, True)
+
+
+def test_a_broker_that_does_not_answer_is_given_up(
+    own_broker: DevCluster, store: Callable[[], KafkaStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "STALLED_S", STALLED_S)
+    writer = store()
+    writer.take(0)
+    writer.commit(0, Snapshot(0, 1, {}, {"state": b"first"}, frozenset()))
+    own_broker.suspend(1)
+    try:
+        with pytest.raises(BrokerError):
+            writer.commit(0, Snapshot(0, 2, {}, {"state": BLOB}, frozenset()))
+    finally:
+        own_broker.resume(1)
+    found = store().take(0)
+    assert isinstance(found, Restored)
+    assert found.position == 1

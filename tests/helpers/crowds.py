@@ -1,0 +1,144 @@
+"""Crowded sketches of people: cases of unit item in an open domain, and how often intervals hold the truth.
+
+In: a cell of the grid. Out: shares of runs. Touches: nothing. Every single count is below the modulus: sums wrap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import nbinom, poisson
+
+from helpers.thrown import thrown
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.profile.estimate import reconstruct
+from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.open_domain.collisions import alike
+from sketchstream.kinds.profile.estimate.simulate import publish
+
+USERS, MEANS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), (1.0, 2.0, 5.0, 10.0)
+LAWS, MODULI, LEVELS, PARTS = ("poisson", "geometric", "zipf", "negative binomial"), (32, 64, 256), (4, 8, 10), (1, 6)
+NAMES = ("distinct", "at_least.2", "at_least.5", "at_least.10", "total", "mean")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One case.
+
+    Args:
+        users: users for each slot of a part, all levels together.
+        mean: of the law of their counts before it is cut to 1..modulus-1 (of Zipf's law: after).
+        law: its name.
+        modulus: of the counters.
+        levels: of the domain.
+        parts: stacked.
+    """
+
+    users: float
+    mean: float
+    law: str
+    modulus: int
+    levels: int
+    parts: int
+
+
+def grid() -> Iterator[Cell]:
+    """Every cell."""
+    yield from itertools.starmap(Cell, itertools.product(USERS, MEANS, LAWS, MODULI, LEVELS, PARTS))
+
+
+def shares(cell: Cell) -> Floats:
+    """(modulus-1,) law of the counts 1..modulus-1."""
+    t = np.arange(1.0, cell.modulus)
+    if cell.law == "poisson":
+        out = poisson.pmf(t, cell.mean)
+    elif cell.law == "negative binomial":
+        out = nbinom.pmf(t, 0.5, 0.5 / (0.5 + cell.mean))
+    elif cell.law == "geometric":
+        out = (1.0 - 1.0 / cell.mean) ** (t - 1.0)
+    else:
+        low, high = -1.0, 40.0
+        for _ in range(80):
+            middle = (low + high) / 2.0
+            out = t**-middle
+            low, high = (middle, high) if out @ t > cell.mean * out.sum() else (low, middle)
+    return np.asarray(out / out.sum())
+
+
+def seen(cell: Cell, slots: int, rng: np.random.Generator) -> tuple[list[Observed], Floats]:
+    """Published parts, added as they are read, and the true number of users at each count."""
+    law, t = shares(cell), np.arange(1, cell.modulus)
+    truth, parts = np.zeros(cell.modulus), []
+    for _ in range(cell.parts):
+        numbers = rng.multinomial(round(cell.users * slots), law)
+        truth[1:] += numbers
+        counters = thrown(t, numbers, slots, cell.levels, rng)
+        parts.append(publish(counters, epsilon=4, cost=1, rng=rng, unit="item", form="bins", modulus=cell.modulus,
+                             open_domain=True, grouped=True))  # fmt: skip
+    if cell.parts == 1:
+        return parts, truth
+    groups = [[parts[i] for i in group] for group in alike(parts)]
+    return [
+        replace(
+            one[0],
+            slots=tuple(m * len(one) for m in one[0].slots),
+            values=np.sum([part.values for part in one], axis=0),
+            parts=len(one),
+        )
+        for one in groups
+    ], truth
+
+
+def truths(numbers: Floats) -> dict[str, float]:
+    """The numbers of `NAMES`."""
+    items, total = float(numbers.sum()), float(np.arange(numbers.size) @ numbers)
+    reach = {f"at_least.{k}": float(numbers[k:].sum()) for k in (2, 5, 10)}
+    return {"distinct": items, **reach, "total": total, "mean": total / items}
+
+
+@dataclass
+class Found:
+    """What intervals said of one number.
+
+    Args:
+        runs: runs with an answer.
+        held: runs in which the interval held the truth.
+        unknown: runs without an upper end.
+        errors: estimates minus truths.
+        deviations: half widths of finite intervals / 1.96.
+    """
+
+    runs: int = 0
+    held: int = 0
+    unknown: int = 0
+
+    def __post_init__(self) -> None:
+        self.errors: list[float] = []
+        self.deviations: list[float] = []
+
+
+def covered(
+    cell: Cell, runs: int, slots: int, method: str = "likelihood", seed: int = 0
+) -> tuple[dict[str, Found], int]:
+    """What is found in so many runs, and how many of them were refused."""
+    out, refused = {name: Found() for name in NAMES}, 0
+    for run in range(runs):
+        parts, numbers = seen(cell, slots, np.random.default_rng([seed, run]))
+        try:
+            profile = reconstruct(parts, max_count=cell.modulus - 1, method=method)
+        except EstimateError:
+            refused += 1
+            continue
+        for name, truth in truths(numbers).items():
+            one, found = profile.interval(name), out[name]
+            found.runs += 1
+            found.held += one.low <= truth <= one.high
+            found.unknown += math.isinf(one.high)
+            found.errors.append(one.value - truth)
+            if math.isfinite(one.high):
+                found.deviations.append((one.high - one.low) / 3.92)
+    return out, refused

@@ -1,0 +1,104 @@
+"""Intervals of differences cover what they say wherever the numbers lie, also where intervals and estimates are cut.
+
+In: estimates drawn from known laws, fixed seeds. Out: nothing. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import sketchstream as ss
+from sketchstream.query.differences import OUTSIDE, Difference, Point, subtract
+
+RUNS = 10_000
+LEAST = 0.95 - 5 * math.sqrt(0.95 * 0.05 / RUNS)
+Z = 1.959964
+PLACES = (0.0, 0.5, 1.0, 3.0)
+
+
+def normal(rng: np.random.Generator, mean: float, *, clipped: bool) -> list[Point]:
+    """Unbiased estimates with deviation 1 of a number that is at least 0, their intervals cut at 0.
+
+    Args:
+        clipped: whether the estimates are cut too, and widen their intervals, as those of profiles.
+    """
+    drawn = mean + rng.standard_normal(RUNS)
+    value = np.maximum(drawn, 0.0) if clipped else drawn
+    low, high = np.maximum(drawn - Z, 0.0), np.maximum(drawn + Z, 0.0)
+    if clipped:
+        low, high = np.minimum(low, np.maximum(value - 0.05 * Z, 0.0)), np.maximum(high, value + 0.05 * Z)
+    return list(zip(value.tolist(), low.tolist(), high.tolist(), strict=True))
+
+
+def share_that_holds(first: list[Point], second: list[Point], truth: float) -> float:
+    held = 0
+    for a, b in zip(first, second, strict=True):
+        value, low, high = subtract(a, b)
+        assert value is not None
+        assert low is not None
+        assert high is not None
+        assert low <= value <= high
+        held += low <= truth <= high
+    return held / len(first)
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+@pytest.mark.parametrize("mean", PLACES)
+def test_differences_of_numbers_near_zero_are_covered(mean: float, *, clipped: bool) -> None:
+    rng = np.random.default_rng(int(10 * mean) + clipped)
+    for other in PLACES:
+        first, second = normal(rng, mean, clipped=clipped), normal(rng, other, clipped=clipped)
+        covered = share_that_holds(first, second, mean - other)
+        assert covered > LEAST, (mean, other, covered)
+        shares = [[(1 - v, 1 - h, 1 - low) for v, low, h in one] for one in (first, second)]  # near the largest value
+        assert share_that_holds(*shares, other - mean) > LEAST
+
+
+def test_distances_to_cut_ends_would_not_cover() -> None:
+    """The rule that was used before, and that this test can tell from the present one."""
+    rng = np.random.default_rng(7)
+    held = 0
+    for (a, a_low, a_high), (b, b_low, b_high) in zip(*(normal(rng, 0.0, clipped=False) for _ in "ab"), strict=True):
+        assert None not in (a, b, a_low, b_low, a_high, b_high)
+        low, high = a - b - math.hypot(a - a_low, b_high - b), a - b + math.hypot(a_high - a, b - b_low)  # type: ignore[operator]
+        held += low <= 0 <= high
+    assert held / RUNS < 0.92
+
+
+@pytest.mark.parametrize("columns", [8, 64])
+@pytest.mark.parametrize("place", PLACES)
+def test_differences_of_squared_norms_of_projections_are_covered(place: float, columns: int) -> None:
+    spec = ss.ProjectionSpec(2, 8, columns, epsilon="1", delta="1e-6")
+    projection = ss.Sketch.create(spec).seal().estimate()
+    rng = np.random.default_rng(columns)
+    deviation = projection.tau * math.sqrt(2 / columns)
+
+    def drawn(norm2: float) -> list[Point]:
+        """Estimates of one squared norm: cells are normal with variance norm2 + tau."""
+        sums = (norm2 + projection.tau) * rng.chisquare(columns, RUNS) / columns / projection.scale
+        found = projection.from_sums("sq_norm", sums, projection.tau, 0.95)
+        return list(zip(found.value.tolist(), found.low.tolist(), found.high.tolist(), strict=True))
+
+    for other in PLACES:
+        covered = share_that_holds(drawn(place * deviation), drawn(other * deviation), (place - other) * deviation)
+        assert covered > LEAST, (place, other, covered)
+
+
+def test_an_estimate_outside_its_interval_is_said() -> None:
+    """Squared norms can come out negative, and their intervals hold possible values only."""
+    inside, outside = (1.0, 0.0, 3.0), (-2.0, 0.0, 1.0)
+    for first, second in ((inside, outside), (outside, inside)):
+        value, low, high = subtract(first, second)
+        found = Difference("squared norm", value, low, high, first, second, independent=True)
+        assert found.assumes.endswith(OUTSIDE)
+        assert OUTSIDE in str(found)
+    value, low, high = subtract(inside, inside)
+    assert OUTSIDE not in Difference("n", value, low, high, inside, inside, independent=True).assumes
+
+
+def test_a_cut_end_beside_one_without_limit_has_no_limit_either() -> None:
+    assert subtract((5.0, 0.0, None), (1.0, 0.5, 2.0))[1:] == (None, None)
+    assert subtract((900.0, 900.0, 900.0), (900.0, 900.0, 900.0), (0.0, 1.0, 900.0)) == (0.0, 0.0, 0.0)

@@ -1,0 +1,545 @@
+"""What must not take the service down: its clients, its disk, another service, pipes in place of files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from helpers.serving import FILES, MINUTE, free_port, publish, serving, wait_ready
+from helpers.streams import EPOCH
+from sketchstream.errors import BusyError, StoreError
+from sketchstream.serve import connections, pool, server
+from sketchstream.serve.child import Child
+from sketchstream.serve.clients import CLIENT, InProgress
+from sketchstream.serve.database import READERS, lock
+from sketchstream.serve.fair_queue import WAITING, FairQueue, Job
+from sketchstream.serve.questions import Question
+from sketchstream.serve.store import Store
+from sketchstream.stream.windows import iso
+
+SPAN = {"from": iso(EPOCH), "to": iso(EPOCH + MINUTE)}
+PROFILE = "/v1/sketches/minutes/profile"
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    made = tmp_path_factory.mktemp("outages") / "sealed"
+    publish(made, minutes=3, partitions=1)
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path, sealed):
+    shutil.copytree(sealed, tmp_path / "sealed")
+    return tmp_path
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def settled(service):
+    wait_for(lambda: service.store.pending() == 0, 120)
+
+
+# ---------------------------------------------------------------------- descriptors and threads
+
+
+def test_threads_that_come_and_go_leave_no_descriptors(folder):
+    with serving(folder, processes=0) as (service, _):
+        before, seen = descriptors(), []
+        for _ in range(4):
+            with ThreadPoolExecutor(40) as threads:
+                for found in [threads.submit(service.store.windows, "minutes") for _ in range(200)]:
+                    assert len(found.result()) == 3
+            seen.append(descriptors())
+        assert max(seen) <= before + 3 * READERS  # a connection has three
+        assert len(service.store._readers._free) <= READERS
+
+
+def test_a_reader_that_does_not_come_back_does_not_stop_the_others_for_ever(folder, monkeypatch):
+    monkeypatch.setattr("sketchstream.serve.database.WAIT_S", 0.1)
+    with serving(folder, processes=0) as (service, client), contextlib.ExitStack() as stack:
+        done = threading.Event()
+
+        def hold():
+            with service.store.reading():
+                done.wait(60)
+
+        holders = [threading.Thread(target=hold) for _ in range(READERS)]
+        for one in holders:
+            one.start()
+        stack.callback(lambda: [one.join() for one in holders])
+        stack.callback(done.set)
+        wait_for(lambda: not service.store._readers._slots.acquire(blocking=False))
+        assert client.get("/v1/sketches/minutes/windows").status_code == 503
+        assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("error", [KeyError(7), sqlite3.DatabaseError("malformed"), MemoryError(), RuntimeError("no")])
+def test_no_error_ends_a_thread_that_reconstructs(folder, monkeypatch, error):
+    monkeypatch.setattr(pool, "PAUSE_S", 0.01)
+    with serving(folder) as (service, client):
+        settled(service)
+        whole = service.store.next_todo
+
+        def broken(beside=()):
+            raise error
+
+        monkeypatch.setattr(service.store, "next_todo", broken)
+        service.pool.wake()
+        wait_for(lambda: service.pool.trouble is not None)
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
+        monkeypatch.setattr(service.store, "next_todo", whole)
+        found = client.get(PROFILE, params={**SPAN, "method": "inverse"})
+        assert found.status_code == 200
+        wait_for(lambda: client.get("/readyz").status_code == 200)
+
+
+def test_a_dead_thread_is_seen_by_who_asks_whether_the_service_lives(folder):
+    with serving(folder, processes=0) as (service, client):
+        assert client.get("/healthz").text == "ok\n"
+        gone = threading.Thread(target=lambda: None, name="sketchstream-reconstruct-0")
+        gone.start()
+        gone.join()
+        service.pool.threads.append(gone)
+        assert client.get("/healthz").status_code == 503
+        service.pool.threads.remove(gone)
+
+
+def test_a_process_that_cannot_be_started_is_said_and_no_window_is_blamed(folder, monkeypatch):
+    monkeypatch.setattr(pool, "PAUSE_S", 0.01)
+
+    def refuse(*_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(pool, "Child", refuse)
+    with serving(folder) as (service, client):
+        wait_for(lambda: service.pool.trouble is not None)
+        assert client.get("/readyz").status_code == 503
+        monkeypatch.setattr(pool, "Child", Child)
+        settled(service)
+        listed = client.get("/v1/sketches/minutes/windows").json()["windows"]
+        assert {one["answer"] for one in listed} == {"ready"}
+
+
+# ---------------------------------------------------------------------- questions
+
+
+def jobs(number, sketch="minutes"):
+    class Stored:
+        version = 1
+        window = (0, 1)
+
+    Stored.sketch = sketch
+    return [Job(Stored, Question(max_count=1 + at), waiting=1) for at in range(number)]
+
+
+def test_nobodys_questions_keep_anothers_out_of_the_queue():
+    queue = FairQueue()
+    greedy = jobs(WAITING)
+    for one in greedy:
+        assert queue.put(one, "greedy") is None
+    with pytest.raises(BusyError):
+        queue.put(jobs(1)[0], "greedy")
+    modest = jobs(2, "hours")
+    assert queue.put(modest[0], "modest") is greedy[-1]  # the newest one of who has most
+    assert queue.put(modest[1], "modest") is greedy[-2]
+    assert len(queue) == WAITING
+    assert [queue.take() for _ in range(4)] == [greedy[0], modest[0], greedy[1], modest[1]]
+    assert [queue.take() for _ in range(WAITING - 4)] == greedy[2:-2]
+    assert queue.take() is None
+
+
+def test_a_question_of_two_clients_is_computed_once_and_in_the_turn_of_the_first_one_of_them():
+    queue = FairQueue()
+    greedy = jobs(10)
+    for one in greedy:
+        queue.put(one, "greedy")
+    queue.put(greedy[9], "modest")
+    assert [queue.take() for _ in range(3)] == [greedy[0], greedy[9], greedy[1]]
+    assert sorted(map(id, queue.clear())) == sorted(map(id, greedy[2:9]))
+    assert len(queue) == 0
+
+
+def test_sixty_four_clients_share_the_queue_and_the_next_one_waits_for_a_place():
+    queue = FairQueue()
+    for number, one in enumerate(jobs(WAITING)):
+        queue.put(one, str(number))
+    with pytest.raises(BusyError):
+        queue.put(jobs(1, "hours")[0], "one more")
+
+
+def test_questions_whose_clients_have_gone_are_not_computed(folder):
+    """As an attacker asks: many questions, and none of the answers is waited for."""
+    with serving(folder) as (service, client):
+        settled(service)
+        address = client.base_url.host, client.base_url.port
+        for number in range(60):
+            with socket.create_connection(address) as one:
+                body = f"from={SPAN['from']}&to={SPAN['to']}&max_count={30 + number}".replace(":", "%3A")
+                one.sendall(f"GET {PROFILE}?{body} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                if number < 3:
+                    time.sleep(0.1)
+        wait_for(lambda: service.pool.abandoned > 20)
+        wait_for(lambda: service.pool.waiting == 0)
+        assert client.get(PROFILE, params={**SPAN, "method": "inverse"}).status_code == 200
+
+
+def test_a_running_question_that_nobody_waits_for_is_ended_and_the_next_one_is_answered(folder, monkeypatch):
+    monkeypatch.setattr(pool, "RESTART_S", 0.0)
+    with serving(folder) as (service, client):
+        settled(service)
+        (child,) = service.pool._children
+        os.kill(child._process.pid, signal.SIGSTOP)  # a reconstruction that takes for ever
+        stored = service.store.windows("minutes", limit=1)[0]
+        left = service.pool.ask(stored, Question(method="monotone"))
+        wait_for(lambda: service.pool.running == 1)
+        service.pool.leave(left)
+        assert client.get(PROFILE, params={**SPAN, "method": "inverse"}).status_code == 200
+        assert isinstance(left.exception(10), BusyError)
+        assert service.pool.abandoned == 1
+
+
+def test_a_frame_longer_than_a_pipe_does_not_wait_for_a_process_that_does_not_read(folder):
+    with serving(folder, processes=0) as (service, _):
+        child = Child(service.pool._hello, 0.5)
+        try:
+            os.kill(child._process.pid, signal.SIGSTOP)
+            with pytest.raises(Exception, match="deadline"):
+                child.ask({"sketch": "x" * (1 << 22)})
+        finally:
+            child.close()
+
+
+def test_each_client_has_its_share_of_requests_in_progress():
+    limits = InProgress(10, 3)
+    assert [limits.begin("a") for _ in range(4)] == [True, True, True, False]
+    assert [limits.begin(f"b{number}") for number in range(7)] == [True] * 7
+    assert limits.full
+    limits.end("a")
+    assert not limits.full
+    assert limits.begin("a")
+    assert CLIENT.get() == "-"
+
+
+# ---------------------------------------------------------------------- connections
+
+
+def connect(client, sent=b""):
+    one = socket.create_connection((client.base_url.host, client.base_url.port), timeout=30)
+    one.sendall(sent)
+    return one
+
+
+def closed_after(one):
+    """Seconds until the other side closes a connection, and what it sent."""
+    began, got = time.monotonic(), b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := one.recv(1 << 16):
+            got += part
+    one.close()
+    return time.monotonic() - began, got
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HT",
+        b"POST /v1/sketches/minutes/estimate HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nfrom=",
+        b"POST /login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+    ],
+)
+def test_a_client_that_stops_in_the_middle_is_cut_off(folder, monkeypatch, sent):
+    monkeypatch.setattr(connections, "HEADERS_S", 0.3)
+    monkeypatch.setattr(connections, "BODY_S", 0.3)
+    monkeypatch.setattr(server, "IDLE_S", 1)
+    with serving(folder, processes=0) as (_, client):
+        seconds, _ = closed_after(connect(client, sent))
+        assert seconds < 20
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_client_that_sends_a_byte_now_and_then_is_cut_off_too(folder, monkeypatch):
+    monkeypatch.setattr(connections, "HEADERS_S", 0.5)
+    with serving(folder, processes=0) as (_, client):
+        one = connect(client)
+        with pytest.raises(OSError, match=r"reset|pipe"):  # noqa: PT012 - one of many sends finds it closed
+            for letter in b"GET /healthz HTTP/1.1\r\nX-Long: " + b"x" * 1000:
+                one.sendall(bytes([letter]))
+                time.sleep(0.05)
+        one.close()
+
+
+def test_a_client_that_reads_nothing_is_cut_off(folder, monkeypatch):
+    monkeypatch.setattr(connections, "READ_S", 0.5)
+    with serving(folder, processes=0) as (_, client):
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect((client.base_url.host, client.base_url.port))
+        with contextlib.suppress(OSError):  # it is cut off in the middle
+            for _ in range(200):
+                one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(2)
+        with pytest.raises(OSError, match=r"reset|pipe"):  # noqa: PT012 - what was on the way comes first
+            for _ in range(100_000):
+                one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
+                if not one.recv(4096):
+                    raise BrokenPipeError("broken pipe")
+        one.close()
+        assert client.get("/healthz").status_code == 200
+
+
+def test_silent_connections_make_room_for_others(folder, monkeypatch):
+    monkeypatch.setattr(connections, "CONNECTIONS", 64)
+    with serving(folder, processes=0) as (_, client), contextlib.ExitStack() as stack:
+        before = descriptors()
+        silent = [stack.enter_context(connect(client, b"GET / HT")) for _ in range(300)]
+        for _ in range(20):
+            assert httpx.get(f"{client.base_url}/healthz", timeout=10).status_code == 200
+            assert httpx.get(f"{client.base_url}/v1/sketches", timeout=10).status_code == 200
+        wait_for(lambda: descriptors() <= before + len(silent) + 64 + 8)
+
+
+def test_what_is_no_http_gets_a_problem_like_every_error(folder):
+    with serving(folder, processes=0) as (_, client):
+        _, got = closed_after(connect(client, b"\x16\x03\x01 nonsense\r\n\r\n"))
+        head, _, body = got.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400")
+        assert b"application/problem+json" in head
+        assert b"nosniff" in head
+        assert b'"status":400' in body
+
+
+def test_the_number_of_connections_leaves_descriptors_for_the_rest():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        for soft, most in ((256, 128), (140, 16), (before[1], None)):
+            if soft <= before[1]:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+                assert connections.most_connections() == (most or min(512, soft - connections.SPARED))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+# ---------------------------------------------------------------------- disks
+
+
+def test_answers_are_given_while_the_disk_is_full_and_stored_when_it_is_not(folder, monkeypatch):
+    with serving(folder) as (service, client):
+        settled(service)
+        store = service.store
+        (pages,) = store._write.execute("PRAGMA page_count").fetchone()
+        store._write.execute(f"PRAGMA max_page_count = {pages}")
+        asked = [{**SPAN, "max_count": str(count)} for count in range(30, 38)]
+        first = [client.get(PROFILE, params=one) for one in asked]
+        assert {one.status_code for one in first} == {200}
+        assert store.trouble is not None
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
+        computed = service.pool.computed
+        again = [client.get(PROFILE, params=one) for one in asked]
+        assert [one.content for one in again] == [one.content for one in first]
+        assert service.pool.computed == computed  # those that could not be stored are in memory
+        store._write.execute("PRAGMA max_page_count = 1000000")
+        monkeypatch.setattr(service.pool, "_retry_at", 0.0)
+        assert client.get(PROFILE, params={**SPAN, "max_count": "39"}).status_code == 200
+        assert store.trouble is None
+        assert client.get("/readyz").status_code == 200
+
+
+def test_two_services_cannot_have_one_database(folder):
+    with serving(folder, processes=0) as (service, _):
+        with pytest.raises(StoreError, match="another service"):
+            Store(service.store.path, service.config, "test")
+        text = "import pathlib, sys; from sketchstream.serve.database import lock; lock(pathlib.Path(sys.argv[1]))"
+        command = [sys.executable, "-c", text, str(service.store.path)]
+        other = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "another service" in other.stderr
+    os.close(lock(folder / "serve.sqlite"))  # free again
+
+
+def answers(client):
+    """Everything that a client can have of the windows."""
+    out = []
+    for one in client.get("/v1/sketches/minutes/windows", params={"order": "asc"}).raise_for_status().json()["windows"]:
+        params = {"from": one["window_start"], "to": one["window_end"]}
+        out.append(client.get(PROFILE, params=params).raise_for_status().content)
+        out.append(client.get(PROFILE, params={**params, "format": "csv"}).raise_for_status().content)
+    return out
+
+
+@pytest.mark.parametrize("damage", ["header", "everything", "empty", "another release"])
+def test_a_damaged_database_is_filled_again_at_the_start(folder, damage):
+    with serving(folder) as (service, client):
+        settled(service)
+        before = answers(client)
+    path = folder / "serve.sqlite"
+    data = bytearray(path.read_bytes())
+    if damage == "another release":
+        with contextlib.closing(sqlite3.connect(path)) as one:
+            one.execute("UPDATE meta SET value = '3' WHERE name = 'format'")
+            one.commit()
+    else:
+        changed = {"header": slice(0, 100), "everything": slice(100, len(data)), "empty": slice(0, 0)}[damage]
+        data[changed] = b"\xa5" * len(data[changed])
+        path.write_bytes(b"not a database" if damage == "empty" else data)
+    with serving(folder) as (service, client):
+        if service.store.damaged:
+            service.follower.step()
+        settled(service)
+        assert answers(client) == before
+    assert (folder / "serve.sqlite.damaged").exists()
+
+
+@pytest.mark.parametrize("damage", ["pages", "answers", "bodies"])
+def test_a_database_that_is_damaged_while_it_is_used_is_filled_again_and_answers_stay_the_same(folder, damage):
+    with serving(folder) as (service, client):
+        settled(service)
+        before = answers(client)
+        path = folder / "serve.sqlite"
+        store = service.store
+        store._write.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if damage == "pages":
+            store._readers.close()
+            data = bytearray(path.read_bytes())
+            data[4096:] = b"\xa5" * (len(data) - 4096)
+            with path.open("r+b") as file:
+                file.write(data)
+            store._write.execute("PRAGMA shrink_memory")
+        elif damage == "answers":
+            store._write.execute("UPDATE answers SET numbers = replace(CAST(numbers AS TEXT), '1', '2')")
+        else:
+            store._write.execute("UPDATE bodies SET body = zeroblob(length(body))")
+            store._write.execute("DELETE FROM answers")
+            store._write.execute("UPDATE windows SET todo = 2")
+            service.pool.restart()
+        service.pool.wake()
+        store.generation += 1
+        service.follower._refresh_s = 0.05
+        service.follower._feed._seen = None
+        with contextlib.suppress(httpx.HTTPStatusError):
+            for one in range(3):
+                client.get(PROFILE, params={**SPAN, "max_count": str(30 + one)})
+            after = {"against_from": iso(EPOCH + MINUTE), "against_to": iso(EPOCH + 2 * MINUTE)}
+            assert (
+                damage != "answers" or client.get(f"{PROFILE[:-7]}difference", params=SPAN | after).status_code == 503
+            )
+        wait_for(lambda: store.damaged or store.trouble, 60)
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/readyz").status_code == 503
+        service.follower.step()
+        service.pool.wake()
+        settled(service)
+        assert client.get("/readyz").status_code == 200
+        assert answers(client) == before
+        assert not client.get("/v1/incidents").json()["incidents"]
+
+
+def test_incidents_outlive_a_damaged_database(folder):
+    with serving(folder) as (service, client):
+        settled(service)
+        store = service.store
+        with store._transaction() as execute:
+            store._report(execute, store._ids["minutes"], EPOCH, "published twice")
+        store.note_damage()
+        service.follower.step()
+        assert [one["text"] for one in client.get("/v1/incidents").json()["incidents"]] == ["published twice"]
+        assert client.get(PROFILE, params=SPAN).status_code == 409
+
+
+@pytest.mark.parametrize("odd", ["pipe", "folder", "socket"])
+def test_what_is_no_file_in_place_of_a_body_hides_its_own_window_only(folder, odd):
+    (path,) = sorted((folder / "sealed" / "minutes").rglob("*.sealed"))[:1]
+    path.unlink()
+    with contextlib.ExitStack() as stack:
+        if odd == "pipe":
+            os.mkfifo(path)
+        elif odd == "folder":
+            path.mkdir()
+        else:
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            before = Path.cwd()
+            os.chdir(path.parent)  # names of sockets are short
+            one.bind(path.name)
+            os.chdir(before)
+        with serving(folder) as (service, client):
+            settled(service)
+            listed = client.get("/v1/sketches/minutes/windows", params={"order": "asc"}).json()["windows"]
+            assert [one["answer"] for one in listed][1:] == ["ready"] * (len(listed) - 1)
+            assert len(listed) >= 2
+
+
+def test_a_follower_that_is_stuck_is_seen_by_who_asks_whether_the_service_is_ready(folder):
+    with serving(folder, processes=0) as (service, client):
+        follower, done = service.follower, threading.Event()
+        whole, follower._feed = follower._feed, type("Stalled", (), {"newest": lambda _: done.wait(60) and []})()
+        follower.stuck_s = follower._wait = 0.0
+        follower._refresh_s = 0.01
+        assert client.get("/readyz").status_code == 200
+        follower.start()
+        wait_for(lambda: client.get("/readyz").status_code == 503)
+        assert client.get("/healthz").status_code == 200
+        follower._stop.set()
+        follower._feed = whole
+        done.set()
+
+
+STALLED = """
+import sys, time
+from sketchstream.cli import main
+from sketchstream_connectors.files import feed
+
+whole, turns = feed.DirectoryFeed.newest, []
+def newest(self):
+    turns.append(1)
+    return whole(self) if len(turns) < 3 else time.sleep(1000)
+feed.DirectoryFeed.newest = newest
+sys.exit(main(["serve", "-c", "sketchstream.toml", "--port", sys.argv[1]]))
+"""
+"""A service whose folder is on a disk that does not answer after the first look."""
+
+
+def test_a_signal_ends_the_service_in_ten_seconds_whatever_blocks(folder):
+    (folder / "sketchstream.toml").write_text(FILES + '[serve]\nrefresh = "100ms"\nprocesses = 1\n')
+    port = free_port()
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, "-c", STALLED, str(port)], cwd=folder, stderr=log)
+    try:
+        wait_ready(port, process)
+        time.sleep(1)
+        with socket.create_connection(("127.0.0.1", port)) as silent:
+            silent.sendall(b"GET / HT")
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        assert time.monotonic() - began < 15  # ten, and a busy machine
+    finally:
+        process.kill()
+        process.wait()

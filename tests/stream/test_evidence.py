@@ -1,0 +1,190 @@
+"""The evidence about windows: noise from the start, laws of what is published, and the worker's own alarm.
+
+In: made-up windows, items, counters. Out: published numbers. Touches: entropy.
+"""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction as F
+
+import numpy as np
+import pytest
+
+from helpers.streams import EPOCH, HOUR, MINUTE, open_spec, plan, spec
+from sketchstream.items import Items
+from sketchstream.stream.account import Recent, main_reason, published_reason
+from sketchstream.stream.evidence import (
+    KEPT,
+    MOST_AHEAD,
+    Evidence,
+    EvidenceNoise,
+    Reported,
+    Shown,
+    due,
+    misplaced_law,
+    misplaced_noise,
+    refused_noise,
+)
+from sketchstream.stream.interfaces import Frontier
+from sketchstream.stream.metrics import Metrics
+from sketchstream.stream.windows import NO_TIME
+
+pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10", "ignore:.*NO PRIVACY")
+
+WINDOW = (EPOCH, EPOCH + MINUTE)
+EXACT = EvidenceNoise(F(50), F(50))
+
+
+def times(*minutes: float) -> np.ndarray:
+    return np.array([EPOCH + round(one * MINUTE) for one in minutes], np.int64)
+
+
+def test_refused_records_count_for_the_window_of_their_time_and_are_published_again() -> None:
+    found = Evidence(EXACT)
+    found.open(*WINDOW)
+    found.refuse(times(0.1, 0.2, 1.5), [WINDOW, (EPOCH + MINUTE, EPOCH + 2 * MINUTE)], NO_TIME)
+    found.seal(plan(), EPOCH, EPOCH + MINUTE)
+    said = found.report()
+    assert said.windows == {WINDOW: Shown(2, 1, misplaced=0)}, "the second window is not sealed"
+    found.refuse(times(0.3), [WINDOW], EPOCH + MINUTE)
+    assert found.report().windows[WINDOW] == Shown(3, 2, misplaced=0)
+    assert Reported.read(json.loads(json.dumps(found.reported().fields()))) == found.reported()
+
+
+def test_a_number_is_published_ever_more_rarely() -> None:
+    assert [age for age in range(70) if due(age)] == [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+
+
+def test_old_windows_keep_numbers_that_show_and_others_are_counted_together() -> None:
+    found, made = Evidence(EXACT), plan()
+    for minute in range(3 * KEPT):
+        end = EPOCH + (minute + 1) * MINUTE
+        found.seal(made, end - MINUTE, end)
+        if minute == 1:
+            found.refuse(times(*[0.5] * 20), [WINDOW], end)
+        found.report()
+    said = found.reported()
+    assert said.windows[WINDOW].refused == 20
+    assert len(said.windows) == KEPT + 1
+    found.refuse(times(*[2.5] * 30), [(EPOCH + 2 * MINUTE, EPOCH + 3 * MINUTE)], EPOCH + 3 * KEPT * MINUTE)
+    for _ in range(20):
+        said = found.report()
+    assert said.older == 30
+
+
+def test_one_wrong_clock_cannot_fill_the_state() -> None:
+    found = Evidence(EXACT)
+    found.open(*WINDOW)
+    for minute in range(1, 500):
+        span = (EPOCH + minute * MINUTE, EPOCH + (minute + 1) * MINUTE)
+        found.refuse(times(minute + 0.5), [span], EPOCH)
+    assert len(found.windows) == MOST_AHEAD + 1
+    assert WINDOW in found.windows
+
+
+def test_windows_that_idleness_closed_are_contradicted_by_timestamps_alone() -> None:
+    found = Evidence(EXACT)
+    found.seal(plan(), EPOCH - 2 * MINUTE, EPOCH + MINUTE)
+    assert not found.contradict(times(0.5), [(EPOCH, EPOCH + MINUTE)], 2 * MINUTE), "votes closed it later"
+    assert not found.contradict(times(1.5), [(EPOCH, EPOCH + HOUR)], 2 * MINUTE), "written after it"
+    assert found.contradict(times(0.5), [(EPOCH, EPOCH + HOUR)], 2 * MINUTE)
+    found.report()
+    assert [span for span, one in found.reported().windows.items() if one.contradicted] == [WINDOW]
+
+
+def test_snapshots_continue_and_their_size_does_not_depend_on_numbers() -> None:
+    sizes = set()
+    for items in (0, 5000):
+        for given in (EvidenceNoise(F(1, 10), F(1, 10)), EvidenceNoise(F(1, 10), F(1), 1024)):
+            found = Evidence(given)
+            found.open(*WINDOW)
+            found.misplace(*WINDOW, Items.of(np.arange(items, dtype=np.int64)), 0, 2)
+            found.refuse(times(*[0.5] * items), [WINDOW], NO_TIME)
+            text = json.dumps(found.fields())
+            again = Evidence(given)
+            again.restore(json.loads(text), NO_TIME)
+            assert again.fields() == found.fields()
+            sizes.add((given.cells, len(text)))
+    assert len(sizes) == 2
+    other = Evidence(EXACT)
+    other.restore(json.loads(text), EPOCH + HOUR)
+    assert (other.windows, other.since) == ({}, EPOCH + HOUR), "another noise begins anew"
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize(("items", "seen"), [(0, 0.0), (200, 1.0)])
+def test_cells_follow_their_law_with_and_without_misplaced_items(items: int, seen: float) -> None:
+    """Every window of 1,024 cells: mean and variance of the published number, to five standard errors."""
+    given, runs = EvidenceNoise(F(1, 10), F(1), 1024), 400
+    batch = Items.of(np.arange(items, dtype=np.int64))
+    published = []
+    for _ in range(runs):
+        found = Evidence(given)
+        found.open(*WINDOW)
+        for _ in range(3):
+            found.misplace(*WINDOW, batch, 0, 1)
+        found.seal(plan(), EPOCH, EPOCH + MINUTE)
+        published.append(found.report().windows[WINDOW].misplaced)
+    mean, variance = misplaced_law(given, 1)
+    from sketchstream.stream.partitioner import spread
+
+    cells = len(np.unique(spread(batch) % np.uint64(1024)))
+    expected = mean + cells * (1.0 - 2.0 / (1.0 + np.e))
+    error = 5.0 * (variance / runs) ** 0.5
+    assert abs(np.mean(published) - expected) < error
+    assert abs(np.var(published) / variance - 1.0) < 5.0 * (2.0 / runs) ** 0.5 + 0.05
+    assert (abs(np.mean(published) - mean) > error) == bool(seen), "the other law is refused"
+
+
+def test_an_item_is_noted_in_one_partition_and_in_one_cell_however_many_records_it_has() -> None:
+    noted = []
+    for partition in range(4):
+        found = Evidence(EvidenceNoise(F(50), F(50), 1024))
+        found.open(*WINDOW)
+        found.misplace(*WINDOW, Items.of(np.full(1000, 77, np.int64)), partition, 4)
+        cells = found.windows[WINDOW].cells
+        assert cells is not None
+        noted.append(int(cells.sum()))
+    assert sorted(noted) == [0, 0, 0, 1]
+
+
+def test_noise_follows_from_the_sketch() -> None:
+    assert (refused_noise(spec(epsilon="1/2")), refused_noise(spec(epsilon="4"))) == (F(1, 10), F(2, 5))
+    assert misplaced_noise(spec(epsilon="2")) == 1, "two draws cost an event no more than being counted"
+    item = open_spec(unit="item", modulus=16, max_count=12, epsilon="4")
+    assert misplaced_noise(item) == F(2, 5)
+    assert EvidenceNoise.of(plan(made=item), checked=True).cells == 4096
+    assert EvidenceNoise.of(plan(made=item), checked=False).misplaced == 0
+    assert EvidenceNoise.of(None, checked=True) == EvidenceNoise()
+
+
+def test_the_alarm_judges_the_last_minutes_not_a_life() -> None:
+    metrics, recent = Metrics(), Recent()
+    metrics.counters |= {"records": 10_000_000, "updates": 10_000_000}
+    for _ in range(20):
+        recent.note(metrics)
+    assert main_reason(recent.counted(metrics)) is None
+    metrics.counters |= {"records": 10_007_200, "updates": 10_004_503, "misplaced": 2697}
+    found = main_reason(recent.counted(metrics))
+    assert found is not None
+    assert "37% of all records are misplaced" in found
+    assert main_reason(metrics.exact()) is None, "over its life it is nothing"
+    for _ in range(12):
+        recent.note(metrics)
+    assert main_reason(recent.counted(metrics)) is None
+
+
+@pytest.mark.parametrize("given", [EXACT, EvidenceNoise(F(1), F(1), 1024)])
+def test_published_numbers_raise_the_alarm_without_diagnostics(given: EvidenceNoise) -> None:
+    mean, variance = misplaced_law(given, 1)
+
+    def frontier(misplaced: float) -> Frontier:
+        said = Reported(given, windows={WINDOW: Shown(0, 1, misplaced=round(misplaced))})
+        return Frontier("hourly", 0, 0, EPOCH + MINUTE, 1, 1, evidence=said)
+
+    assert published_reason([frontier(mean)]) is None
+    found = published_reason([frontier(mean), frontier(mean + 10 * variance**0.5 + 5)])
+    assert found is not None
+    assert "hourly" in found
+    assert published_reason([Frontier("hourly", 0, 0, EPOCH, 1, 1)]) is None
