@@ -124,22 +124,48 @@ def shared_rows(drawn: Ints, case: Case) -> str | None:
         drawn: (rows, slots) noise.
         case: says whether slots are independent.
     """
+    if case.modulus is not None:
+        return _shared_residues(drawn, case.modulus) or _two_equal(drawn)
     real = drawn if case.coordinates is None else np.stack([case.coordinates(one) for one in drawn])
     n = real.shape[1]
-    values = _standard(real, case.modulus)
+    values = _standard(real)
     limit = FAR / math.sqrt(n) if case.independent and n > 4 * FAR**2 else max(CORRELATED, _least_limit(n))
     products = np.abs(values @ values.T) / n
     np.fill_diagonal(products, 0)
     worst = float(products.max())
     if worst > limit:
         return f"SHARED NOISE: two draws correlate by {worst:.3f}, at most {limit:.3f} by chance"
-    for one, other in combinations(range(len(drawn)), 2):
-        if np.array_equal(drawn[one], drawn[other]) and n > 2:
-            return "SHARED NOISE: two draws are equal"
-    if case.independent and case.modulus is None:
+    equal = _two_equal(drawn)
+    if equal is None and case.independent:
         sums = values.sum(axis=1) / math.sqrt(n)
         if float(np.abs(sums).max()) > FAR:
             return f"SHARED NOISE: the slots of a draw add up to {float(np.abs(sums).max()):.1f} standard errors"
+    return equal
+
+
+def _two_equal(drawn: Ints) -> str | None:
+    """Text on two draws that are the same; two numbers may be by chance."""
+    again = drawn.shape[1] > 2 and len(np.unique(drawn, axis=0)) < len(drawn)
+    return "SHARED NOISE: two draws are equal" if again else None
+
+
+def _shared_residues(drawn: Ints, modulus: int) -> str | None:
+    """Text on residues that are equal, or opposite, in more slots of two draws than by chance; None: none are.
+
+    Slots of independent draws agree as often as slots that are paired at random, whose mean follows from how often each
+    draw has each value; Bernstein's bound says how many more luck allows. (Correlations do not tell: residues that few
+    slots have are alike by luck.)
+    """
+    n = drawn.shape[1]
+    shares = np.stack([np.bincount(row, minlength=modulus) for row in drawn]) / n
+    mirrored = np.roll(shares[:, ::-1], 1, axis=1)
+    for one, other in combinations(range(len(drawn)), 2):
+        for word, seen, law in (("equal", drawn[other], shares[other]), ("opposite", -drawn[other], mirrored[other])):
+            found = int(np.count_nonzero((drawn[one] - seen) % modulus == 0))
+            mean = n * float(shares[one] @ law)
+            most = mean + math.sqrt(2 * SURE * mean) + 2 * SURE / 3
+            if found > most:
+                return f"SHARED NOISE: two draws are {word} in {found:,} slots, at most {most:,.0f} by chance"
     return None
 
 
@@ -148,11 +174,9 @@ def _least_limit(n: int) -> float:
     return min(0.999, math.tanh(FAR / math.sqrt(max(n - 3, 1))))
 
 
-def _standard(drawn: Ints | Floats, modulus: int | None) -> Floats:
-    """Draws with mean 0 and variance 1; of residues the indicator of 0, which they have more often than others."""
-    values = (drawn == 0).astype(np.float64) if modulus is not None else drawn.astype(np.float64)
-    if modulus is not None:
-        values -= values.mean(axis=1, keepdims=True)
+def _standard(drawn: Ints | Floats) -> Floats:
+    """Draws with variance 1."""
+    values = drawn.astype(np.float64)
     sizes = np.sqrt((values**2).mean(axis=1, keepdims=True))
     out: Floats = values / np.where(sizes > 0, sizes, 1.0)
     return out

@@ -5,6 +5,7 @@ In: the product with one promise broken. Out: verdicts. Touches: nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -14,13 +15,22 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream.kinds.convolution import kind, layers, update
+from sketchstream.kinds.convolution import accounting, kind, layers, noise, synthesis, update
 from sketchstream.kinds.convolution.kind import ConvolutionKind
 from sketchstream.kinds.convolution.mechanism import Shape
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    """What a broken build computed must not answer for the next one."""
+    for module in (accounting, noise, synthesis):
+        for function in vars(module).values():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
 
 
 # The mutants: each breaks one promise and nothing else.
@@ -143,6 +153,6 @@ def test_the_command_refuses_a_broken_build(
 
 def test_the_command_passes_the_product(capsys: pytest.CaptureFixture[str]) -> None:
     code, found = verify(capsys, "convolution: ")
-    assert code == 0, [finding for finding in found if not finding["passed"]]
+    assert code == 0, json.dumps([finding for finding in found if not finding["passed"]])
     assert {f"{one['section']}: {one['name']}" for one in found} >= set(MUTANTS.values())
     assert all(finding["power"] for finding in found)

@@ -102,8 +102,9 @@ def test_losses_of_an_event_and_an_item_are_those_of_the_theory(run: Run) -> Non
     assert [(one["event"], one["item"]) for one in of_events][:2] == [("1/2", "unlimited"), ("7/2", "unlimited")]
     tumbling = asked(run, *ITEM, "--items", "9000", "--groups", "9", "--window", "1h")["losses"]
     assert [(one["windows"], one["item"]) for one in tumbling] == [(1, "9/2"), (24, str(24 * 9 * half))]
-    merged = asked(run, *ITEM, "--publish", "state", "--intrusion", "--merges", "3", "--items", "9000", *HOPPING)
-    assert [one["item"] for one in merged["losses"]][:2] == ["3/2", "21/2"], "each of three partitions may hold it"
+    states = ("--epsilon", "6", "--unit", "item", "--open", "--slots", "8192", "--levels", "2", "--publish", "state")
+    merged = asked(run, *states, "--intrusion", "--merges", "3", "--items", "9000", *HOPPING)
+    assert [one["item"] for one in merged["losses"]][:2] == ["18", "126"], "each of three partitions may hold it"
 
 
 def test_errors_are_those_of_one_group_alone(run: Run) -> None:

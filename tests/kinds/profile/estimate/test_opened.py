@@ -51,9 +51,8 @@ def covered(counts, slots, levels, **options):
     for _ in range(RUNS):
         profile = reconstruct([seen(counts, slots, levels, rng, **options)], method="monotone", max_count=12)
         for name, truth in wanted.items():
-            low, high = (
-                profile.interval("counts")[1] if name == "f1" else list(profile.interval(name).to_dict().values())[1:]
-            )
+            found = profile.interval("counts")[1] if name == "f1" else profile.interval(name)
+            low, high = found if name == "f1" else (found.low, found.high)
             hits[name] += low <= truth <= high
     return {name: count / RUNS for name, count in hits.items()}
 
