@@ -15,22 +15,13 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream.kinds.convolution import accounting, kind, layers, noise, synthesis, update
+from sketchstream.kinds.convolution import kind, layers, update
 from sketchstream.kinds.convolution.kind import ConvolutionKind
 from sketchstream.kinds.convolution.mechanism import Shape
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
-
-
-@pytest.fixture(autouse=True)
-def nothing_remembered() -> None:
-    """What a broken build computed must not answer for the next one."""
-    for module in (accounting, noise, synthesis):
-        for function in vars(module).values():
-            if hasattr(function, "cache_clear"):
-                function.cache_clear()
 
 
 # The mutants: each breaks one promise and nothing else.
