@@ -118,6 +118,13 @@ def test_no_number_of_heavy_users_is_wrong_in_silence(law: str) -> None:
     assert all(share >= least(60) for share in covered.values()), covered
 
 
+@pytest.mark.statistics
+def test_outliers_that_the_noise_hides_are_covered_or_marked() -> None:
+    """2.3% of users above the modulus, too evenly spread to show: the worst number of 20 in 800 runs."""
+    covered, _ = rates("negative binomial, 2.3% outliers", 32, 800, method="inverse")
+    assert min(covered.values()) >= 0.925, covered
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("modulus", [16, 32, 64])

@@ -30,7 +30,7 @@ SHOWS: Final = 1.64
 """Standard deviations from which items at the top of the circle are taken for real."""
 MATERIAL: Final = 0.25
 """Part of half an interval from which a shift of its end makes the number a bound, where wrapped counts show."""
-HIDDEN: Final = 1.0
+HIDDEN: Final = 0.5
 """The same where none shows, for the shift by as many as the noise can hide."""
 
 
