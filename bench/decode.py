@@ -136,7 +136,7 @@ def streams(records: int) -> dict[str, list[bytes]]:
 
 def looked_up(values: list[bytes]) -> Callable[[], int]:
     """Two fields of texts that lie end to end."""
-    from sketchstream_connectors.decode.fields import find_fields
+    from sketchstream_connectors.decode.json_values import find_fields
 
     buffer = np.frombuffer(b"".join(values) + bytes(64), dtype=np.uint8)
     ends = np.cumsum([len(value) for value in values])

@@ -7,7 +7,6 @@ for a topic, connections).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from sketchstream import kinds
 from sketchstream.config.loader import Config
@@ -78,7 +77,7 @@ def file_layout(config: Config) -> Layout:
 def decoder_of(config: Config) -> Decoder:
     """How the payloads of the configured topic are read."""
     given = config.input
-    form: Any = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
+    form = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
     return Decoder(form, given.item, given.item_type, given.weight, given.time, config.columns, config.decimal_weights)
 
 

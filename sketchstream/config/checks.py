@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.config.addresses import address, is_loopback
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import exact_epsilon
+from sketchstream.stream import formats
 from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream.stream.windows import DAY_MS
 
@@ -105,8 +106,8 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
     for name in ("bootstrap.servers", "group.id"):
         if (name not in table.kafka and name not in kafka) or not str(kafka.get(name, "x")).strip():
             yield f'kafka "{name}" is missing: input.topic needs it'
-    if given.format in ("jsonl", "lines", "csv", "parquet", "msgpack"):
-        yield f"input.format for a topic must be 'json', 'key', 'value' or 'packed', found {given.format!r}"
+    if given.format is not None and given.format not in formats.names():
+        yield f"input.format for a topic must be {formats.spelled(chr(39))}, found {given.format!r}"
     if given.partitioned_by is None:
         yield (
             'input.partitioned_by is missing: "item" if the record\'s key is the item (sketches of partitions are '
@@ -115,9 +116,13 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
     if given.close_at_end:
         yield "input.close_at_end belongs to files: a topic has no end"
     form = given.format or "json"
-    if form == "json" and not given.item and any(block.needs_item for block in table.sketch):
-        yield 'input.item is missing: the JSON field that holds the item, for example item = "user_id"'
-    if form in ("key", "value", "packed"):
+    if form not in formats.names():
+        return
+    has_fields = formats.named(form).named
+    if has_fields and not given.item and any(block.needs_item for block in table.sketch):
+        what = "JSON" if form == "json" else form
+        yield f'input.item is missing: the {what} field that holds the item, for example item = "user_id"'
+    if not has_fields:
         named = [name for name in ("item", "weight") if getattr(given, name) is not None]
         named += ["time"] if given.time != "record" else []
         if named:
@@ -155,13 +160,14 @@ def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str
     given = table.input
     form = given.format or "json" if given.topic is not None else file_format(given.format, given.file or "")
     fields = {field for plan in plans for field in plan.fields.values()}
-    if form not in ("json", "jsonl", "csv", "parquet"):
+    dotted = form == "jsonl" or (form in formats.names() and formats.named(form).named)
+    if not dotted and form not in ("csv", "parquet"):
         for plan in plans:
             if plan.fields:
                 role, field = next(iter(plan.fields.items()))
                 yield f'sketch "{plan.name}": {role} = {field!r:.60} names a field, and format = {form!r} has none'
         return
-    if form in ("json", "jsonl"):
+    if dotted:
         for plan in plans:
             for role, field in plan.fields.items():
                 if not all(field.split(".")):

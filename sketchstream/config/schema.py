@@ -9,13 +9,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from sketchstream.kinds.tables import DomainTable, Number, QualityTable, SketchTable, Table, read_block
+from sketchstream.stream import formats
 from sketchstream.stream.partitioner import FORMER, Partitioner
 from sketchstream.stream.units import duration_ms, size_bytes
 
-InputFormat = Literal["json", "key", "value", "packed", "jsonl", "lines", "csv", "parquet", "msgpack"]
+FILE_ONLY = ("jsonl", "lines", "csv", "parquet", "msgpack")
+"""Formats of files alone; those of `sketchstream.stream.formats` are payloads of records."""
+
+
+def _format(value: str) -> str:
+    """Refuse a format that nobody knows."""
+    if value not in (*formats.names(), *FILE_ONLY):
+        *known, last = (f"'{name}'" for name in (*formats.names(), *FILE_ONLY))
+        msg = f"must be {', '.join(known)} or {last}, found {value!r:.40}"
+        raise ValueError(msg)
+    return value
+
+
+InputFormat = Annotated[str, AfterValidator(_format)]
 Duration = Annotated[int, BeforeValidator(duration_ms)]
 Size = Annotated[int, BeforeValidator(size_bytes)]
 

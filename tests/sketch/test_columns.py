@@ -22,7 +22,7 @@ from sketchstream.errors import SpecError, WeightError
 from sketchstream.items import Ints, Items, Pairs
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.lattice import Lattice, Units
-from sketchstream_connectors.decode.fields import find_fields
+from sketchstream_connectors.decode.json_values import find_fields
 
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 DIGITS = re.compile(r"-?(0|[1-9][0-9]*)")

@@ -21,7 +21,7 @@ from sketchstream.items import Items, whole_numbers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import json
-from sketchstream_connectors.decode.fields import Decoded, read_weights
+from sketchstream_connectors.decode.decoded import Decoded, read_weights
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import Flags, Ints, Layout, Piece, require_length, unreadable
 

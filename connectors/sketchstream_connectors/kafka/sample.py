@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.stream import formats
 from sketchstream.stream.partitioner import belongs
 from sketchstream.stream.partitioner_detection import Placements
 from sketchstream.stream.sampling import Sample
@@ -25,8 +26,11 @@ from sketchstream_connectors.kafka.log_reader import Log
 log = logging.getLogger("sketchstream.kafka")
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sketchstream.config.loader import Config
-    from sketchstream_connectors.decode.records import ClientRecord
+    from sketchstream_connectors.decode.fields import Decoder
+    from sketchstream_connectors.decode.records import ClientRecord, Records
 
 RECORDS = 20_000
 """Records of the whole topic that are read for a choice of the partitioner."""
@@ -106,14 +110,16 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
     finally:
         log.close()
     decoder = factory.decoder_of(config)
+    has_fields = formats.named(decoder.format).named
     found = TopicSample(given.partitions, Sample(factory.wanted_fields(config)), Placements(given.partitions))
     found.oldest_ms = time.time_ns() // 1_000_000
     found.erased = sum(extent.begins.values())
     for partition, client in sorted(by_partition.items()):
         read = from_client_records(client)
         decoded = decoder.decode(read)
+        shown = _texts(decoder, read) if has_fields else None
         stamps = None if found.fields.wanted.time is None else read.timestamps
-        found.fields.add(decoded, read.value if config.format == "json" else None, stamps)
+        found.fields.add(decoded, shown, stamps)
         items = decoded.items.take(decoded.valid)
         found.placements.add(items, partition)
         found.oldest_ms = min(found.oldest_ms, int(read.timestamps.min(initial=found.oldest_ms)))
@@ -121,3 +127,8 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
             here = belongs(items, config.partitioner, [given.partitions], partition)
             found.misplaced += int(np.count_nonzero(~here))
     return found
+
+
+def _texts(decoder: Decoder, records: Records) -> Callable[[int], bytes | None]:
+    """Payloads as JSON texts."""
+    return lambda index: decoder.reader.shown(records.value(index))

@@ -7,19 +7,16 @@ Touches: the cluster.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
-
-import msgpack
+from typing import TYPE_CHECKING
 
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.kernels import compile_first
-from sketchstream.stream import partitioner_detection
+from sketchstream.stream import formats, partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.worker import Progress, Settings, Worker
@@ -73,24 +70,12 @@ def warm_up(config: Config, rules: Rules) -> None:
     began = time.monotonic()
     compile_first()
     now = time.time_ns() // 1_000_000
-    item: object = 1 if config.input.item_type == "int" else "1"
-    fields = {config.input.item or "": item, config.input.weight or "": 1}
-    if config.input.time != "record":
-        fields[config.input.time] = now
-    document: dict[str, Any] = {}
-    for path, value in fields.items():
-        *parents, leaf = path.split(".")
-        place = document
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[leaf] = value
-    payload = json.dumps(document).encode() if config.format == "json" else b"1"
-    if config.format == "packed":
-        payload = msgpack.packb({"i": (1).to_bytes(8, "little"), "w": (1).to_bytes(4, "little"), "t": now})
     try:
+        decoder = factory.decoder_of(config)
+        payload = formats.named(decoder.format).example(decoder, now)
         samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(2)]
         records = from_client_records(samples)
-        decoded = factory.decoder_of(config).decode(records)
+        decoded = decoder.decode(records)
         state = PartitionState.fresh(rules, 0, 0, 1)
         state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, decoded))
         state.capture()

@@ -20,7 +20,8 @@ from helpers.records import PlainRecord, records_of
 from sketchstream.errors import ConfigError
 from sketchstream.items import Ints, Items, Spans
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors.decode.fields import Decoded, Decoder, ask_msgpack
+from sketchstream_connectors.decode.fields import Decoded, Decoder
+from sketchstream_connectors.decode.packed_maps import ask_msgpack
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.kafka.record_batch import parse_batches
 
@@ -304,7 +305,7 @@ def test_usual_packed_maps_need_no_python(monkeypatch: pytest.MonkeyPatch) -> No
     def refused(_text: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("sketchstream_connectors.decode.fields.ask_msgpack", refused)
+    monkeypatch.setattr("sketchstream_connectors.decode.packed_maps.ask_msgpack", refused)
     numbers = np.arange(3, dtype="<u8")
     values: list[bytes | None] = [
         msgpack.packb({"i": numbers.tobytes(), "w": bytes(12), "t": t})

@@ -25,7 +25,8 @@ from sketchstream.kernels import check_utf8, read_integers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import json, layouts
-from sketchstream_connectors.decode.fields import Found, ask_orjson, find_fields
+from sketchstream_connectors.decode.json_values import ask_orjson, find_fields
+from sketchstream_connectors.decode.named_fields import Found
 
 FIELDS = ["user.id", "id", "user"]
 
@@ -270,7 +271,7 @@ import numpy as np
 from connectors.decode.test_json import PECULIAR, TAILS, USUAL, RARE, WRONG, filled, template, times_of
 from sketchstream.kernels import check_utf8
 from sketchstream_connectors.decode import layouts
-from sketchstream_connectors.decode.fields import find_fields
+from sketchstream_connectors.decode.json_values import find_fields
 from sketchstream_connectors.decode.json import read_times
 
 layouts.WORTH = 2
@@ -329,7 +330,7 @@ def asked(values: list[bytes], fields: list[str]) -> int:
         return ask_orjson(text, paths)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sketchstream_connectors.decode.fields.ask_orjson", counted)
+        patch.setattr("sketchstream_connectors.decode.json_values.ask_orjson", counted)
         find_fields(*laid_out(list(values)), fields)
     return len(calls)
 

@@ -15,7 +15,8 @@ from connectors.decode.test_json import RARE, USUAL, WRONG, answers, damaged, fi
 
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream_connectors.decode import layouts
-from sketchstream_connectors.decode.fields import Found, ask_orjson, find_fields
+from sketchstream_connectors.decode.json_values import ask_orjson, find_fields
+from sketchstream_connectors.decode.named_fields import Found
 
 EVENT: list[bytes | None] = [
     b'{"ts":', None, b',"user_id":', None, b',"event": {"name":', None, b',"tags":[', None, b",", None, b'],"n":', None,

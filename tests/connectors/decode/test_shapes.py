@@ -17,7 +17,7 @@ from sketchstream.kernels import kernel, shapes
 from sketchstream.kernels.machine_code import first_byte
 from sketchstream.kernels.masks import BLOCK
 from sketchstream_connectors.decode import layouts
-from sketchstream_connectors.decode.fields import find_fields
+from sketchstream_connectors.decode.json_values import find_fields
 
 SOUND = [
     b'{"ts":1700000000000,"user_id":"u-1","event":{"n":-2.5,"ok":true},"tags":["a",7],"none":null,"last":0}',

@@ -1,0 +1,102 @@
+"""Items, weights and times of payloads with named fields, whatever format they are in.
+
+In: where the wanted fields of n payloads are. Out: `Decoded`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.columns import Column
+from sketchstream.items import Items
+from sketchstream.stream.formats import Fields
+from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded, read_weights, record_times
+from sketchstream_connectors.decode.records import Records
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Where the fields of n payloads are.
+
+    Args:
+        buffer: buffer of the bounds.
+        kinds: (k, n) uint8, as of a `Column`.
+        starts: (k, n) int64 start of a string's UTF-8 bytes, or of a number's text; undefined for other kinds.
+        ends: (k, n) int64 end of these bytes.
+        broken: (n,) bool, payloads that are malformed. Fields that are not there have kind MISSING.
+    """
+
+    buffer: Bytes
+    kinds: Bytes
+    starts: Ints
+    ends: Ints
+    broken: Flags
+
+    def column(self, place: int) -> Column:
+        """One of the fields."""
+        return Column(self.kinds[place], self.buffer, self.starts[place], self.ends[place])
+
+
+def wanted_fields(fields: Fields) -> list[str]:
+    """The different fields that are wanted, in the order item, weight, time, columns."""
+    time = None if fields.time == RECORD_TIME else fields.time
+    return list(dict.fromkeys(one for one in (fields.item, fields.weight, time, *fields.columns) if one))
+
+
+def check_paths(fields: Fields) -> Iterator[str]:
+    """Mistakes in dotted fields."""
+    named = [("item", fields.item), ("weight", fields.weight), ("time", fields.time)]
+    for name, value in named + [("a column", one) for one in fields.columns]:
+        if value is not None and not all(value.split(".")):
+            yield f"{name} must be a dotted field such as user.id, found {value!r:.40}"
+
+
+def assemble(fields: Fields, records: Records, found: Found, read_times: Callable[[Column], Ints]) -> Decoded:
+    """Make items, weights and times of the fields that were found.
+
+    Args:
+        fields: what is wanted.
+        records: the n records.
+        found: the places of `wanted_fields`, in that order.
+        read_times: (n,) event times in milliseconds, from the column of the time.
+    """
+    of = {name: found.column(place) for place, name in enumerate(wanted_fields(fields))}
+    if fields.item is None:
+        null = records.value_start < 0
+        items, valid = Items.of(np.zeros(len(records), np.int64)), ~null & ~found.broken
+    else:
+        null = ~found.broken & of[fields.item].absent
+        items, valid = of[fields.item].items(fields.item_type)
+    weights, weight = None, None
+    if fields.weight is not None:
+        weights, weight = read_weights(of[fields.weight], valid, decimals=fields.decimals)
+    times = record_times(records) if fields.time == RECORD_TIME else read_times(of[fields.time])
+    return Decoded(None, items, weights, valid, times, null, weight, {name: of[name] for name in fields.columns})
+
+
+def nested(fields: Fields, now_ms: int) -> dict[str, object]:
+    """A document with one value in each wanted field, nested as their paths say."""
+    values: dict[str, object] = dict.fromkeys(fields.columns, "1")
+    values |= {fields.item or "": 1 if fields.item_type == "int" else "1", fields.weight or "": 1}
+    if fields.time != RECORD_TIME:
+        values[fields.time] = now_ms
+    document: dict[str, object] = {}
+    for path, value in values.items():
+        *parents, leaf = path.split(".")
+        place = document
+        for parent in parents:
+            inner = place.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                break
+            place = inner
+        else:
+            place[leaf] = value
+    return document

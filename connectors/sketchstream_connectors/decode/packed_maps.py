@@ -1,0 +1,166 @@
+"""The format "packed": msgpack maps that hold many items each.
+
+In: `Records`. Out: `Decoded`. Touches: nothing. Errors never contain a payload.
+
+A map is {"i": bin of little-endian uint64, "w": bin of int32, "t": int milliseconds}, w and t optional, one update per
+item. Items are unsigned: as text, their digits are those of a uint64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.items import Items
+from sketchstream.stream.formats import Fields
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode import kernels
+from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded, record_times
+from sketchstream_connectors.decode.raw_values import check_unnamed
+from sketchstream_connectors.decode.records import Records, read_only
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+_BAD_TIME = 2
+
+
+@dataclass(frozen=True)
+class PackedReader:
+    """Reads packed maps."""
+
+    fields: Fields
+
+    def decode(self, records: Records) -> Decoded:
+        """Packed maps, spread over their updates."""
+        n = len(records)
+        buffer = records.buffer
+        status = np.empty(n, dtype=np.uint8)
+        fields = np.empty((n, 6), dtype=np.int64)
+        null = records.value_start < 0
+        times = record_times(records)
+        if kernels.scan_packed(buffer, records.value_start, records.value_end, status, fields):
+            buffer = _ask_msgpack(records, status, fields, null)
+        has_time = fields[:, 4] == 1
+        times[has_time] = fields[has_time, 5]
+        unreadable = fields[:, 4] == _BAD_TIME
+        if self.fields.time == "t":
+            unreadable |= ~has_time
+        times[unreadable] = NO_TIME
+        readable = fields[:, 0] >= 0
+        counts = np.where(readable, (fields[:, 1] - fields[:, 0]) // 8, 1)
+        firsts = np.cumsum(counts) - counts
+        total = int(counts.sum())
+        record = np.empty(total, dtype=np.int64)
+        items = np.empty(total, dtype=np.int64)
+        weights = np.empty(total if bool((fields[:, 2] >= 0).any()) else 0, dtype=np.int64)
+        kernels.unpack(buffer, fields, firsts, counts, record, items, weights)
+        valid = readable[record]
+        given = weights if weights.size else None
+        if self.fields.item_type == "int":
+            return Decoded(record, Items.of(items), given, valid, times, null)
+        offsets = np.empty(total + 1, dtype=np.int64)
+        kernels.decimal_sizes(items, valid, offsets)
+        text = np.empty(int(offsets[-1]), dtype=np.uint8)
+        kernels.write_decimals(items, offsets, text)
+        return Decoded(record, Items.packed(read_only(text), offsets, "str"), given, valid, times, null)
+
+    def shown(self, payload: bytes | None) -> bytes | None:
+        """Nothing: maps of packed items have no named fields."""
+        del payload
+        return None
+
+
+class PackedFormat:
+    """See `PayloadFormat`."""
+
+    named = False
+    payload_keys: frozenset[str] = frozenset()
+
+    def check(self, fields: Fields) -> Iterator[str]:
+        """Mistakes in the fields."""
+        if fields.item_type == "bytes":
+            yield "packed items are 64-bit integers: item_type must be text or int, found bytes"
+        yield from check_unnamed("packed", fields, {None, "w"}, {RECORD_TIME, "t"})
+
+    def check_payload(self, payload: Any) -> Iterator[str]:
+        """No keys, no mistakes."""
+        del payload
+        yield from ()
+
+    def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> PackedReader:
+        """A reader."""
+        del payload, resolve
+        return PackedReader(fields)
+
+    def example(self, fields: Fields, now_ms: int) -> bytes:
+        """A map with one item."""
+        import msgpack
+
+        del fields
+        packed: bytes = msgpack.packb({"i": (1).to_bytes(8, "little"), "w": (1).to_bytes(4, "little"), "t": now_ms})
+        return packed
+
+
+FORMATS = {"packed": PackedFormat()}
+
+
+def _ask_msgpack(records: Records, status: Bytes, fields: Ints, null: Flags) -> Bytes:
+    """Let the msgpack library judge the maps that the scanner left; returns the buffer that `fields` then refer to."""
+    buffer = records.buffer
+    side = bytearray()
+    for n in np.flatnonzero(status == 1).tolist():
+        line = fields[n]
+        line[:] = (-1, -1, -1, -1, 0, 0)
+        answer = ask_msgpack(buffer[records.value_start[n] : records.value_end[n]].data)
+        if answer is None:
+            line[4] = _BAD_TIME
+            continue
+        items, weights, line[4], line[5] = answer
+        if items is None:
+            null[n] = True
+            continue
+        if items is False:
+            continue
+        line[0] = buffer.size + len(side)
+        side += items
+        line[1] = buffer.size + len(side)
+        if weights is not None:
+            line[2] = line[1]
+            side += weights
+            line[3] = buffer.size + len(side)
+    return read_only(np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)]))
+
+
+def ask_msgpack(text: bytes | memoryview) -> tuple[bytes | Literal[False] | None, bytes | None, int, int] | None:
+    """The reference for packed maps.
+
+    Returns:
+        The bytes of i (None where it is missing or null, False where i or w cannot be used), those of w, whether t is
+        there (0 no, 1 yes, 2 not an int64) and t; None where the bytes are not a msgpack map.
+    """
+    import msgpack
+
+    try:
+        document = msgpack.unpackb(text, raw=False, strict_map_key=False)
+    except Exception:  # the library raises errors of many types, with the same meaning here
+        return None
+    if not isinstance(document, dict):
+        return None
+    time = document.get("t")
+    has_time, t = 0, 0
+    if time is not None:
+        has_time = _BAD_TIME
+        if isinstance(time, int) and not isinstance(time, bool) and -(1 << 63) <= time < 1 << 63:
+            has_time, t = 1, time
+    items, weights = document.get("i"), document.get("w")
+    if items is None:
+        return None, None, has_time, t
+    good = isinstance(items, bytes) and len(items) % 8 == 0
+    good = good and (weights is None or (isinstance(weights, bytes) and len(weights) * 2 == len(items)))
+    return (items if good else False), (weights if good else None), has_time, t

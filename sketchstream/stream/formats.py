@@ -1,0 +1,129 @@
+"""The payload formats: one package each, and the registry by which configuration, connectors and worker find them.
+
+In: the name of a format. Out: its `PayloadFormat`. Touches: nothing. A format's package is imported when it is first
+used: the core names it here, by its module, and imports none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sketchstream.errors import ConfigError
+from sketchstream.stream.interfaces import Decoded
+
+if TYPE_CHECKING:
+    from sketchstream.columns import ItemType
+
+_HOMES = {
+    "json": "sketchstream_connectors.decode.json_values",
+    "key": "sketchstream_connectors.decode.raw_values",
+    "value": "sketchstream_connectors.decode.raw_values",
+    "packed": "sketchstream_connectors.decode.packed_maps",
+}
+"""Module of each format; its `FORMATS` holds the format under this name."""
+
+
+class Fields(Protocol):
+    """What is wanted of payloads; see `Decoder` for the meaning of each part."""
+
+    @property
+    def item(self) -> str | None:
+        """Field of the item."""
+
+    @property
+    def item_type(self) -> ItemType:
+        """Type of the items."""
+
+    @property
+    def weight(self) -> str | None:
+        """Field of the weight."""
+
+    @property
+    def time(self) -> str:
+        """Field of the event time, or "record"."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Further fields."""
+
+    @property
+    def decimals(self) -> bool:
+        """Whether weights may have fractions."""
+
+
+class Reader(Protocol):
+    """Reads the payloads of one stream."""
+
+    def decode(self, records: Any) -> Decoded:
+        """Decode `Records`; each event is judged by its own bytes, and no content raises an error."""
+
+    def shown(self, payload: bytes | None) -> bytes | None:
+        """A payload as JSON text, for a sample that an operator asks for; None if it is unreadable or has no fields."""
+
+
+class PayloadFormat(Protocol):
+    """What the rest of the program knows of a format.
+
+    Laws:
+        1. The item, weight, time and columns of a record follow from its own bytes (and the schema that they name)
+           alone.
+        2. A payload that cannot be read is a no-op which is not valid and not null: never an exception.
+        3. No error, log line or metric contains any part of a payload.
+    """
+
+    @property
+    def named(self) -> bool:
+        """Whether payloads have named fields, written as dotted paths."""
+
+    @property
+    def payload_keys(self) -> frozenset[str]:
+        """Keys of the `[payload]` table that the format takes."""
+
+    def check(self, fields: Fields) -> Iterator[str]:
+        """Mistakes: fields or types that the format does not have."""
+
+    def check_payload(self, payload: Any) -> Iterator[str]:
+        """Mistakes in a `[payload]` table whose keys are all among `payload_keys`."""
+
+    def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> Reader:
+        """A reader.
+
+        Args:
+            fields: what is wanted, after `check`.
+            payload: the `[payload]` table, after `check_payload`; None: all keys at their defaults.
+            resolve: turns a path of the configuration into one of this machine.
+        """
+
+    def example(self, fields: Fields, now_ms: int) -> bytes:
+        """A payload with which a worker compiles its loops before it starts."""
+
+
+def names() -> tuple[str, ...]:
+    """Names of all formats."""
+    return tuple(_HOMES)
+
+
+def spelled(quote: str = "") -> str:
+    """The names in a sentence.
+
+    Examples:
+        >>> spelled().startswith("json, key, value")
+        True
+    """
+    quoted = [f"{quote}{name}{quote}" for name in _HOMES]
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def named(name: object) -> PayloadFormat:
+    """The format of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if not isinstance(name, str) or name not in _HOMES:
+        msg = f"format must be {spelled()}, found {name!r:.40}"
+        raise ConfigError(msg)
+    found: PayloadFormat = import_module(_HOMES[name]).FORMATS[name]
+    return found

@@ -1,0 +1,88 @@
+"""Every payload format of the registry keeps the laws of `PayloadFormat`.
+
+In: damaged payloads. Out: nothing. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sketchstream.errors import ConfigError
+from sketchstream.items import Ints, Items
+from sketchstream.stream import formats
+from sketchstream_connectors.decode.fields import Decoded, Decoder
+from sketchstream_connectors.decode.records import from_client_records
+
+NOW = 1_700_000_000_000
+
+
+def decoder_of(name: str) -> Decoder:
+    """With an item, a weight and a time, where the format has named fields."""
+    if formats.named(name).named:
+        return Decoder(name, item="user.id", weight="n", time="at")
+    return Decoder(name)
+
+
+def decoded(decoder: Decoder, payloads: list[bytes | None]) -> Decoded:
+    return decoder.decode(
+        from_client_records(
+            [SimpleNamespace(offset=i, timestamp=NOW, key=one, value=one) for i, one in enumerate(payloads)]
+        )
+    )
+
+
+def plain(items: Items) -> object:
+    """The bytes of a single item, or its number."""
+    whole = items.whole()
+    if isinstance(whole, Ints):
+        return int(whole.values[0])
+    return bytes(whole.buffer[int(whole.starts[0]) : int(whole.ends[0])])
+
+
+def outcome(found: Decoded, record: int) -> tuple[object, ...]:
+    """Everything that one record became."""
+    of = np.arange(len(found)) if found.record is None else found.record
+    here = np.flatnonzero(of == record)
+    valid = found.valid[here]
+    digests = [plain(found.items.take(here[i : i + 1])) if valid[i] else None for i in range(here.size)]
+    weights = (valid if found.weights is None else found.weights[here] * valid).astype(int).tolist()
+    return digests, valid.tolist(), weights, int(found.times[record]), bool(found.null[record])
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_every_event_is_judged_by_its_own_bytes(name: str) -> None:
+    decoder = decoder_of(name)
+    rng = np.random.default_rng(5)
+    example = formats.named(name).example(decoder, NOW)
+    payloads: list[bytes | None] = [example, None, b"", example]
+    for _ in range(200):
+        damaged = bytearray(example)
+        for _ in range(int(rng.integers(1, 4))):
+            damaged[int(rng.integers(len(damaged)))] = int(rng.integers(256))
+        payloads.append(
+            bytes(damaged[: int(rng.integers(len(damaged) + 1))])
+            + bytes(rng.integers(0, 256, int(rng.integers(3))).astype(np.uint8))
+        )
+    together = decoded(decoder, payloads)
+    backwards = decoded(decoder, payloads[::-1])
+    for record, payload in enumerate(payloads):
+        alone = outcome(decoded(decoder, [payload]), 0)
+        assert outcome(together, record) == alone
+        assert outcome(backwards, len(payloads) - 1 - record) == alone
+    assert outcome(together, 0)[1] == [True]
+    assert outcome(together, 1)[1] == [False]
+
+
+@pytest.mark.parametrize("name", formats.names())
+def test_the_example_of_a_format_is_an_event(name: str) -> None:
+    found = decoded(decoder_of(name), [formats.named(name).example(decoder_of(name), NOW)] * 2)
+    assert found.valid.all()
+    assert (found.times == NOW).all()
+
+
+def test_an_unknown_format_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(ConfigError, match=r"format must be json, key, .* or \w+, found 'xml'"):
+        Decoder("xml")
