@@ -242,11 +242,6 @@ class Cells:
         last = first + (int(ends[0]) if ends.size else single.size - first) - 1
         return int(self.low[first]), int(self.low[last])
 
-    def up_to(self, count: int) -> Cells:
-        """The cells that begin at this count or below."""
-        size = int(np.searchsorted(self.low, count, side="right"))
-        return Cells(self.low[:size], self.high[:size], self.slots[:size], self.d)
-
     def dense(self, low: int, high: int) -> tuple[float, Floats, float]:
         """Slots below `low`, in low..high (one cell a value), and above `high`."""
         out = np.zeros(high - low + 1)

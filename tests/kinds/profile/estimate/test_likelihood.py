@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from helpers import estimates_reference as reference
 from sketchstream.kinds.profile.estimate import reconstruct
@@ -216,6 +217,34 @@ def test_folds_split_slots_as_drawing_without_replacement():
     assert draws.var(axis=0) == pytest.approx(variance, rel=0.12)
     parts = split(whole, 5, rng)
     assert np.array_equal(sum(parts), whole)
+
+
+def test_a_last_cell_of_several_published_ones_has_the_noise_of_all():
+    """The saddlepoint and the information, against Phi minimised by scipy, and against the matrix written out."""
+    mu, h = np.array([500.0, 300, 120, 50, 20, 10]), np.array([523.0, 262, 127, 61, 8, 31])
+    d, q, copies = 1000.0, math.exp(-0.5), np.array([1.0, 1, 1, 1, 1, 40])
+
+    def phi(at):
+        s = at[:6] - at[6]
+        cumulant = 2 * math.log1p(-q) - np.log(np.maximum(1 + q * q - 2 * q * np.cosh(s), 1e-300))
+        return mu @ np.expm1(at[:6]) - h @ at[:6] + (h.sum() - d) * at[6] + copies @ cumulant
+
+    y, z = np.zeros(6), np.zeros(1)
+    value = kernels.saddlepoint(kernels.BINS, mu, h, y, z, d, q, 1.0, np.zeros((5, 6)), 40.0)
+    found = minimize(phi, np.zeros(7), method="Nelder-Mead", options={"maxiter": 40_000, "fatol": 1e-12, "xatol": 1e-9})
+    assert value == pytest.approx(found.fun, abs=1e-6)
+    assert y == pytest.approx(found.x[:6], abs=1e-4)
+    columns = np.random.default_rng(5).normal(size=(6, 2))
+    noise = 2 * q / (1 - q) ** 2
+    whole, tail = columns.copy(), np.zeros(2)
+    kernels.settle_rows(kernels.BINS, mu, noise, d, whole, tail, 40.0)
+    spread = np.diag(mu + noise * copies) - np.outer(mu, mu) / mu.sum()
+    wanted = columns.T @ np.linalg.solve(spread, columns)
+    assert whole.T @ whole + np.outer(tail, tail) == pytest.approx(wanted)
+    pilot = np.array([600.0, 250, 100, 50])
+    seen, rng = Seen(kernels.BINS, pilot, 1000.0, q, 1.0, 40.0), np.random.default_rng(8)
+    held = [thin(seen, pilot, 5, rng)[0][1].h[-1] for _ in range(2000)]
+    assert np.var(held) == pytest.approx(40 * noise / 5 * (1 - 1 / 5) + 200 * 0.05 * 0.95 * 800 / 999, rel=0.2)
 
 
 @pytest.mark.parametrize("form", [kernels.CUMULATIVE, kernels.BINS])

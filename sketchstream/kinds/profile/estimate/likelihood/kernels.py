@@ -100,10 +100,12 @@ def _curvature(e: Any, q: Any) -> Any:
 
 
 @kernel
-def _exponent(form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: Any, mult: Any, e: Floats) -> Any:
+def _exponent(
+    form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: Any, mult: Any, e: Floats, last: Any
+) -> Any:
     """Phi(y, z) of profile.md 7.1; fills e = exp(y). The cumulants' logarithms are taken eight at a time."""
     m = mu.size
-    total, logs, product = 0.0, 0.0, 1.0
+    total, logs, product, inside = 0.0, 0.0, 1.0, 1.0
     for i in range(m):
         if not -600.0 < y[i] < 600.0:
             return math.inf
@@ -134,16 +136,19 @@ def _exponent(form: Any, mu: Floats, h: Floats, y: Floats, z: Any, d: Any, q: An
                 logs += math.log(product)
                 product = 1.0
         terms = m
-        total += (mass - d) * z
+        total += (mass - d) * z + mult * (last - 1.0) * (2.0 * math.log1p(-q) - math.log(inside))
     logs += math.log(product)
     return total + mult * (2.0 * terms * math.log1p(-q) - logs)
 
 
 @kernel
-def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats) -> Any:
+def saddlepoint(
+    form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, q: Any, mult: Any, work: Floats, last: Any = 1.0
+) -> Any:
     """Minimise Phi over y (and z[0] in bins), starting from their present values; returns l(mu).
 
-    For EXACT there is no noise: y = log(h/mu), -1e300 where h is 0. mu, h, y: (m,), z: (1,), work: (5, m).
+    For EXACT there is no noise: y = log(h/mu), -1e300 where h is 0. mu, h, y: (m,), z: (1,), work: (5, m). In BINS the
+    last cell may be the sum of `last` published ones, with the noise of each.
     Newton with a step that keeps |s| < -log q and max dy <= 2; stops after a full step with a predicted gain below
     1e-6, which leaves about the square of that (profile.md 7.1).
     """
@@ -160,11 +165,11 @@ def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, 
         return total
     limit = -math.log(q)
     g, diag, low, step, e = work[0], work[1], work[2], work[3], work[4]
-    value = _exponent(form, mu, h, y, z[0], d, q, mult, e)
+    value = _exponent(form, mu, h, y, z[0], d, q, mult, e, last)
     if value == math.inf:
         y[:] = 0.0
         z[0] = 0.0
-        value = _exponent(form, mu, h, y, z[0], d, q, mult, e)
+        value = _exponent(form, mu, h, y, z[0], d, q, mult, e, last)
     promise = 0.0
     for _ in range(60):
         dz, promise = 0.0, 0.0
@@ -193,11 +198,11 @@ def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, 
             gz, shift = -d, math.exp(-z[0])
             for i in range(m):
                 first, second = _curvature(e[i] * shift, q)
-                n = mu[i] * e[i]
-                g[i] = n - h[i] + mult * first
-                diag[i] = n + mult * second
-                low[i] = mult * second
-                gz += h[i] - mult * first
+                n, terms = mu[i] * e[i], mult * last if i == m - 1 else mult
+                g[i] = n - h[i] + terms * first
+                diag[i] = n + terms * second
+                low[i] = terms * second
+                gz += h[i] - terms * first
             top, bottom = -gz, 0.0
             for i in range(m):
                 top -= low[i] * g[i] / diag[i]
@@ -231,7 +236,7 @@ def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, 
                 y[i] += (scale - gone) * step[i]
             z[0] += (scale - gone) * dz
             gone = scale
-            new = _exponent(form, mu, h, y, z[0], d, q, mult, e)
+            new = _exponent(form, mu, h, y, z[0], d, q, mult, e, last)
             if new <= value + 1e-10 * abs(value) + 1e-12:
                 break
             scale *= 0.5
@@ -244,10 +249,11 @@ def saddlepoint(form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Any, 
 
 
 @kernel
-def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tail: Floats) -> None:
+def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tail: Floats, last: Any = 1.0) -> None:
     """Turn J into rows whose Gram matrix is J' S^-1 J, in place. jacobian: (m, k), tail: (k,) rank-one part (BINS).
 
     S = diag(mu) + noise R (CUMULATIVE), diag(mu + noise) - mu mu'/d (BINS), diag(mu) (EXACT). Source: profile.md 7.1.
+    In BINS the last cell has `last` times the noise of the others.
     """
     m, k = jacobian.shape
     if form == CUMULATIVE:
@@ -271,8 +277,9 @@ def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tai
         weight = 0.0
         tail[:] = 0.0
         for i in range(m):
-            share = mu[i] / (mu[i] + noise)
-            weight += noise * share
+            own = noise * last if i == m - 1 else noise
+            share = mu[i] / (mu[i] + own)
+            weight += own * share
             row = jacobian[i]
             for j in range(k):
                 tail[j] += share * row[j]
@@ -280,7 +287,8 @@ def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tai
         for j in range(k):
             tail[j] *= scale
     for i in range(m):
-        scale = 1.0 / math.sqrt(max(mu[i] + (noise if form == BINS else 0.0), 1e-300))
+        own = noise * last if i == m - 1 else noise
+        scale = 1.0 / math.sqrt(max(mu[i] + (own if form == BINS else 0.0), 1e-300))
         row = jacobian[i]
         for j in range(k):
             row[j] *= scale

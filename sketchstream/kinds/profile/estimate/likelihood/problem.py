@@ -32,6 +32,7 @@ class Seen:
         d: total number of slots.
         q: ratio of the noise law (0 for EXACT).
         mult: number of independent noise terms in each number (a fraction for folds).
+        last: BINS only: so many times as many in the last cell, if it is the sum of several published ones.
     """
 
     form: int
@@ -39,6 +40,7 @@ class Seen:
     d: float
     q: float
     mult: float
+    last: float = 1.0
 
     @property
     def variance(self) -> float:
@@ -205,7 +207,7 @@ def settle(seen: Seen, mu: Floats, jacobian: Floats) -> Floats:
     """Turn J in place into rows whose Gram matrix is J' S^-1 J; for BINS the last row is filled in."""
     m = mu.size
     tail = np.zeros(jacobian.shape[1])
-    kernels.settle_rows(seen.form, mu, seen.variance, seen.d, jacobian[:m], tail)
+    kernels.settle_rows(seen.form, mu, seen.variance, seen.d, jacobian[:m], tail, seen.last)
     if seen.form == kernels.BINS:
         jacobian[m] = tail
     return jacobian
@@ -225,6 +227,7 @@ def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> lis
         whole = np.diff(np.rint(up * (round(seen.d) / up[-1])), prepend=0.0).astype(np.int64)
         rest = seen.h - whole
         noise = rng.normal(0.0, math.sqrt(seen.variance / count), (count, m))
+        noise[:, -1] *= math.sqrt(seen.last)
         noise -= noise.mean(axis=0)
         if seen.form == kernels.CUMULATIVE:
             noise[:, 0] = 0.0  # thresholds 1..m-1: a cell has the noise of its own minus that of the next
@@ -234,8 +237,8 @@ def thin(seen: Seen, pilot: Floats, count: int, rng: np.random.Generator) -> lis
         held, size = part + rest / count + noise[j], float(part.sum())
         pairs.append(
             (
-                Seen(seen.form, seen.h - held, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count)),
-                Seen(seen.form, held, size, seen.q, seen.mult / count),
+                Seen(seen.form, seen.h - held, seen.d - size, seen.q, seen.mult * (1.0 - 1.0 / count), seen.last),
+                Seen(seen.form, held, size, seen.q, seen.mult / count, seen.last),
             )
         )
     return pairs

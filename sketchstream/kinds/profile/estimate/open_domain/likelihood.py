@@ -54,6 +54,14 @@ class Floor:
     z: Floats
     work: Floats
 
+    def value(self, mu: Floats) -> float:
+        """Log likelihood of the level, given its expected cells."""
+        seen = self.seen
+        found = kernels.saddlepoint(
+            seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self.work, seen.last
+        )
+        return float(found)
+
 
 class Line2Cells:
     """One discrete Laplace layer on unit cells 0..S and everything above, as a channel."""
@@ -197,12 +205,10 @@ class Opened:
             law: Any = floor.sums.law(floor.scale, f)
             seen = floor.seen
             mu = np.maximum(seen.d * floor.channel.forward(law), TINY)
-            value = kernels.saddlepoint(seen.form, mu, seen.h, floor.y, floor.z, seen.d, seen.q, seen.mult, floor.work)
+            value = floor.value(mu)
             if value <= kernels.IMPOSSIBLE:
                 floor.y[:], floor.z[:] = 0.0, 0.0
-                value = kernels.saddlepoint(
-                    seen.form, mu, seen.h, floor.y, floor.z, seen.d, seen.q, seen.mult, floor.work
-                )
+                value = floor.value(mu)
             total += value
             cells.append(mu)
             slots.append(law)
@@ -308,8 +314,9 @@ def wide_fit(observed: Observed, levels: Sequence[Level], heavy: Heavy, most: fl
     wide, floors = heavy.wide, []
     for level in levels:
         assert isinstance(level.estimator, Line)
-        h, _ = gathered(wide.data, level.estimator.whole.up_to(int(wide.data[-1])))
-        seen = Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts))
+        # what is far above the last edge is in the last cell, with its noise: left out, large counts would go missing
+        h, copies = gathered(wide.data, level.estimator.whole)
+        seen = Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts), float(copies[-1]))
         floors.append(opened(CounterCells(wide), CounterSums(wide), seen, most * level.share / level.m))
     low, width = np.append(0, wide.low), np.append(1, wide.width)
     cell = np.append(0, np.searchsorted(wide.data, wide.low, side="right"))
