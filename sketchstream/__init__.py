@@ -35,10 +35,9 @@ _HOMES = {
     "sketchstream_connectors.published": ("windows",),
     "sketchstream.kinds.profile.estimate.result": ("Estimate", "Profile"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
-    "sketchstream.kinds.gaussian": (
+    "sketchstream.kinds.gaussian": ("GaussianEstimate", "GaussianSpec"),
+    "sketchstream.privacy.calibration": (
         "DiscreteCalibration",
-        "GaussianEstimate",
-        "GaussianSpec",
         "calibrate",
         "calibrate_discrete",
         "delta_of",
@@ -161,21 +160,20 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.items import Pairs
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
-    from sketchstream.kinds.gaussian import (
-        DiscreteCalibration,
-        GaussianEstimate,
-        GaussianSpec,
-        calibrate,
-        calibrate_discrete,
-        delta_of,
-        epsilon_of,
-    )
+    from sketchstream.kinds.gaussian import GaussianEstimate, GaussianSpec
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.kinds.profile.group_list import Groups
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.kinds.projection.spec import ProjectionSpec
     from sketchstream.kinds.workload import Universe, WorkloadSpec
+    from sketchstream.privacy.calibration import (
+        DiscreteCalibration,
+        calibrate,
+        calibrate_discrete,
+        delta_of,
+        epsilon_of,
+    )
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.privacy.ledger import Ledger

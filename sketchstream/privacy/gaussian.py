@@ -20,8 +20,8 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checked, epsilon_of
-from sketchstream.kinds.gaussian.discrete import Shape, closeness, delta_near, discrete_delta_of, normalised
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked, epsilon_of
+from sketchstream.privacy.calibration.discrete import Shape, closeness, delta_near, discrete_delta_of, normalised
 from sketchstream.privacy.history import History, LayerEntry, Loss
 from sketchstream.privacy.looks import sides, worst_loss, worst_loss_with_look
 from sketchstream.privacy.measures import MU_SQUARED, MuSquared

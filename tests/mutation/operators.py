@@ -23,10 +23,11 @@ MODULES = (
     *(f"privacy/{name}" for name in (
         "ledger", "gaussian_ledger", "euclidean_ledger", "sketch_history", "history", "looks", "measures", "zcdp",
         "composition", "copies", "deployment", "gaussian", "guarantee",
+        "calibration/continuous", "calibration/discrete",
     )),
     *(f"noise/{name}" for name in ("laplace", "response", "gaussian", "varied", "thresholds", "entropy", "selection")),
     *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind")),
-    *(f"kinds/gaussian/{name}" for name in ("kind", "state", "discrete", "calibration")),
+    *(f"kinds/gaussian/{name}" for name in ("kind", "state")),
     *(f"kinds/workload/{name}" for name in ("mechanism", "kind", "noise", "pure", "ball")),
     *(f"kinds/convolution/{name}" for name in ("mechanism", "kind", "noise", "layers", "synthesis")),
     *(f"kinds/projection/{name}" for name in ("mechanism", "kind", "sensitivity", "secret")),

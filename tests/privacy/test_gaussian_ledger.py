@@ -17,7 +17,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
-from sketchstream.kinds.gaussian.divergence import log_divergence
+from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.privacy.gaussian import GaussianLoss, Part, UnitShift
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
@@ -422,7 +422,7 @@ def test_kappa_counts_every_coordinate_noise_and_hidden_sum() -> None:
         if math.isfinite(single.kappa):
             assert sevenfold.kappa == pytest.approx(7 * single.kappa)
     # Layers of variances 2 and 3, rounding 1: two normalisers, a hidden sum of variance 6/5, a view rounded by 2.
-    from sketchstream.kinds.gaussian.discrete import closeness
+    from sketchstream.privacy.calibration.discrete import closeness
 
     third = next(bound for bound in one if bound.rounding == 1)
     expected = closeness(F(2)) + closeness(F(3)) + closeness(F(6, 5)) + closeness(F(2))

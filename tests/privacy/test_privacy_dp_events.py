@@ -14,7 +14,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import MissingExtraError, SpecError
-from sketchstream.kinds.gaussian.discrete import discrete_delta_of
+from sketchstream.privacy.calibration.discrete import discrete_delta_of
 from sketchstream.privacy.dp_events import accountant, dp_event
 from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.history import History, LayerEntry, View

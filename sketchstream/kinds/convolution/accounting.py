@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, calibrate
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, calibrate
 from sketchstream.privacy.zcdp import zcdp_log_delta
 
 SAFETY: Final = 1e-9

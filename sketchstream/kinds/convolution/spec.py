@@ -34,7 +34,7 @@ from sketchstream.kinds.convolution.mechanism import (
     smooth_length,
     spectral_shape,
 )
-from sketchstream.kinds.gaussian.discrete import closeness
+from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
     NO_PRIVACY,

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, ConvolutionSpec, Layer
 from sketchstream.kinds.convolution.update import columns
-from sketchstream.kinds.gaussian.calibration import delta_above
-from sketchstream.kinds.gaussian.discrete import closeness
+from sketchstream.privacy.calibration.continuous import delta_above
+from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.zcdp import zcdp_log_delta
 
 Floats = npt.NDArray[np.float64]

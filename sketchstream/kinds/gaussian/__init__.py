@@ -1,7 +1,7 @@
 """Kind `gaussian`: a count or sum for each item of a listed domain, under exact Gaussian noise.
 
-In: nothing. Out: calibration for noise on the real numbers and on the integers, the spec, the state, answers.
-Touches: nothing. Modules are loaded on first use, so that importing the package stays quick.
+In: nothing. Out: the spec, the state, answers. Touches: nothing. Modules are loaded on first use, so that importing
+the package stays quick.
 """
 
 from __future__ import annotations
@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sketchstream.kinds.gaussian.answers import Answer, GaussianEstimate, Ranked
-    from sketchstream.kinds.gaussian.calibration import calibrate, delta_of, epsilon_of
-    from sketchstream.kinds.gaussian.discrete import (
-        DiscreteCalibration,
-        calibrate_discrete,
-        discrete_delta_of,
-        verify_discrete,
-    )
     from sketchstream.kinds.gaussian.expected import expected_errors
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.gaussian.state import (
@@ -31,30 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
-    "DiscreteCalibration",
     "GaussianEstimate",
     "GaussianSpec",
     "Lattice",
     "Ranked",
     "add_layer",
-    "calibrate",
-    "calibrate_discrete",
     "create_state",
-    "delta_of",
-    "discrete_delta_of",
-    "epsilon_of",
     "expected_errors",
     "merged_state",
     "published_state",
     "released_state",
     "update",
-    "verify_discrete",
 ]
 
 _HOMES = {
     "answers": ("Answer", "GaussianEstimate", "Ranked"),
-    "calibration": ("calibrate", "delta_of", "epsilon_of"),
-    "discrete": ("DiscreteCalibration", "calibrate_discrete", "discrete_delta_of", "verify_discrete"),
     "expected": ("expected_errors",),
     "lattice": ("Lattice",),
     "spec": ("GaussianSpec",),

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from scipy.special import betaincinv
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.discrete import Shape
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.gaussian.state import create_state, published_state
+from sketchstream.privacy.calibration.discrete import Shape
 from sketchstream.spec import ClosedDomain
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ import msgpack
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.discrete import (
+from sketchstream.lattice import MOST_BITS, MOST_UNITS, Lattice
+from sketchstream.privacy.calibration.discrete import (
     DiscreteCalibration,
     calibrate_discrete,
     calibrate_parts,
     verify_discrete,
     verify_parts,
 )
-from sketchstream.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
     NO_PRIVACY,

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian import calibrate
-from sketchstream.kinds.gaussian.calibration import DELTA_ERROR, MAX_DELTA, MIN_DELTA, checked
-from sketchstream.kinds.gaussian.discrete import GRID, MOST_SIGMA2, smoothed_delta
-from sketchstream.kinds.gaussian.divergence import log_divergence
+from sketchstream.privacy.calibration import calibrate
+from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MAX_DELTA, MIN_DELTA, checked
+from sketchstream.privacy.calibration.discrete import GRID, MOST_SIGMA2, smoothed_delta
+from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.spec import Epsilon, whole
 
 Floats = npt.NDArray[np.float64]

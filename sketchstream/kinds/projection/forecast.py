@@ -13,11 +13,11 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian import calibrate
 from sketchstream.kinds.projection.matrix import MOST_COLUMNS, SEED_BYTES, Matrix
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2, row_norm2
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.projection.variance import Law
+from sketchstream.privacy.calibration import calibrate
 from sketchstream.spec import whole
 
 CANDIDATES: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ItemError, SpecError
-from sketchstream.kinds.gaussian.discrete import GRID, verify_parts
 from sketchstream.kinds.projection.calibration import (
     MARGIN,
     on_grid,
@@ -33,6 +32,7 @@ from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spect
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.entropy import Source
+from sketchstream.privacy.calibration.discrete import GRID, verify_parts
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
 

@@ -17,8 +17,8 @@ from functools import lru_cache
 from typing import NoReturn
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checked
 from sketchstream.kinds.projection.calibration import TABLE_EXCESS, sub_gaussian_delta, sub_gaussian_epsilon
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked
 from sketchstream.privacy.gaussian import EpsilonAtDelta, GaussianLoss, Part, Smoothed, UnitShift
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.history import History, Loss

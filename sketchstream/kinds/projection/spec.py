@@ -21,10 +21,10 @@ import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
-from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checked
 from sketchstream.kinds.projection.matrix import FAMILIES, MOST_COLUMNS, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.sensitivity import MOST_PASSED
 from sketchstream.lattice import Lattice
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked
 from sketchstream.spec import (
     MAX_SLOTS,
     NO_PRIVACY,

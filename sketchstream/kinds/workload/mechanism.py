@@ -16,8 +16,6 @@ from typing import Final, Literal
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.calibration import sigma_for
-from sketchstream.kinds.gaussian.discrete import verify_discrete
 from sketchstream.kinds.workload import pure
 from sketchstream.kinds.workload.ball import MAX_RANK as BALL_RANK
 from sketchstream.kinds.workload.ellipsoid import paper_shape, plain_shape
@@ -25,6 +23,8 @@ from sketchstream.kinds.workload.factors import Floats
 from sketchstream.kinds.workload.optimise import MAX_RANK, TOLERANCE, optimise, reduce
 from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.strategy import Strategy, from_matrix, from_shape
+from sketchstream.privacy.calibration.continuous import sigma_for
+from sketchstream.privacy.calibration.discrete import verify_discrete
 from sketchstream.spec import require_choice
 
 Mechanism = Literal["auto", "gaussian", "laplace", "l2ball", "paper", "plain"]

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA
 from sketchstream.kinds.workload.cells import CellLocator
 from sketchstream.kinds.workload.factors import Floats, Ints
 from sketchstream.kinds.workload.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
@@ -29,6 +28,7 @@ from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.strategy import MOST_SPREAD, Strategy, coefficients
 from sketchstream.kinds.workload.universe import Universe
 from sketchstream.kinds.workload.update import Columns
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
 from sketchstream.spec import (

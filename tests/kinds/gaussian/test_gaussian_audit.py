@@ -13,8 +13,8 @@ from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian import GaussianSpec, add_layer, released_state
 from sketchstream.kinds.gaussian.audit import epsilon_lower_bound, intruded, neighbours, sealed, statistics
-from sketchstream.kinds.gaussian.discrete import discrete_delta_of
 from sketchstream.noise.laws import DiscreteGaussian
+from sketchstream.privacy.calibration.discrete import discrete_delta_of
 
 DELTA = 1e-4
 TRIALS = 150_000

@@ -11,9 +11,9 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.components import Component
-from sketchstream.kinds.gaussian.discrete import calibrate_parts, verify_parts
 from sketchstream.kinds.gaussian.kind import KIND
 from sketchstream.kinds.gaussian.parts import joined
+from sketchstream.privacy.calibration.discrete import calibrate_parts, verify_parts
 from sketchstream.quality import judge
 
 LIST = [f"plane {i}" for i in range(50)]

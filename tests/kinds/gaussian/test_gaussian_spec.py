@@ -19,10 +19,10 @@ from sketchstream.kinds.gaussian import (
     published_state,
     released_state,
     update,
-    verify_discrete,
 )
 from sketchstream.kinds.gaussian.spec import LISTED_TOTAL
 from sketchstream.kinds.gaussian.state import empty_state
+from sketchstream.privacy.calibration import verify_discrete
 from sketchstream.spec import NoPrivacyWarning
 
 SLOTS = ss.ClosedDomain(size=50)

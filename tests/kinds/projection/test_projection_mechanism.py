@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import ItemError
-from sketchstream.kinds.gaussian import delta_of
 from sketchstream.kinds.projection import (
     Matrix,
     ProjectionSpec,
@@ -25,6 +24,7 @@ from sketchstream.kinds.projection import (
     sensitivity2,
 )
 from sketchstream.kinds.projection.adversary import delta_lower_bound, direction, within
+from sketchstream.privacy.calibration import delta_of
 
 Apply = Callable[..., None]
 

@@ -12,11 +12,11 @@ from scipy.stats import chi2
 
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian import verify_discrete
 from sketchstream.kinds.workload import WorkloadSpec, add_noise
 from sketchstream.kinds.workload.ball import _enclose, accepted, add_ball_noise, laplace_rate
 from sketchstream.kinds.workload.mechanism import Law, unit_variance
 from sketchstream.noise.blocks import Scratch
+from sketchstream.privacy.calibration import verify_discrete
 
 DELTA = Fraction(1, 10**6)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.divergence import HALF_LOG_TAU, Floats, log_divergence, mills
+from sketchstream.privacy.calibration.divergence import HALF_LOG_TAU, Floats, log_divergence, mills
 from sketchstream.spec import Epsilon, exact_rational
 
 Arrays = npt.NDArray[Any] | list[Any] | tuple[Any, ...]

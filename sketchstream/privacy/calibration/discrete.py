@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian.calibration import MAX_DELTA, MIN_DELTA, checked, delta_above, sigma_for
+from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked, delta_above, sigma_for
 from sketchstream.spec import Epsilon
 
 Floats = npt.NDArray[np.float64]

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 import sketchstream as ss
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian import calibration, discrete
-from sketchstream.kinds.gaussian.divergence import log_divergence
+from sketchstream.privacy.calibration import continuous as calibration
+from sketchstream.privacy.calibration import discrete
+from sketchstream.privacy.calibration.divergence import log_divergence
 
 DELTAS = ("1e-3", "1e-5", "1e-6", "1e-9", "1e-12", "1e-30")
 SIGMAS = {
