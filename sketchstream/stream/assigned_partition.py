@@ -1,4 +1,4 @@
-"""One partition assigned to a worker: its state, its running task, its failures, and what is due for it.
+"""One partition assigned to a worker: its state, its running tasks, its failures, and what is due for it.
 
 In: what happened to it, times. Out: its status, decisions. Touches: nothing; the manager acts.
 
@@ -7,6 +7,8 @@ Only this file changes an assigned partition's fields; the worker and the manage
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,7 +16,9 @@ from typing import Any, Literal
 from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.image import DEFERRED_PART, LEAST_DEFERRED_BYTES
 from sketchstream.stream.durability import SLOW_S, Durability
+from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.partition_counts import CountNeeded, LongWork, Steps
 from sketchstream.stream.settings import Settings
 
 Status = Literal["restoring", "running", "halted"]
@@ -52,6 +56,33 @@ class Job:
     def done(self) -> bool:
         """Whether it has ended."""
         return self.future.done()
+
+
+@dataclass
+class Computation:
+    """A computation of a partition's state, which stops while another thread does its long work.
+
+    Args:
+        steps: the computation.
+        then: gets its result, and the seconds that it took in the worker's own thread.
+        spent_s: of those seconds, the ones until it stopped.
+        long_work: what it waits for; None: nothing.
+    """
+
+    steps: Steps[Any] = field(repr=False)
+    then: Callable[[Any, float], None] = field(repr=False)
+    spent_s: float = 0.0
+    long_work: Future[None] | None = field(default=None, repr=False)
+
+    def resume(self, answer: int | None = None) -> CountNeeded | LongWork:
+        """Go on to its next stop, with an answer or with the outcome of its long work.
+
+        Raises:
+            StopIteration: it has ended; the value is its result.
+        """
+        error = None if self.long_work is None else self.long_work.exception()
+        self.long_work = None
+        return self.steps.send(answer) if error is None else self.steps.throw(error)
 
 
 @dataclass
@@ -151,6 +182,9 @@ class AssignedPartition:
         self.reason = "taking"
         self.state: PartitionState | None = None
         self.job: Job | None = None
+        self.computation: Computation | None = None
+        self.interrupted = False
+        self._held: deque[Chunk] = deque()
         self.failures = Failures()
         self.refusals = Refusals(tokens_at=now)
         self.throttled = False
@@ -161,6 +195,7 @@ class AssignedPartition:
         self.rewriting = False
         self.publish_error: SketchstreamError | None = None
         self._rewrite_at: float | None = None
+        self.snapshot_every_s = 0.0
         self._publish_at = 0.0
         self._save_at = 0.0
         self._ask_ends_at: float | None = None
@@ -223,8 +258,11 @@ class AssignedPartition:
         return f"a snapshot has been written for {now - job.began:.0f} s"
 
     def drop(self) -> None:
-        """Drop the state and the refused records that belong to it."""
-        self.state = None
+        """Drop the state, what is computed of it, and the refused records that belong to it."""
+        if self.computation is not None:
+            self.computation.steps.close()
+        self.state, self.computation, self.interrupted = None, None, False
+        self._held.clear()
         self.refusals.n_bytes = 0
 
     def fail(self, error: BaseException, reason: str, polls: int, now: float) -> None:
@@ -242,6 +280,38 @@ class AssignedPartition:
         self.status, self.reason = "halted", reason
 
     # ------------------------------------------------------------------------------------------------- its job
+
+    def interrupt(self, computation: Computation) -> None:
+        """Note that a computation waits for its long work; until it ends, nothing else may use the state."""
+        self.computation, self.interrupted = computation, True
+
+    def take_computation(self) -> Computation | None:
+        """Return the computation whose long work is done, and forget it; None if there is none."""
+        found = self.computation
+        if found is None or found.long_work is None or not found.long_work.done():
+            return None
+        self.computation = None
+        return found
+
+    def hold(self, chunk: Chunk) -> None:
+        """Keep a chunk that came with the one whose computation waits; no more are read until it has ended."""
+        self._held.append(chunk)
+
+    def take_held(self) -> Chunk | None:
+        """Return the next chunk that waited; None if there is none, or it must still wait."""
+        return self._held.popleft() if self._held and self.computation is None else None
+
+    def read_on(self) -> bool:
+        """Whether a partition that was interrupted may be read again, from now on."""
+        if not self.interrupted or self.computation is not None:
+            return False
+        self.interrupted = False
+        return self.status == "running" and not self.throttled
+
+    @property
+    def busy(self) -> bool:
+        """Whether another thread works for the partition."""
+        return self.job is not None or self.computation is not None
 
     def start(self, job: Job) -> None:
         """Note that another thread works for the partition."""
@@ -261,8 +331,14 @@ class AssignedPartition:
         self.refusals.n_bytes = 0
         self.durability.captured(position, now)
 
-    def committed(self, rewrite_at: float | None) -> None:
-        """Note that a snapshot is durable; one without any changes is not repeated."""
+    def committed(self, rewrite_at: float | None, snapshot_every_s: float) -> None:
+        """Note that a snapshot is durable; one without any changes is not repeated.
+
+        Args:
+            rewrite_at: see `run`.
+            snapshot_every_s: from this snapshot to the next one.
+        """
+        self.snapshot_every_s = snapshot_every_s
         self.durability.committed(changed=self.state is not None and self.state.changed())
         if not self.rewriting:
             self._rewrite_at = rewrite_at
@@ -309,7 +385,8 @@ class AssignedPartition:
             and now >= self._publish_at
         ):
             return "save"
-        return "snapshot" if self.state.changed() and waited >= settings.snapshot_every_s else "nothing"
+        every_s = max(self.snapshot_every_s, settings.snapshot_every_s)
+        return "snapshot" if self.state.changed() and waited >= every_s else "nothing"
 
     def takes_again(self, now: float, polls: int, *, member: bool) -> bool:
         """Whether a dropped partition may be taken.

@@ -1,7 +1,7 @@
 """Idle partitions: how far their watermarks may follow the other partitions, or the clock.
 
 In: high watermarks of the whole topic, clocks, what others have published. Out: watermarks to advance to, each with the
-offset from which it is valid. Touches: the source and the publisher, for queries.
+offset from which it is valid. Touches: the source, for queries.
 Source: docs/streams.md, "Idle partitions".
 
 Whether a partition is idle depends only on the end of its log, and a watermark is valid from that end on. The speed at
@@ -10,14 +10,19 @@ which records are read does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from sketchstream.stream.assigned_partition import AssignedPartition
-from sketchstream.stream.interfaces import Frontier, Publisher, Source
+from sketchstream.stream.interfaces import Frontier, Source
 from sketchstream.stream.windows import NO_TIME
 
 LOOK_S = 10.0
 """Longest time between two looks at the ends of the log."""
+WAIT_S = 0.2
+"""Seconds until the next look while what others have published is being read."""
+
+Frontiers = Mapping[tuple[str, int, int], Frontier]
+"""The newest frontiers, by (sketch, revision, partition)."""
 
 
 class IdlePartitions:
@@ -39,7 +44,12 @@ class IdlePartitions:
         self._ends: dict[int, tuple[int, float]] = {}
 
     def watermarks(
-        self, partitions: Collection[AssignedPartition], source: Source, publisher: Publisher, now: float, now_ms: int
+        self,
+        partitions: Collection[AssignedPartition],
+        source: Source,
+        published: Callable[[], Frontiers | None],
+        now: float,
+        now_ms: int,
     ) -> Iterator[tuple[AssignedPartition, int, int]]:
         """The idle partitions, the ends of their logs, and the watermarks that are valid from there on.
 
@@ -48,12 +58,13 @@ class IdlePartitions:
         Args:
             partitions: our own; their lag is noted.
             source: is asked for high watermarks.
-            publisher: knows how far other partitions have published.
+            published: how far other partitions have published; None while that is being read, which may take long.
             now: a clock that never jumps, seconds.
             now_ms: wall clock.
         """
         idle_s = 10 * LOOK_S if self._idle_ms is None else self._idle_ms / 1000
-        if now - self._looked_at < min(max(idle_s / 10, 0.2), LOOK_S):
+        every_s = min(max(idle_s / 10, WAIT_S), LOOK_S)
+        if now - self._looked_at < every_s:
             return
         self._looked_at = now
         if not partitions:
@@ -73,7 +84,10 @@ class IdlePartitions:
         ours = [one for one in ours if now - self._woke_at >= idle_s]
         if not ours:
             return
-        frontiers = publisher.frontiers()
+        frontiers = published()
+        if frontiers is None:
+            self._looked_at = now - every_s + WAIT_S
+            return
         active = [partition for partition in range(count) if partition not in silent]
         for one in ours:
             revision = 0 if one.state is None else one.state.revision
@@ -95,7 +109,7 @@ class IdlePartitions:
             one.note_end(ends.get(one.partition))
 
 
-def _lower_median(frontiers: Mapping[tuple[str, int, int], Frontier], partitions: list[int], revision: int) -> int:
+def _lower_median(frontiers: Frontiers, partitions: list[int], revision: int) -> int:
     """The time through which half of these partitions have published; NO_TIME if nothing is published."""
     reached = dict.fromkeys(partitions, NO_TIME)
     for one in frontiers.values():

@@ -102,7 +102,7 @@ class Chunk:
         offsets: (n,) int64 ascending, from_position <= offsets < next_position.
         timestamps: (n,) int64 ms, the records' own Kafka timestamps; None if the source has none (files).
         decoded: see `Decoded`.
-        raw: returns record i (0 <= i < n) unchanged; valid until the next poll.
+        raw: returns record i (0 <= i < n) unchanged; valid as long as the chunk, which may outlive several polls.
         n_bytes: size on the wire or on disk, for metrics.
     """
 
@@ -328,6 +328,9 @@ class StateStore(Protocol):
     rewrite_after_s: float | None
     """Seconds after its last commit at which a silent partition is committed once more, because only then what it
     superseded can leave the disk; None: it has left already."""
+
+    superseded_s: float
+    """Seconds for which superseded snapshots still take room where they are stored; 0: they are gone at once."""
 
     broker_time: tuple[int, float] | None
     """The brokers' clock at the last commit, ms, and the worker's monotonic clock then, seconds; None: not known."""

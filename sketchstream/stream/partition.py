@@ -4,7 +4,8 @@ In: chunks of one partition, in order. Out: outcomes for counters and sinks, sna
 Touches: its own sketches; entropy when a window opens or is sealed. No clock, no file, no network.
 
 If `applying`, `sealing` or `capturing` needs a fresh partition count of the input, it stops and says so. Its caller
-asks the cluster and resumes it with the answer.
+asks the cluster and resumes it with the answer. It also stops before long work (the noise of a large window, its seal),
+which its caller may leave to another thread; until it is resumed, nothing else may change the state.
 
 Laws (tests/stream/test_partition.py):
 1. The division of a record sequence into chunks does not matter: windows get the same events, the same records are
@@ -17,8 +18,9 @@ Laws (tests/stream/test_partition.py):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +39,7 @@ from sketchstream.stream.evidence import Evidence, EvidenceNoise
 from sketchstream.stream.interfaces import Chunk, Frontier, Peer, Restored, SealedEntry, Snapshot
 from sketchstream.stream.outbox import Outbox
 from sketchstream.stream.outcome import NO_INTS, Ints, Mask, Outcome
-from sketchstream.stream.partition_counts import CountNeeded, PartitionCounts, Steps, unanswered
+from sketchstream.stream.partition_counts import CountNeeded, LongWork, PartitionCounts, Steps, unanswered
 from sketchstream.stream.partitioner import belongs
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.quorum import Watermark
@@ -46,6 +48,8 @@ from sketchstream.stream.sketch_state import OpenWindow, Track
 from sketchstream.stream.window_cover import Admitted, covering, overlapping
 from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
+LARGE_SLOTS = 1 << 17
+"""Slots from which opening or sealing a window is long work: less than that takes milliseconds."""
 MOST_IDLED = 15
 """Stretches of time that idleness has passed over, of which contradictions are noticed."""
 
@@ -304,7 +308,7 @@ class PartitionState:
         if len(starts) == 1 and not (steps[0] and self._closes_at(int(starts[0]), low, steps[0]) <= whole.mark):
             only = int(ends[0])
             if only + self.rules.lateness_ms > whole.mark and only > track.through and starts[0] <= low and high < only:
-                window = self._open(track, int(starts[0]), only)
+                window = yield from self._opening(track, int(starts[0]), only)
                 if window is not None:
                     window.sketch.admit(int(np.count_nonzero(whole.verdict == kernels.ADMITTED)))
                     yield from self._update(track, window, whole, whole.good, outcome)
@@ -332,7 +336,7 @@ class PartitionState:
             spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
             track.evidence.refuse(whole.times[late], spans, track.through)
         for index in np.flatnonzero(used).tolist():
-            window = self._open(track, int(starts[index]), int(ends[index]))
+            window = yield from self._opening(track, int(starts[index]), int(ends[index]))
             if window is not None:
                 yield from self._take(track, window, whole, places, index, outcome)
 
@@ -365,7 +369,7 @@ class PartitionState:
             n = kernels.inside(
                 times, whole.before, whole.verdict, start, end, self.rules.lateness_ms, track.through, places, late
             )
-            window = self._open(track, start, end) if n else None
+            window = (yield from self._opening(track, start, end)) if n else None
             if window is not None:
                 yield from self._take(track, window, whole, places, 0, outcome)
             inside = (whole.verdict == kernels.ADMITTED) & (times >= start) & (times < end)
@@ -403,35 +407,50 @@ class PartitionState:
             yield from self._update(track, window, whole, chosen, outcome)
         if window.end + self.rules.lateness_ms <= whole.mark:
             yield from self._ask_partitions()
-            self._seal_window(track, window)
+            yield from self._sealing_window(track, window)
             outcome.sealed += 1
 
-    def _open(self, track: Track, start: int, end: int) -> OpenWindow | None:
+    def _opening(self, track: Track, start: int, end: int) -> Steps[OpenWindow | None]:
         """The open window at `start`, created if necessary; None if no sketch is kept for it."""
+        if start not in track.windows and track.plan is not None and _is_large(self._spec(track.plan, start)):
+            draw = self._drawing(track.plan, start, end)
+            if draw is not None:
+                drawn = LongWork(draw)
+                yield drawn
+                return self._open(track, start, end, drawn.result)
+        return self._open(track, start, end)
+
+    def _open(self, track: Track, start: int, end: int, drawn: Sketch | None = None) -> OpenWindow | None:
+        """See `_opening`; `drawn`: the sketch of a new window."""
         window = track.windows.get(start)
         if window is None:
-            if track.plan is None:
+            draw = None if track.plan is None else self._drawing(track.plan, start, end)
+            if draw is None:
                 return None
             counts = self.counts.valid(self.position)
-            spec = self._spec(track.plan, start)
-            keep = self.slots.keep(spec, counts)
-            if keep is not None and not keep.any():
-                return None  # a public fact: the partitioner sends no item of the list here
-            origin = Origin(
-                name=track.name,
-                revision=self.revision,
-                window=(start, end),
-                partition=self.partition,
-                partitions=counts,
-                partitioner=self.rules.partitioner if keep is not None and kinds.of(spec).slots_are_items else None,
-            )
-            sketch = Sketch.create(spec, self.rules.key, origin=origin, keep=keep)
-            window = OpenWindow(start, end, sketch, counts, slots_for=counts)
+            window = OpenWindow(start, end, draw() if drawn is None else drawn, counts, slots_for=counts)
             track.windows[start] = window
             track.evidence.open(start, end)
         window.dirty = True
         track.last = window
         return window
+
+    def _drawing(self, plan: SketchPlan, start: int, end: int) -> Callable[[], Sketch] | None:
+        """What makes the sketch of a new window; None if no sketch is kept for it."""
+        counts = self.counts.valid(self.position)
+        spec = self._spec(plan, start)
+        keep = self.slots.keep(spec, counts)
+        if keep is not None and not keep.any():
+            return None  # a public fact: the partitioner sends no item of the list here
+        origin = Origin(
+            name=plan.name,
+            revision=self.revision,
+            window=(start, end),
+            partition=self.partition,
+            partitions=counts,
+            partitioner=self.rules.partitioner if keep is not None and kinds.of(spec).slots_are_items else None,
+        )
+        return partial(Sketch.create, spec, self.rules.key, origin=origin, keep=keep)
 
     def _spec(self, plan: SketchPlan, start: int) -> Spec:
         """The spec of a window that starts then: a changed configuration takes effect at one time in all partitions."""
@@ -649,7 +668,7 @@ class PartitionState:
             for start in sorted(track.windows):
                 window = track.windows[start]
                 if window.end <= through:
-                    self._seal_window(track, window)
+                    yield from self._sealing_window(track, window)
                     n += 1
             if self._partial:
                 track.mark_partial(through)
@@ -660,7 +679,7 @@ class PartitionState:
             self._changed = True
         return n
 
-    def _seal_window(self, track: Track, window: OpenWindow) -> None:
+    def _sealing_window(self, track: Track, window: OpenWindow) -> Steps[None]:
         """Seal one window into the outbox; its state is destroyed here.
 
         Raises:
@@ -676,8 +695,22 @@ class PartitionState:
             sketch.origin = replace(sketch.origin, partitions=window.counts)
         else:  # opened in format 1, which knows the first and the last
             sketch.origin = replace(sketch.origin, partitions_seal=window.counts[-1])
-        sealed = sketch.seal()
-        entry = SealedEntry(
+        if _is_large(sketch.spec):
+            sealed = LongWork(partial(self._seal_window, track, window))
+            yield sealed
+            entry = sealed.result
+        else:
+            entry = self._seal_window(track, window)
+        self.waiting.put(entry)
+        del track.windows[window.start]
+        track.reached = max(track.reached, window.end)
+        if track.last is window:
+            track.last = None
+
+    def _seal_window(self, track: Track, window: OpenWindow) -> SealedEntry:
+        """Seal the sketch of a window. Touches nothing but that sketch."""
+        sealed = window.sketch.seal()
+        return SealedEntry(
             sketch=track.name,
             revision=self.revision,
             window=(window.start, window.end),
@@ -685,13 +718,8 @@ class PartitionState:
             seal_id=sealed.seal_id,
             body=sealed.to_bytes(),
         )
-        self.waiting.put(entry)
-        del track.windows[window.start]
-        track.reached = max(track.reached, window.end)
-        if track.last is window:
-            track.last = None
 
-    def _close(self) -> None:
+    def _close(self) -> Steps[None]:
         """Put the positions that the watermark has passed into the outbox, for sketches that publish them then.
 
         If no record has opened the window of the first of them, it is opened: what is published of it now must be in
@@ -705,7 +733,7 @@ class PartitionState:
             if track.closed == NO_TIME:
                 track.opens_from = end
             if reached > start and start not in track.windows and end > track.through and not track.irregular:
-                self._open(track, start, end)
+                yield from self._opening(track, start, end)
             for window in track.windows.values():
                 self._close_window(window, self._limit)
             if reached > track.closed:
@@ -826,7 +854,7 @@ class PartitionState:
             buffers: memory for the copies of open states; None: fresh memory.
         """
         yield from self.sealing()
-        self._close()
+        yield from self._close()
         if any(isinstance(window.sketch.spec.domain, ClosedDomain) for window in self._open_windows()):
             # the size of what is written then never tells that a misplaced item made us ask
             yield from self._ask_partitions()
@@ -873,3 +901,8 @@ class PartitionState:
         checkpoint.read(state, restored, peers)
         state.set_partitions(partitions)
         return state
+
+
+def _is_large(spec: Spec) -> bool:
+    """Whether opening or sealing a window of this spec takes long."""
+    return kinds.of(spec).slots(spec) >= LARGE_SLOTS

@@ -1,14 +1,15 @@
-"""The input's current and former partition counts, and how a computation requests a fresh one.
+"""The input's current and former partition counts, and how a computation requests a fresh one or leaves work to others.
 
 In: counts, positions. Out: the counts by which a record may have been placed. Touches: nothing; the caller of a
-computation that needs a fresh count asks the cluster.
+computation that needs a fresh count asks the cluster, and decides which thread does its long work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
@@ -22,12 +23,30 @@ class CountNeeded(Enum):
     """An item does not belong to this partition. Depends on a payload: the answer holds for such items only."""
 
 
-Steps = Generator[CountNeeded, int | None, Result]
-"""A computation that stops when it needs a fresh partition count, and resumes with the answer; None: unknown."""
+@dataclass
+class LongWork:
+    """A part of a computation that takes long and touches nothing that the rest of the worker uses.
+
+    Args:
+        run: does it, in any thread.
+        result: what `run` has returned.
+    """
+
+    run: Callable[[], Any] = field(repr=False)
+    result: Any = field(default=None, repr=False)
+
+    def do(self) -> None:
+        """Do it, and keep the result."""
+        self.result = self.run()
+
+
+Steps = Generator[CountNeeded | LongWork, int | None, Result]
+"""A computation that stops when it needs a fresh partition count, and resumes with the answer (None: unknown); or when
+long work is to be done, and resumes once it is."""
 
 
 def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -> Result:
-    """Run a computation to its end.
+    """Run a computation to its end in this thread.
 
     Args:
         steps: the computation.
@@ -36,7 +55,12 @@ def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -
     try:
         needed = next(steps)
         while True:
-            needed = steps.send(count(needed))
+            answer = None
+            if isinstance(needed, LongWork):
+                needed.do()
+            else:
+                answer = count(needed)
+            needed = steps.send(answer)
     except StopIteration as end:
         result: Result = end.value
         return result

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import Literal
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any, Literal
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
-from sketchstream.stream import account
-from sketchstream.stream.assigned_partition import AssignedPartition, Job
+from sketchstream.stream import account, policy
+from sketchstream.stream.assigned_partition import AssignedPartition, Computation, Job
 from sketchstream.stream.buffers import Buffers
-from sketchstream.stream.interfaces import Clock, Fresh, PartitionError, Source
+from sketchstream.stream.interfaces import Chunk, Clock, Fresh, PartitionError, Snapshot, Source
 from sketchstream.stream.io_tasks import Done, IoTasks
 from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.partition_counts import CountNeeded, Result, Steps, answered
+from sketchstream.stream.partition_counts import CountNeeded, LongWork, Result, Steps
 from sketchstream.stream.settings import Settings
 from sketchstream.stream.windows import iso
 
@@ -36,19 +37,31 @@ class PartitionManager:
         source: of records.
         tasks: what is done for a partition in another thread.
         executor: runs the tasks.
+        workshop: does the long work of states: it must not wait behind tasks, which may take minutes.
         clock: the machine's, or a test's.
         settings: of the worker.
         metrics: counters.
+        apply: applies a chunk that had to wait.
     """
 
     def __init__(
-        self, source: Source, tasks: IoTasks, executor: Executor, clock: Clock, settings: Settings, metrics: Metrics
+        self,
+        source: Source,
+        tasks: IoTasks,
+        executor: Executor,
+        workshop: Executor,
+        clock: Clock,
+        settings: Settings,
+        metrics: Metrics,
+        apply: Callable[[Chunk], None],
     ) -> None:
         self.partitions: dict[int, AssignedPartition] = {}
         self.polls = 0
         self._source = source
         self._tasks = tasks
         self._executor = executor
+        self._workshop = workshop
+        self._apply = apply
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
@@ -170,12 +183,12 @@ class PartitionManager:
         state, position = one.state, event.resume_at
         if position is None or state is None or one.status != "running" or position == state.position:
             return False
-        self._source.pause(one.partition)
         self.wait(one, self._clock.monotonic() + self._settings.stop_s)
         if one.state is not state:
             return True  # a commit in flight failed: the state is taken again, and meets the gap again
-        if one.job is not None:
+        if one.busy or position == state.position:
             return False
+        self._source.pause(one.partition)
         lost = position - state.position
         say(logging.WARNING, "loss_accepted", partition=one.partition, position=position, offsets=lost)
         self._metrics.add("lost_offsets" if lost > 0 else "diverged_offsets", abs(lost))
@@ -218,16 +231,21 @@ class PartitionManager:
             raise DataLossError(reason)
 
     def wait(self, one: AssignedPartition, deadline: float) -> None:
-        """Wait for a partition's job, and process its result."""
-        job = one.job
-        if job is None:
-            return
-        left = max(0.0, deadline - self._clock.monotonic())
+        """Wait for a partition's computation and its job, and process their results."""
+        while one.computation is not None and one.computation.long_work is not None:
+            if not self._waited(one.computation.long_work, deadline):
+                return
+            self._go_on(one)
+        if one.job is not None and self._waited(one.job.future, deadline):
+            self.collect()
+
+    def _waited(self, future: Future[Any], deadline: float) -> bool:
+        """Wait for another thread until a deadline; False if it has not ended."""
         try:
-            job.future.exception(timeout=left)
+            future.exception(timeout=max(0.0, deadline - self._clock.monotonic()))
         except TimeoutError:
-            return
-        self.collect()
+            return False
+        return True
 
     def throttle(self, one: AssignedPartition) -> None:
         """Pause a partition until it may be read again."""
@@ -251,29 +269,30 @@ class PartitionManager:
         state = one.state
         assert state is not None
         began = self._clock.monotonic()
+        one.saving(began)
         if state.changed():
-            try:
-                snapshot = self.answer(state.capturing(self._buffers))
-            except Exception as error:  # what was half sealed must go
-                self.fail(one, error)
-                return
-            self._metrics.observe("capture_seconds", self._clock.monotonic() - began)
-            say(logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
-            size = snapshot.blob_bytes
-            one.captured(snapshot.position, began)
-            self._paid_until = max(began, self._paid_until) + size / self._settings.snapshot_bytes_per_s
-            arguments = one.partition, snapshot, state.outbox()
-            self._start(one, "commit", self._tasks.commit, *arguments, n_bytes=snapshot.copied_bytes)
+            self.compute(one, state.capturing(self._buffers), partial(self._captured, one, state))
         else:
             self._start(one, "publish", self._tasks.publish, one.partition, state.outbox())
-        one.saving(began)
+
+    def _captured(self, one: AssignedPartition, state: PartitionState, snapshot: Snapshot, seconds: float) -> None:
+        """Start the commit of a snapshot."""
+        now = self._clock.monotonic()
+        self._metrics.observe("capture_seconds", seconds)
+        say(logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
+        one.captured(snapshot.position, now)
+        self._paid_until = max(now, self._paid_until) + snapshot.blob_bytes / self._settings.snapshot_bytes_per_s
+        arguments = one.partition, snapshot, state.outbox()
+        self._start(one, "commit", self._tasks.commit, *arguments, n_bytes=snapshot.copied_bytes)
 
     def paced(self, now: float) -> bool:
         """Whether another snapshot may begin without exceeding the allowed average rate."""
         return now >= self._paid_until
 
     def collect(self) -> None:
-        """Process the results of finished jobs."""
+        """Process the results of finished jobs, and continue the computations whose long work is done."""
+        for one in list(self.partitions.values()):
+            self._go_on(one)
         for partition in [p for p, job in self._leftover.items() if job.done()]:
             del self._leftover[partition]
             self._tasks.store.drop(partition)  # a take that ended after its revocation has opened it again
@@ -309,7 +328,9 @@ class PartitionManager:
         """Process a finished job: its snapshot, if any, is durable, and its outbox was published or not."""
         if job.kind == "commit":
             one.failures.clear()
-            one.committed(self._rewrite_at())
+            superseded_s = self._tasks.store.superseded_s
+            every_s = policy.snapshot_every_s(self._settings, done.blob_bytes, done.seconds, superseded_s)
+            one.committed(self._rewrite_at(), every_s)
             self._metrics.add("snapshots")
             self._metrics.add("snapshot_bytes", done.blob_bytes)
             self._metrics.observe("snapshot_seconds", done.seconds)
@@ -350,13 +371,54 @@ class PartitionManager:
         after = self._tasks.store.rewrite_after_s
         return None if after is None else self._clock.monotonic() + after
 
-    def answer(self, steps: Steps[Result]) -> Result:
+    def compute(self, one: AssignedPartition, steps: Steps[Result], then: Callable[[Result, float], None]) -> None:
         """Run a computation of a partition's state, asking the cluster for the partition counts that it needs.
 
-        Raises:
-            SketchstreamError: a count was needed, and no broker answered. The state must be dropped.
+        While another thread does its long work, the worker polls on: a group evicts members that do not. Nothing more
+        of this partition is read then. A computation that fails leaves a state that may be half changed: it is dropped.
+
+        Args:
+            one: the partition.
+            steps: the computation.
+            then: gets the result, and the seconds that it took in this thread; now, or in a later turn of the loop.
         """
-        return answered(steps, self._count)
+        self._run(one, Computation(steps, then))
+
+    def _run(self, one: AssignedPartition, todo: Computation) -> None:
+        """Run a computation to its end, or to long work that takes a while."""
+        began = self._clock.monotonic()
+        try:
+            needed = todo.resume()
+            while True:
+                if isinstance(needed, LongWork):
+                    todo.long_work = self._workshop.submit(needed.do)
+                    if not todo.long_work.done():
+                        todo.spent_s += self._clock.monotonic() - began
+                        self._source.pause(one.partition)
+                        one.interrupt(todo)
+                        return
+                    needed = todo.resume()
+                else:
+                    needed = todo.resume(self._count(needed))
+        except StopIteration as end:
+            result = end.value
+        except Exception as error:  # whatever happened, a state that may be half changed must go
+            self.fail(one, error)
+            return
+        try:
+            todo.then(result, todo.spent_s + self._clock.monotonic() - began)
+        except Exception as error:
+            self.fail(one, error)
+
+    def _go_on(self, one: AssignedPartition) -> None:
+        """Continue a computation whose long work is done, then with the chunks that waited for it, then read on."""
+        todo = one.take_computation()
+        if todo is not None:
+            self._run(one, todo)
+        while (chunk := one.take_held()) is not None:
+            self._apply(chunk)
+        if one.read_on():
+            self._source.resume(one.partition)
 
     def _count(self, needed: CountNeeded) -> int:
         """Ask the cluster for the partition count, after the present records were fetched.

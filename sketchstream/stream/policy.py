@@ -13,10 +13,15 @@ from sketchstream.errors import DataLossError
 from sketchstream.stream.assigned_partition import AssignedPartition
 from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.rules import Rules
+from sketchstream.stream.settings import Settings
 from sketchstream.stream.windows import LATEST_MS, iso
 
 LEAST_COPIES = 32 << 20
 """Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
+WRITING_PART = 3
+"""Snapshots of a partition take at most one in so many seconds, whatever the bandwidth of the store."""
+HELD_TIMES, LEAST_HELD_BYTES = 4, 16 << 20
+"""Snapshots of a partition, superseded ones included, take at most so many times its newest one, or so many bytes."""
 UNCONFIRMED = 10
 """Future records in one chunk at which a clock that nothing confirms is doubted; fewer may have wrong clocks."""
 
@@ -28,6 +33,21 @@ def fits(one: AssignedPartition, partitions: Collection[AssignedPartition]) -> b
         return True
     states = sum(other.state.state_bytes for other in partitions if other.state is not None)
     return flying + one.state.dirty_bytes <= max(LEAST_COPIES, states // 16)
+
+
+def snapshot_every_s(settings: Settings, n_bytes: int, seconds: float, superseded_s: float) -> float:
+    """Seconds from one snapshot of a partition to the next: large ones neither fill the link nor the brokers' disks.
+
+    Sizes depend on specs and on how many windows are open, and so does all of this; never on items.
+
+    Args:
+        settings: of the worker.
+        n_bytes: of the last snapshot.
+        seconds: that its commit took.
+        superseded_s: see `StateStore`.
+    """
+    superseded = max(HELD_TIMES * n_bytes, LEAST_HELD_BYTES) - n_bytes
+    return max(settings.snapshot_every_s, WRITING_PART * seconds, superseded_s * n_bytes / superseded)
 
 
 def check_clock(chunk: Chunk, clock_ms: int, rules: Rules) -> None:

@@ -26,7 +26,7 @@ from sketchstream.errors import SketchstreamError
 from sketchstream.stream import account, policy, side_outputs, status
 from sketchstream.stream.assigned_partition import AssignedPartition
 from sketchstream.stream.clocks import Clocks, SystemClock
-from sketchstream.stream.idleness import IdlePartitions
+from sketchstream.stream.idleness import Frontiers, IdlePartitions
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -56,6 +56,8 @@ log = logging.getLogger("sketchstream.worker")
 
 FLYING_S = 0.05
 """Longest wait for records while a partition is being taken or committed, seconds."""
+WORKSHOP_THREADS = 2
+"""Threads that open and seal large windows, at most."""
 
 
 class Worker:
@@ -105,6 +107,7 @@ class Worker:
         self._mixed = MixedConfigurations(rules.fingerprint)
         self._mixed_said = False
         self._peers: Future[Sequence[Peer]] | None = None
+        self._hearing: Future[Frontiers] | None = None
         self._tasks = tasks = IoTasks(rules, store, publisher, sink, self._clock)
         self._not_durable: set[int] = set()
         self._within_s = settings.durable_within_s
@@ -112,12 +115,11 @@ class Worker:
         self._report_at = self._began + settings.report_every_s
         self._recent = account.Recent()
         self.last_words: tuple[str, ...] = ()
-        self._executor: Executor = (
-            ThreadPoolExecutor(settings.threads, thread_name_prefix="sketchstream-commit")
-            if settings.threads
-            else Inline()
+        self._executor = _threads(settings.threads, "commit")
+        self._workshop = _threads(min(settings.threads, WORKSHOP_THREADS), "windows")
+        self._manager = PartitionManager(
+            source, tasks, self._executor, self._workshop, self._clock, settings, self.metrics, self._chunk
         )
-        self._manager = PartitionManager(source, tasks, self._executor, self._clock, settings, self.metrics)
         self._partitions = self._manager.partitions
 
     # ---------------------------------------------------------------------------------------------- running
@@ -170,16 +172,22 @@ class Worker:
 
     def _patience_s(self) -> float:
         """How long to wait for records: not at all if a job has ended, not long if one is running."""
-        jobs = [one.job for one in self._partitions.values() if one.job is not None]
-        if any(job.done() for job in jobs):
+        partitions = self._partitions.values()
+        running = [one.job.future for one in partitions if one.job is not None]
+        running += [
+            one.computation.long_work
+            for one in partitions
+            if one.computation is not None and one.computation.long_work is not None
+        ]
+        if any(future.done() for future in running):
             return 0.0
-        return min(FLYING_S, self.settings.poll_s) if jobs else self.settings.poll_s
+        return min(FLYING_S, self.settings.poll_s) if running else self.settings.poll_s
 
     @property
     def finished(self) -> bool:
         """Whether a bounded input has been read to its end."""
         return bool(self._partitions) and all(
-            one.ended and one.status == "running" for one in self._partitions.values()
+            one.ended and one.status == "running" and one.computation is None for one in self._partitions.values()
         )
 
     def finish(self) -> None:
@@ -206,7 +214,7 @@ class Worker:
                 if not policy.fits(one, self._partitions.values()):
                     for other in self._partitions.values():
                         self._manager.wait(other, deadline)
-                if one.state is not None and one.job is None:
+                if one.state is not None and not one.busy:
                     self._manager.save(one)
         self.last_words = self._last_words()
         for (
@@ -245,6 +253,7 @@ class Worker:
         for one in self._partitions.values():
             one.drop()
         self._executor.shutdown(wait=True, cancel_futures=True)
+        self._workshop.shutdown(wait=True, cancel_futures=True)
         self._source.close(leave=leave)
         self._store.close()
         self._publisher.close()
@@ -257,6 +266,9 @@ class Worker:
         one = self._partitions.get(chunk.partition)
         if one is None or one.status != "running" or one.state is None:
             return
+        if one.computation is not None:
+            one.hold(chunk)
+            return
         state = one.state
         if chunk.from_position != state.position:
             self.metrics.add("gaps")
@@ -267,11 +279,16 @@ class Worker:
             clock_ms = None if chunk.timestamps is None else self._clocks.latest_ms()
             if clock_ms is not None and self._clocks.broker_ms() is None:
                 policy.check_clock(chunk, clock_ms, self.rules)
-            outcome = self._manager.answer(state.applying(chunk, clock_ms=clock_ms))
-            self._count(one, state, chunk, outcome)
-        except Exception as error:  # whatever happened, a state that may be half applied must go
+        except SketchstreamError as error:
             self._manager.fail(one, error)
             return
+        self._manager.compute(
+            one, state.applying(chunk, clock_ms=clock_ms), lambda outcome, _: self._applied(one, state, chunk, outcome)
+        )
+
+    def _applied(self, one: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
+        """Count what became of the records of a chunk."""
+        self._count(one, state, chunk, outcome)
         one.failures.clear_reading()
         say(
             logging.DEBUG,
@@ -331,7 +348,7 @@ class Worker:
         within_s = self._within_s = self._durable_within_s()
         for one in sorted(self._partitions.values(), key=lambda one: one.saved_at):  # whoever waits longest is first
             self._watch_durability(one, now, within_s)
-            if one.job is not None:
+            if one.busy:
                 continue
             if one.status == "restoring":
                 member = one.dropped_s is None or self._source.confirmed(one.dropped_s)
@@ -367,8 +384,10 @@ class Worker:
 
     def _durable_within_s(self) -> float:
         """The oldest commit that is no reason to worry: large states are written at a limited rate, in turn."""
-        n_bytes = sum(one.state.state_bytes for one in self._partitions.values() if one.state is not None)
-        return self.settings.durable_within_s + n_bytes / self.settings.snapshot_bytes_per_s
+        partitions = self._partitions.values()
+        n_bytes = sum(one.state.state_bytes for one in partitions if one.state is not None)
+        rarest_s = max((one.snapshot_every_s for one in partitions), default=0.0)
+        return self.settings.durable_within_s + n_bytes / self.settings.snapshot_bytes_per_s + rarest_s
 
     def _watch_durability(self, one: AssignedPartition, now: float, within_s: float) -> None:
         """Log once when a partition's commits or publications stop succeeding, and once when they succeed again."""
@@ -395,23 +414,36 @@ class Worker:
         ours = list(self._partitions.values())
         try:
             silent = list(
-                self._idle_partitions.watermarks(ours, self._source, self._publisher, now, self._clocks.earliest_ms())
+                self._idle_partitions.watermarks(ours, self._source, self._published, now, self._clocks.earliest_ms())
             )
         except SketchstreamError as error:  # what the others have published cannot be read: silence waits
             say(logging.WARNING, "silence_unknown", reason=str(error))
             return
         for one, end, watermark in silent:
-            if one.state is not None and one.state.advance_at(end, watermark):
+            if one.state is not None and one.computation is None and one.state.advance_at(end, watermark):
                 self._seal(one)
 
+    def _published(self) -> Frontiers | None:
+        """How far all partitions have published, read by another thread; None until it has.
+
+        Raises:
+            SketchstreamError: it cannot be read.
+        """
+        if self._hearing is None:
+            self._hearing = self._executor.submit(self._publisher.frontiers)
+        if not self._hearing.done():
+            return None
+        heard, self._hearing = self._hearing, None
+        return heard.result()
+
     def _seal(self, one: AssignedPartition, *, everything: bool = False) -> None:
-        """Seal what is due, or everything; drop the partition if the partition count cannot be learned."""
-        if one.state is None:
-            return
-        try:
-            self.metrics.add("windows_sealed", self._manager.answer(one.state.sealing(everything=everything)))
-        except SketchstreamError as error:
-            self._manager.fail(one, error)
+        """Seal what is due, or everything."""
+        if one.state is not None and one.computation is None:
+            self._manager.compute(
+                one,
+                one.state.sealing(everything=everything),
+                lambda windows, _: self.metrics.add("windows_sealed", windows),
+            )
 
     # ------------------------------------------------------------------------------------------------- views
 
@@ -443,3 +475,8 @@ class Worker:
     def halted(self) -> dict[int, str]:
         """Halted partitions and why."""
         return {one.partition: one.reason for one in self._partitions.values() if one.status == "halted"}
+
+
+def _threads(number: int, name: str) -> Executor:
+    """So many threads; 0: the caller's own."""
+    return ThreadPoolExecutor(number, thread_name_prefix=f"sketchstream-{name}") if number else Inline()

@@ -189,6 +189,7 @@ class MemoryStore:
         self._tokens: dict[int, int] = {}
         self.fail: Exception | None = None
         self.rewrite_after_s: float | None = None
+        self.superseded_s = 0.0
         self.broker_time: tuple[int, float] | None = None
 
     def take(self, partition: int) -> Restored | Fresh:

@@ -15,12 +15,14 @@ import pytest
 from helpers.interleaving import ITEMS, Model
 from sketchstream import image
 from sketchstream.kinds.profile.kind import ProfileKind
+from sketchstream.stream import partition
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.sketch_state import OpenWindow, Track
 
 pytestmark = [pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning"), pytest.mark.statistics]
 SEEDS = range(20)
 ACTIONS = 250
+MANY_SLOTS = partition.LARGE_SLOTS
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +31,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "PIECE_BYTES", 96)
     monkeypatch.setattr(image, "_BLOCK", 4)
     monkeypatch.setattr(image, "LEAST_BYTES", 300)
+    monkeypatch.setattr(partition, "LARGE_SLOTS", MANY_SLOTS)
 
 
 class Schedule:
@@ -57,7 +60,7 @@ class Schedule:
             self.regain: 1,
             self.kill: 1,
             self.break_commit: 2,
-            self.break_publication: 2,
+            self.break_publication: 3,
         }
 
     def send(self) -> None:
@@ -131,6 +134,7 @@ def run_all() -> Counter[str]:
     """All schedules; how often what happened."""
     seen: Counter[str] = Counter()
     for seed in SEEDS:
+        partition.LARGE_SLOTS = 1 if seed % 2 else MANY_SLOTS  # every second schedule opens and seals in other threads
         schedule = Schedule(seed)
         try:
             schedule.run()
@@ -170,8 +174,8 @@ def late_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that changes after it was captured is taken for saved."""
     opened = PartitionState._open
 
-    def unchanged(self: PartitionState, track: Track, start: int, end: int) -> OpenWindow | None:
-        window = opened(self, track, start, end)
+    def unchanged(self: PartitionState, track: Track, *which: Any) -> OpenWindow | None:
+        window = opened(self, track, *which)
         if window is not None and window.blob is not None:
             window.dirty = False
         return window

@@ -20,6 +20,7 @@ from sketchstream.stream.buffers import KEPT_BYTES, Buffers
 from sketchstream.stream.interfaces import Snapshot
 from sketchstream.stream.io_tasks import IoTasks
 from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.policy import snapshot_every_s
 from sketchstream.stream.units import spell_snapshots
 from sketchstream.stream.worker import Settings, Worker
 from sketchstream.testing.memory import ManualClock, MemorySource, MemoryStore
@@ -210,3 +211,33 @@ def test_the_configuration_says_what_snapshots_cost() -> None:
     assert "snapshot_rate" not in fast.snapshot_cost(4)
     with pytest.raises(Exception, match="snapshot_rate must be at least 64KiB"):
         Config.parse(STATE.replace("[store]", '[store]\nsnapshot_rate = "1KiB"'))
+
+
+def test_large_snapshots_come_so_rarely_that_neither_link_nor_disk_is_full_of_them() -> None:
+    settings, minutes = Settings(), 360.0
+    small = snapshot_every_s(settings, 1 << 20, 0.1, minutes)
+    assert small == settings.snapshot_every_s
+    for n_bytes in (1 << 20, 3 << 20, 8 << 20, 1 << 30):
+        every_s = snapshot_every_s(settings, n_bytes, 0.1, minutes)
+        held = n_bytes * (1 + minutes / every_s)
+        assert held <= max(4 * n_bytes, 16 << 20) * (1 + 1e-9) or every_s == settings.snapshot_every_s
+    assert snapshot_every_s(settings, 1 << 30, 200.0, minutes) == 600.0, "at most a third of the time"
+    assert snapshot_every_s(settings, 1 << 30, 1.0, 0.0) == settings.snapshot_every_s, "a folder keeps nothing"
+
+
+def test_a_partition_waits_for_its_own_interval() -> None:
+    d = driver(STATE, partitions=1)
+    d.worker._store.superseded_s = 1e9
+    send(d, 1, EPOCH, 0)
+    d.run()
+    d.clock.advance(60)
+    d.worker.step(0.0)
+    written = d.worker.metrics.counters["snapshots"]
+    send(d, 2, EPOCH + 1, 0)
+    for _ in range(5):
+        d.clock.advance(60)
+        d.worker.step(0.0)
+    assert d.worker.metrics.counters["snapshots"] == written
+    assert d.worker._durable_within_s() > 300 + d.worker._partitions[0].snapshot_every_s - 1
+    d.worker.finish()
+    assert d.worker.metrics.counters["snapshots"] > written, "a stop does not wait"

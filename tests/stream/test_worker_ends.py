@@ -13,7 +13,7 @@ from helpers.configurations import EVENTS_FILE, EVENTS_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, FormatError, StoreError
 from sketchstream.stream.interfaces import PartitionError, Snapshot
-from sketchstream.stream.partition_counts import Steps
+from sketchstream.stream.partition_counts import CountNeeded, Steps
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.publisher import DirectoryPublisher
@@ -92,6 +92,7 @@ def test_a_broker_that_does_not_answer_while_a_snapshot_is_captured_drops_the_pa
 
     def capturing(buffers: Any = None) -> Steps[Snapshot]:
         del buffers
+        yield CountNeeded.SEAL
         msg = "no answer"
         raise BrokerError(msg)
 

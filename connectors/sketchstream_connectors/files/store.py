@@ -56,6 +56,7 @@ class DirectoryStore:
     def __init__(self, root: str | Path, *, mend: bool = False) -> None:
         self.root = Path(root)
         self.rewrite_after_s: float | None = None
+        self.superseded_s = 0.0
         self.broker_time: tuple[int, float] | None = None
         self._sequence: dict[int, int] = {}
         self._blobs: dict[int, dict[str, bytes]] = {}

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Frontier, RawRecord, Refusal, SealedEntry
 from sketchstream_connectors.kafka.client import Connection, know_partition, ours
 from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.sealed import TAIL, Headers, Seen, digest_of, entry_records, frontier_record, stamp
+from sketchstream_connectors.kafka.sealed import Headers, Seen, digest_of, entry_records, frontier_record, stamp
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -29,6 +29,10 @@ log = logging.getLogger("sketchstream.kafka")
 
 PUBLISH_TIMEOUT_S = 30.0
 FRONTIERS_AGE_S = 5.0
+TAILS = (4, 16, 64)
+"""Records before the end of a partition among which a frontier is looked for, further back if there is none."""
+FETCH_BYTES = 2**15
+"""Most that a broker sends of one partition at a time where frontiers are read, but for one larger batch."""
 REMEMBERED = 1 << 16
 """Digests of published bodies that are kept, the newest: repetitions of a publication come soon after it."""
 PREFIX = "__sketchstream.errors."
@@ -130,16 +134,24 @@ class Outlet:
 
 
 class KafkaPublisher:
-    """See `ports.Publisher`: everything about input partition p goes to partition p of the sealed topic."""
+    """See `ports.Publisher`: everything about input partition p goes to partition p of the sealed topic.
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    Args:
+        connection: of the cluster.
+        topic: sealed topic.
+        sketches: names whose frontiers are looked for further back when the topic is read for the first time.
+    """
+
+    def __init__(self, connection: Connection, topic: str, sketches: Collection[str] = ()) -> None:
         self._connection = connection
         self._topic = topic
+        self._sketches = frozenset(sketches)
         self._outlet = Outlet(connection, "sketchstream-sealed")
         self._published: dict[str, str] = {}
         self._remembering = threading.Lock()
         self._seen = Seen()
         self._log: Log | None = None
+        self._ends: dict[int, int] = {}
         self._read_at = float("-inf")
         self._reading = threading.Lock()
 
@@ -175,15 +187,19 @@ class KafkaPublisher:
                 del self._published[key]
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
-        """Newest frontiers of all partitions, from the tails of the log, up to a few seconds old."""
+        """Newest frontiers of all partitions, from the tails of the log, up to a few seconds old.
+
+        A publication ends with its frontiers, so the last record of a partition is one of them unless a publication
+        has just been interrupted. No more records are read than it takes to find one: the others are bodies, which may
+        be large, of all partitions.
+        """
         with self._reading:
             if time.monotonic() - self._read_at < FRONTIERS_AGE_S:
                 return dict(self._seen.frontiers)
             try:
                 if self._log is None:
-                    self._log = Log(self._connection, self._topic, tail=TAIL)
-                for record in self._log.advance():
-                    self._seen.add(record)
+                    self._log = Log(self._connection, self._topic, fetch_bytes=FETCH_BYTES, poll_records=TAILS[0])
+                self._hear(self._log)
             except BrokerError:
                 if self._log is not None:
                     with contextlib.suppress(Exception):
@@ -191,6 +207,26 @@ class KafkaPublisher:
                 self._log = None
             self._read_at = time.monotonic()
             return dict(self._seen.frontiers)
+
+    def _hear(self, log_: Log) -> None:
+        """Read the frontiers that each partition ends with, as far as they are not known."""
+        extent, known = log_.extent(), self._ends
+        # ends that have gone back are those of another topic of this name
+        floors = {
+            p: max(begin, known.get(p, 0) if known.get(p, 0) <= extent.ends[p] else 0)
+            for p, begin in extent.begins.items()
+        }
+        first, heard = not known, set[int]()
+        stops = dict(extent.ends)
+        for tail in TAILS:
+            missed = first and not self._sketches <= {one.sketch for one in self._seen.frontiers.values()}
+            starts = {p: max(floors[p], end - tail) for p, end in extent.ends.items() if missed or p not in heard}
+            for records, _ in log_.batches(starts, {p: stops[p] for p in starts}):
+                for record in records:
+                    if self._seen.add(record):
+                        heard.add(record.partition)
+            stops |= starts
+        self._ends = dict(extent.ends)
 
     def close(self) -> None:
         """Close."""

@@ -197,13 +197,13 @@ class Seen:
 
     frontiers: dict[tuple[str, int, int], Frontier] = field(default_factory=dict)
 
-    def add(self, record: Any) -> None:
-        """Add one record of the client, if it holds a frontier."""
+    def add(self, record: Any) -> bool:
+        """Add one record of the client if it holds a frontier; return whether it does."""
         named = read_key(record.key)
-        if named is not None and len(named) == 3:
-            frontier = read_frontier(named, record.value)
-            if frontier is not None:
-                self.is_news(frontier)
+        frontier = read_frontier(named, record.value) if named is not None and len(named) == 3 else None
+        if frontier is not None:
+            self.is_news(frontier)
+        return frontier is not None
 
     def is_news(self, frontier: Frontier) -> bool:
         """Add a frontier; False if a newer one of its partition is known."""

@@ -37,6 +37,9 @@ log = logging.getLogger("sketchstream.kafka")
 
 LAG_BYTES = 64 * 2**20
 LAG_S = 600.0
+SUPERSEDED_S = 360.0
+"""How long a broker may keep what was erased: it looks for segments to delete every five minutes unless told
+(`log.retention.check.interval.ms`), and removes their files a little later."""
 IDLE_READERS = 2
 
 
@@ -76,6 +79,7 @@ class KafkaStore:
         # The broker begins a new segment with the first append after `segment.ms`, and deletes whole segments only:
         # what a silent partition superseded leaves the disk when its snapshot is written again behind it.
         self.rewrite_after_s: float | None = lag_s + 5.0
+        self.superseded_s = SUPERSEDED_S
         self.broker_time: tuple[int, float] | None = None
         self._admin = Admin(connection, patience_ms=10_000)
         self._fences: dict[int, Fence] = {}

@@ -18,7 +18,7 @@ FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes":
 STATE = {
     **FOR_EVER,
     "segment.bytes": str(16 * 2**20),
-    "segment.ms": "600000",
+    "segment.ms": "120000",
     "file.delete.delay.ms": "1000",
     "message.timestamp.type": "LogAppendTime",  # a commit tells the brokers' time
 }

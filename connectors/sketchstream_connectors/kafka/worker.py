@@ -164,7 +164,7 @@ def open_ports(config: Config) -> Ports:
         kept(store.close)
         publishers: list[Publisher] = []
         if config.sealed_topic is not None:
-            publishers.append(KafkaPublisher(connection, config.sealed_topic))
+            publishers.append(KafkaPublisher(connection, config.sealed_topic, [one.name for one in config.sketches]))
         if config.sealed_directory is not None:
             publishers.append(DirectoryPublisher(config.sealed_directory))
         publisher = publishers[0] if len(publishers) == 1 else Both(publishers)

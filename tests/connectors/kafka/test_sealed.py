@@ -161,6 +161,39 @@ def test_publishers_see_the_frontiers_of_others(connection: Connection, topic: s
     other.close()
 
 
+def test_frontiers_are_found_without_reading_the_bodies(
+    connection: Connection, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = KafkaPublisher(connection, topic, ["hourly", "daily"])
+    for number in range(40):
+        publisher.publish(0, [entry(0, bytes(600_000), start=number)], [Frontier("hourly", 0, 0, number, 3, number)])
+    publisher.publish(1, [entry(1, bytes(600_000))], [Frontier("daily", 0, 1, 5, 3, 1)])
+    publisher.publish(0, [entry(0, bytes(600_000), start=40)], [])  # interrupted before its frontier
+    taken: list[int] = []
+    add = sealed.Seen.add
+
+    def counted(self: sealed.Seen, record: Any) -> bool:
+        taken.append(len(record.value or b""))
+        return add(self, record)
+
+    monkeypatch.setattr(sealed.Seen, "add", counted)
+    found = publisher.frontiers()
+    assert found == {
+        ("hourly", 0, 0): Frontier("hourly", 0, 0, 39, 3, 39),
+        ("daily", 0, 1): Frontier("daily", 0, 1, 5, 3, 1),
+    }
+    assert sum(taken) < 4_000_000, "of 25 MB"
+    taken.clear()
+    publisher._read_at = float("-inf")
+    assert publisher.frontiers() == found
+    assert not taken, "nothing is read again"
+    publisher.publish(2, [], [Frontier("hourly", 0, 2, 7, 3, 1)])
+    publisher._read_at = float("-inf")
+    assert len(publisher.frontiers()) == 3
+    assert len(taken) == 1
+    publisher.close()
+
+
 def test_foreign_records_in_the_sealed_topic_are_passed_over(connection: Connection, topic: str, kafka: str) -> None:
     producer = KafkaProducer(bootstrap_servers=kafka)
     keys = (None, b"x", b"sealed/a/b", b"frontier/a/0/0", b"\xff", b"sealed/a/0/x/1/0/00/00/0/1")

@@ -1,0 +1,157 @@
+"""Opening and sealing large windows beside the poll thread: the worker polls on, and counts what it would have counted.
+
+In: a worker over ports in memory, whose long work ends when a test says so. Out: nothing. Touches: a thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helpers.interleaving import Jobs
+from helpers.streams import EPOCH, HOUR, MINUTE, at_least
+from helpers.workers import close_windows, counts, driver, send, truth
+from sketchstream.errors import BrokerError
+from sketchstream.sketch import Sketch
+from sketchstream.stream import partition as partitions_of
+from sketchstream.stream.settings import Settings
+from sketchstream.testing.driver import Driver
+
+pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
+
+
+@pytest.fixture
+def workshop(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Every window is large, and its work is done when a test advances it."""
+    monkeypatch.setattr(partitions_of, "LARGE_SLOTS", 1)
+    return Jobs()
+
+
+def begun(workshop: Jobs, partitions: int = 2) -> Driver:
+    d = driver(partitions=partitions)
+    d.worker._manager._workshop = workshop
+    d.run()
+    return d
+
+
+def do_all(d: Driver, workshop: Jobs) -> None:
+    """Let all long work end, and what comes after it."""
+    for _ in range(40):
+        while workshop.running:
+            workshop.advance(workshop.running[0])
+        d.clock.advance(1.1)
+        d.worker.step(0.0)
+
+
+def test_other_partitions_are_read_while_a_window_is_opened(workshop: Jobs) -> None:
+    d = begun(workshop)
+    sent = [(item, EPOCH + 10 * item) for item in range(40)]
+    for item, at in sent:
+        send(d, item, at)
+    numbers = sorted(map(len, d.log.partitions))
+    polls = d.worker._manager.polls
+    for _ in range(5):
+        d.clock.advance(1.1)
+        d.worker.step(0.0)
+    assert d.worker._manager.polls == polls + 5, "a group evicts members that do not poll"
+    assert 0 < numbers[0] < sum(numbers)
+    assert d.worker.metrics.counters["records"] == 0
+    assert all(one.busy for one in d.worker._partitions.values())
+    first = workshop.running[0]
+    while workshop.running and workshop.running[0] is first:
+        workshop.advance(first)
+    for _ in range(3):
+        d.worker.step(0.0)
+        later = [job for job in workshop.running if job is not workshop.running[0]]
+        for job in later:  # the second sketch of the same partition
+            workshop.advance(job)
+    assert d.worker.metrics.counters["records"] in numbers, "one partition does not wait for the other's window"
+    do_all(d, workshop)
+    assert d.worker.metrics.counters["records"] == 40
+    close_windows(d, EPOCH + 2 * HOUR)
+    do_all(d, workshop)
+    assert counts(d, "hours", 1) == {EPOCH // HOUR * HOUR: 40}
+    assert d.worker.metrics.counters["gaps"] == 0
+
+
+def test_no_snapshot_is_taken_of_a_state_that_is_half_computed(workshop: Jobs) -> None:
+    d = begun(workshop, partitions=1)
+    before = d.snapshots.snapshots[0].position
+    send(d, 1, EPOCH, 0)
+    for _ in range(5):
+        d.clock.advance(60)
+        d.worker.step(0.0)
+    assert d.snapshots.snapshots[0].position == before
+    do_all(d, workshop)
+    assert d.snapshots.snapshots[0].position == before + 1
+
+
+@pytest.mark.parametrize("step", ["open", "seal"])
+def test_long_work_that_fails_drops_the_partition_and_is_done_again(
+    workshop: Jobs, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = begun(workshop, partitions=1)
+    sent = [(item, EPOCH + item) for item in range(30)]
+    for item, at in sent:
+        send(d, item, at, 0)
+    whole: Any = Sketch.create if step == "open" else Sketch.seal
+    failures: list[int] = []
+
+    def broken(*given: Any, **more: Any) -> Any:
+        if not failures:
+            failures.append(1)
+            msg = "no memory"
+            raise BrokerError(msg)
+        return whole(*given, **more)
+
+    monkeypatch.setattr(Sketch, "create" if step == "open" else "seal", broken)
+    do_all(d, workshop)
+    close_windows(d, EPOCH + 2 * HOUR)
+    do_all(d, workshop)
+    assert failures == [1]
+    assert d.worker.metrics.counters["restores"] >= 1
+    assert counts(d, "minutes", 1) == {start: at_least(c, 1) for start, c in truth(sent, MINUTE).items()}
+    assert len({entry.key for entry in d.publisher.log}) == len({entry.seal_id for entry in d.publisher.log})
+
+
+def test_a_partition_that_is_revoked_forgets_its_long_work(workshop: Jobs) -> None:
+    d = begun(workshop, partitions=1)
+    send(d, 1, EPOCH, 0)
+    d.worker.step(0.0)
+    one = d.worker._partitions[0]
+    assert one.computation is not None
+    d.worker._manager.revoke((0,))
+    assert one.computation is None
+    assert one.state is None
+    while workshop.running:
+        workshop.advance(workshop.running[0])
+    d.worker.step(0.0)
+    assert d.worker.metrics.counters["records"] == 0
+    d.kill()
+    d.worker._manager._workshop = workshop
+    do_all(d, workshop)
+    close_windows(d, EPOCH + 2 * HOUR)
+    do_all(d, workshop)
+    assert counts(d, "minutes", 1) == {EPOCH: 1}
+
+
+def test_a_worker_that_stops_waits_for_long_work(workshop: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    d = begun(workshop, partitions=1)
+    send(d, 1, EPOCH, 0)
+    d.worker.step(0.0)
+    waited: list[float] = []
+    manager = d.worker._manager
+
+    def wait(future: Any, deadline: float) -> bool:
+        waited.append(deadline)
+        while not future.done():
+            for job in list(workshop.running):
+                workshop.advance(job)
+        return True
+
+    monkeypatch.setattr(manager, "_waited", wait)
+    d.worker.finish()
+    assert waited
+    assert max(waited) <= d.clock.monotonic() + Settings().stop_s
+    assert d.snapshots.snapshots[0].position == 1
