@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.digits import digit_bounds, write_digits
 from sketchstream.domains import Index
 from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
@@ -42,6 +43,7 @@ class Column:
         ends: (n,) int64, their ends.
         raw: whether strings are bytes of an untyped format: they may spell numbers, and need not be UTF-8.
         floats: (n,) the numbers, if the format has floats and no texts; their binary value counts.
+        binary: whether the format has binary integers: one whose end is negative is the number in `starts` itself.
     """
 
     kinds: Octets
@@ -50,6 +52,7 @@ class Column:
     ends: Ints
     raw: bool = False
     floats: npt.NDArray[np.float64] | None = None
+    binary: bool = False
 
     def __len__(self) -> int:
         return int(self.kinds.size)
@@ -82,15 +85,54 @@ class Column:
         """
         valid = self._named(item_type)
         if item_type == "int":
+            if self.binary:
+                return self._binary_items()
             numbers = np.empty(len(self), np.int64)
             read_integers(self.buffer, self.starts, self.ends, valid, True, numbers)
             return Items.of(numbers), valid
         if item_type == "text":
+            if self.binary:
+                return self.spelled().items("text")
             valid = self.texts
         starts, ends = self.starts, self.ends
         if not valid.all():
             starts, ends = np.where(valid, starts, 0), np.where(valid, ends, 0)
         return Items.spans(self.buffer, starts, ends, "bytes" if item_type == "bytes" else "str"), valid
+
+    @property
+    def _numbers(self) -> Flags:
+        """(n,) bool: whether the value is a binary integer."""
+        found: Flags = (self.kinds == INTEGER) & (self.ends < 0)
+        return found
+
+    def _binary_items(self) -> tuple[Items, Flags]:
+        """Items of type "int": numbers as they are, the others read from their texts."""
+        numbers = self._numbers
+        if numbers.all():
+            return Items.of(self.starts.copy()), numbers
+        valid = self._named("int") & ~numbers
+        read = np.empty(len(self), np.int64)
+        read_integers(self.buffer, self.starts, self.ends, valid, True, read)
+        return Items.of(np.where(numbers, self.starts, read)), valid | numbers
+
+    def spelled(self) -> Column:
+        """The same column without binary integers: they are replaced by their digits."""
+        numbers = self._numbers if self.binary else np.zeros(len(self), np.bool_)
+        if not numbers.any():
+            return replace(self, binary=False)
+        offsets = np.empty(len(self) + 1, np.int64)
+        digit_bounds(self.starts, numbers, offsets)
+        digits = np.empty(int(offsets[-1]), np.uint8)
+        write_digits(self.starts, offsets, digits)
+        if bool(np.all(numbers | (self.kinds != STRING) & (self.kinds != DECIMAL))):
+            buffer, base = digits, 0
+        else:
+            buffer, base = np.concatenate([self.buffer, digits]), self.buffer.size
+        buffer.flags.writeable = False
+        starts = np.where(numbers, offsets[:-1] + base, self.starts)
+        return replace(
+            self, buffer=buffer, starts=starts, ends=np.where(numbers, offsets[1:] + base, self.ends), binary=False
+        )
 
     def _named(self, item_type: ItemType) -> Flags:
         """(n,) bool: whether the value is a string, or a number that stands for its digits."""
@@ -114,6 +156,9 @@ class Column:
         if self.floats is not None:
             values, whole = whole_numbers(np.where(self.kinds == DECIMAL, self.floats, 0.0))
             return values, whole & (self.kinds == DECIMAL)
+        if self.binary:
+            numbers = self._numbers
+            return np.where(numbers, self.starts, 0), numbers
         valid = self.kinds == INTEGER
         if self.raw:
             valid |= self.kinds == STRING
@@ -135,6 +180,12 @@ class Column:
         if self.floats is not None:
             units, good = lattice.weights(np.where(self.kinds == DECIMAL, self.floats, np.nan))
             return units, good
+        if self.binary and (numbers := self._numbers).any():
+            units, good = lattice.weights(np.where(numbers, self.starts, 0))
+            rest, read = replace(self, kinds=np.where(numbers, NULL, self.kinds), binary=False).decimals(
+                fraction_bits, most
+            )
+            return np.where(numbers, units, rest), np.where(numbers, good, read)
         good = (self.kinds == INTEGER) | (self.kinds == DECIMAL)
         if self.raw:
             good |= self.kinds == STRING
@@ -142,6 +193,8 @@ class Column:
 
     def codes(self, choices: Choices) -> npt.NDArray[np.int32]:
         """(n,) int32 position of each value in a declared list; -1: not in the list."""
+        if choices.item_type == "text" and self.binary:
+            return self.spelled().codes(choices)
         if choices.item_type != "int":
             return choices.find(self.buffer, self.starts, self.ends, self._named(choices.item_type))
         items, valid = self.items(choices.item_type)

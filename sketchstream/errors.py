@@ -21,6 +21,7 @@ SketchstreamError                     catch this to catch all of them
         SnapshotsGoneError            earlier snapshots are gone, and complete ones must be stored again
     BrokerError (ConnectionError)     Kafka could not be reached, or refused
         FencedError                   another worker has taken over
+        SchemaUnavailableError        a schema registry could not be asked; the records wait
     DataLossError (RuntimeError)      a partition halted because continuing would lose or repeat data
         CorruptRecordError            Kafka handed over a batch with a wrong checksum or a broken structure
     MissingExtraError (ImportError)   an optional package is needed; names the extra that installs it
@@ -137,6 +138,10 @@ class FencedError(BrokerError):
     """Another worker has taken over; this one must stop."""
 
     retriable = False
+
+
+class SchemaUnavailableError(BrokerError):
+    """A schema that records name is not known, and its registry gives no answer now. The records wait."""
 
 
 class DataLossError(SketchstreamError, RuntimeError):

@@ -78,7 +78,17 @@ def decoder_of(config: Config) -> Decoder:
     """How the payloads of the configured topic are read."""
     given = config.input
     form = {"jsonl": "json", "msgpack": "packed"}.get(config.format, config.format)
-    return Decoder(form, given.item, given.item_type, given.weight, given.time, config.columns, config.decimal_weights)
+    return Decoder(
+        form,
+        given.item,
+        given.item_type,
+        given.weight,
+        given.time,
+        config.columns,
+        config.decimal_weights,
+        config.payload,
+        config.folder,
+    )
 
 
 def wanted_fields(config: Config) -> Wanted:

@@ -130,6 +130,25 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
             yield f"{keys} name fields of format = 'json'; format = {form!r} has no fields: leave them out"
 
 
+def check_payload(table: FileTable) -> Iterator[str]:
+    """Check that [payload] has the keys that the format takes, and that they fit."""
+    form = table.input.format or "json"
+    given = table.payload
+    taken = formats.named(form).payload_keys if form in formats.names() else frozenset()
+    if given is None:
+        if taken:
+            yield (
+                f'payload is missing: format = {form!r} needs schemas: [payload] registry = "http://...", or '
+                "schema_file with framing = 'none'"
+            )
+        return
+    foreign = sorted(given.model_fields_set - taken)
+    if foreign:
+        yield f"payload.{foreign[0]} does not belong to format = {form!r}"
+    elif taken:
+        yield from formats.named(form).check_payload(given)
+
+
 def _check_file(table: FileTable) -> Iterator[str]:
     given = table.input
     for name in ("partitioned_by", "late_topic", "dead_letter_topic"):

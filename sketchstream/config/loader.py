@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         FileTable,
         InputTable,
         OutputTable,
+        PayloadTable,
         PrivacyTable,
         ServeTable,
         StoreTable,
@@ -56,6 +57,7 @@ class Config:
     path: Path
     kafka: Mapping[str, Any]
     input: InputTable
+    payload: PayloadTable | None
     key_file: Path | None
     store: StoreTable
     output: OutputTable
@@ -403,6 +405,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         for name, number in counted.items()
         if number > 1 and not (name in names and f"two sketches are named {name!r}" in mistakes)
     ]
+    mistakes += checks.check_payload(table)
     mistakes += checks.check_columns(table, plans)
     mistakes += checks.check_store(table)
     mistakes += checks.check_metrics(table)
@@ -423,6 +426,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         path=path,
         kafka=kafka,
         input=table.input,
+        payload=table.payload,
         key_file=None if table.key is None else path.parent / table.key.file.expanduser(),
         store=table.store,
         output=table.output,

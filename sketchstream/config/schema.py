@@ -73,6 +73,22 @@ class InputTable(Table):
     close_at_end: bool = False
 
 
+class PayloadTable(Table):
+    """`[payload]`: where formats with schemas find them."""
+
+    framing: Literal["confluent", "apicurio8", "glue", "none"] = "confluent"
+    registry: str | tuple[str, ...] | None = None
+    schema_file: Path | None = None
+    message: str | None = None
+    username: str | None = None
+    password: str | None = Field(default=None, repr=False)
+    token: str | None = Field(default=None, repr=False)
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    cache: Path | None = None
+
+
 class KeyTable(Table):
     """`[key]`: the hash key's file."""
 
@@ -141,6 +157,7 @@ class FileTable(Table):
 
     kafka: dict[str, Any] = Field(default_factory=dict)
     input: InputTable
+    payload: PayloadTable | None = None
     key: KeyTable | None = None
     store: StoreTable = StoreTable()
     output: OutputTable = OutputTable()
@@ -155,6 +172,7 @@ class FileTable(Table):
 
 TABLES: dict[str, type[Table]] = {
     "input": InputTable,
+    "payload": PayloadTable,
     "key": KeyTable,
     "store": StoreTable,
     "output": OutputTable,

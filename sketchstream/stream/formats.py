@@ -21,6 +21,7 @@ _HOMES = {
     "key": "sketchstream_connectors.decode.raw_values",
     "value": "sketchstream_connectors.decode.raw_values",
     "packed": "sketchstream_connectors.decode.packed_maps",
+    "avro": "sketchstream_connectors.decode.avro",
 }
 """Module of each format; its `FORMATS` holds the format under this name."""
 
@@ -57,7 +58,11 @@ class Reader(Protocol):
     """Reads the payloads of one stream."""
 
     def decode(self, records: Any) -> Decoded:
-        """Decode `Records`; each event is judged by its own bytes, and no content raises an error."""
+        """Decode `Records`; each event is judged by its own bytes, and no content raises an error.
+
+        Raises:
+            SchemaUnavailableError: a schema is needed that cannot be read now; nothing was decoded.
+        """
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """A payload as JSON text, for a sample that an operator asks for; None if it is unreadable or has no fields."""
@@ -96,8 +101,8 @@ class PayloadFormat(Protocol):
             resolve: turns a path of the configuration into one of this machine.
         """
 
-    def example(self, fields: Fields, now_ms: int) -> bytes:
-        """A payload with which a worker compiles its loops before it starts."""
+    def example(self, fields: Fields, now_ms: int) -> tuple[Reader, bytes]:
+        """A reader and a payload with all fields, with which a worker compiles its loops before it starts."""
 
 
 def names() -> tuple[str, ...]:

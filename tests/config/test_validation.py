@@ -10,6 +10,7 @@ from helpers.configurations import HOURLY_TOPIC
 from sketchstream.config import kafka_settings
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
+from sketchstream.stream import formats
 
 GOOD = HOURLY_TOPIC
 JARGON = re.compile(
@@ -91,7 +92,8 @@ def test_mistakes_of_every_sketch_and_table_are_told() -> None:
         (
             'time = "ts"',
             'time = "ts"\nformat = "xml"',
-            "input.format must be 'json', 'key', 'value', 'packed', 'jsonl', 'lines', 'csv', 'parquet' or 'msgpack', found 'xml'",  # noqa: E501
+            f"input.format must be {', '.join(map(repr, formats.names()))}, 'jsonl', 'lines', 'csv', 'parquet' or "
+            "'msgpack', found 'xml'",
         ),
         ('time = "ts"', 'time = "ts"\ndead_letter_rate = 0', "input.dead_letter_rate must be at least 1, found 0"),
         (

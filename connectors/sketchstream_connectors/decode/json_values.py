@@ -64,9 +64,9 @@ class JsonFormat:
         del payload, resolve
         return JsonReader(fields)
 
-    def example(self, fields: Fields, now_ms: int) -> bytes:
+    def example(self, fields: Fields, now_ms: int) -> tuple[JsonReader, bytes]:
         """A text with all fields."""
-        return encoder.dumps(nested(fields, now_ms)).encode()
+        return JsonReader(fields), encoder.dumps(nested(fields, now_ms)).encode()
 
 
 FORMATS = {"json": JsonFormat()}

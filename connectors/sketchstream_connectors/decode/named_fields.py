@@ -6,16 +6,18 @@ In: where the wanted fields of n payloads are. Out: `Decoded`. Touches: nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.columns import Column
 from sketchstream.items import Items
+from sketchstream.kernels.tokens import DECIMAL, INTEGER
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded, read_weights, record_times
-from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.decode.records import Records, read_only
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -32,6 +34,8 @@ class Found:
         starts: (k, n) int64 start of a string's UTF-8 bytes, or of a number's text; undefined for other kinds.
         ends: (k, n) int64 end of these bytes.
         broken: (n,) bool, payloads that are malformed. Fields that are not there have kind MISSING.
+        binary: whether numbers are binary: an end of -1 says that the start is an integer, or, of a decimal, the bits
+            of a double.
     """
 
     buffer: Bytes
@@ -39,10 +43,30 @@ class Found:
     starts: Ints
     ends: Ints
     broken: Flags
+    binary: bool = False
 
     def column(self, place: int) -> Column:
         """One of the fields."""
-        return Column(self.kinds[place], self.buffer, self.starts[place], self.ends[place])
+        kinds, starts, ends = self.kinds[place], self.starts[place], self.ends[place]
+        if not self.binary:
+            return Column(kinds, self.buffer, starts, ends)
+        doubles = (kinds == DECIMAL) & (ends < 0)
+        column = Column(kinds, self.buffer, starts, ends, binary=True)
+        if not doubles.any():
+            return column
+        if bool(np.all(doubles | ((kinds != INTEGER) & (kinds != DECIMAL)))):
+            return replace(column, floats=np.where(doubles, starts.view(np.float64), 0.0), binary=False)
+        return _spelled_doubles(column, doubles)
+
+
+def _spelled_doubles(column: Column, doubles: Flags) -> Column:
+    """A column whose integers and doubles are mixed: every double becomes the exact text of its value."""
+    texts = [str(Decimal(float(value))).encode() for value in column.starts[doubles].view(np.float64)]
+    bounds = np.cumsum([column.buffer.size] + [len(text) for text in texts])
+    buffer = np.concatenate([column.buffer, np.frombuffer(b"".join(texts), np.uint8)])
+    starts, ends = column.starts.copy(), column.ends.copy()
+    starts[doubles], ends[doubles] = bounds[:-1], bounds[1:]
+    return replace(column, buffer=read_only(buffer), starts=starts, ends=ends)
 
 
 def wanted_fields(fields: Fields) -> list[str]:

@@ -98,13 +98,12 @@ class PackedFormat:
         del payload, resolve
         return PackedReader(fields)
 
-    def example(self, fields: Fields, now_ms: int) -> bytes:
+    def example(self, fields: Fields, now_ms: int) -> tuple[PackedReader, bytes]:
         """A map with one item."""
         import msgpack
 
-        del fields
         packed: bytes = msgpack.packb({"i": (1).to_bytes(8, "little"), "w": (1).to_bytes(4, "little"), "t": now_ms})
-        return packed
+        return PackedReader(fields), packed
 
 
 FORMATS = {"packed": PackedFormat()}

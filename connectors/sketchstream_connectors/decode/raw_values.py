@@ -81,10 +81,10 @@ class RawFormat:
         del payload, resolve
         return RawReader(fields, self.name == "key")
 
-    def example(self, fields: Fields, now_ms: int) -> bytes:
+    def example(self, fields: Fields, now_ms: int) -> tuple[RawReader, bytes]:
         """An item of any type."""
-        del fields, now_ms
-        return b"1"
+        del now_ms
+        return RawReader(fields, self.name == "key"), b"1"
 
 
 FORMATS = {name: RawFormat(name) for name in ("key", "value")}

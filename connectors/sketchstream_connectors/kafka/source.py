@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
+from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SchemaUnavailableError
 from sketchstream.stream.interfaces import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
 from sketchstream_connectors.kafka import fetch_patch
 from sketchstream_connectors.kafka.client import Admin, Connection, ours, spelled
@@ -38,6 +38,7 @@ RECORDS_A_POLL = 4000
 RECREATE_EVERY_S = 120.0
 TRUNCATED_AFTER_S = 30.0
 METADATA_TIMEOUT_S = 20.0
+SCHEMA_PAUSE_S, SCHEMA_LOGGED_EVERY_S = 0.1, 10.0
 LOGGED_FAILURES, LOGGED_EVERY = 5, 60
 """Polls that fail in a row: so many of them are logged, and then one of so many."""
 
@@ -89,6 +90,7 @@ class KafkaSource:
         self._condemned: FencedError | None = None
         self._silenced = False
         self._suspicious = False
+        self._schema_awaited_at = float("-inf")
         try:
             self._open()
         except BaseException:
@@ -307,6 +309,11 @@ class KafkaSource:
                 log.warning("event=chunk_discarded partition=%d", partition)
                 self._place(partition, before)
                 return events
+            try:
+                decoded = self._decode(records)
+            except SchemaUnavailableError as error:
+                self._await_schema(partition, before, error)
+                return events
             events.append(
                 Chunk(
                     partition=partition,
@@ -314,7 +321,7 @@ class KafkaSource:
                     next_position=records.next_position,
                     offsets=records.offsets,
                     timestamps=records.timestamps,
-                    decoded=self._decode(records),
+                    decoded=decoded,
                     raw=_raw(records),
                     n_bytes=int(records.buffer.size),
                 )
@@ -323,6 +330,16 @@ class KafkaSource:
             self._doubts.settled(partition)
         self._watch.progress(partition)
         return events
+
+    def _await_schema(self, partition: int, position: Position, error: SchemaUnavailableError) -> None:
+        """Read these records again later: the registry has not said what they mean."""
+        now = time.monotonic()
+        if now - self._schema_awaited_at > SCHEMA_LOGGED_EVERY_S:
+            self._schema_awaited_at = now
+            log.warning("event=schema_awaited partition=%d position=%d reason=%s", partition, position.offset, error)
+        self._place(partition, position)
+        self._watch.progress(partition)
+        time.sleep(SCHEMA_PAUSE_S)
 
     def _failed(self, error: Exception) -> list[SourceEvent]:
         """Find out what an exception of the client's poll means, and for which partition."""

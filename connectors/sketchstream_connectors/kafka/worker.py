@@ -72,10 +72,10 @@ def warm_up(config: Config, rules: Rules) -> None:
     now = time.time_ns() // 1_000_000
     try:
         decoder = factory.decoder_of(config)
-        payload = formats.named(decoder.format).example(decoder, now)
+        reader, payload = formats.named(decoder.format).example(decoder, now)
         samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(2)]
         records = from_client_records(samples)
-        decoded = decoder.decode(records)
+        decoded = reader.decode(records)
         state = PartitionState.fresh(rules, 0, 0, 1)
         state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, decoded))
         state.capture()

@@ -6,6 +6,7 @@ In: damaged payloads. Out: nothing. Touches: nothing.
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,25 +14,28 @@ import pytest
 from sketchstream.errors import ConfigError
 from sketchstream.items import Ints, Items
 from sketchstream.stream import formats
-from sketchstream_connectors.decode.fields import Decoded, Decoder
+from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records
 
 NOW = 1_700_000_000_000
 
 
-def decoder_of(name: str) -> Decoder:
-    """With an item, a weight and a time, where the format has named fields."""
-    if formats.named(name).named:
-        return Decoder(name, item="user.id", weight="n", time="at")
-    return Decoder(name)
-
-
-def decoded(decoder: Decoder, payloads: list[bytes | None]) -> Decoded:
-    return decoder.decode(
-        from_client_records(
-            [SimpleNamespace(offset=i, timestamp=NOW, key=one, value=one) for i, one in enumerate(payloads)]
-        )
+def fields_of(name: str) -> Any:
+    """An item, a weight and a time, where the format has named fields."""
+    named = formats.named(name).named
+    return SimpleNamespace(
+        item="user.id" if named else None,
+        item_type="text",
+        weight="n" if named else None,
+        time="at" if named else "record",
+        columns=(),
+        decimals=False,
     )
+
+
+def decoded(reader: formats.Reader, payloads: list[bytes | None]) -> Any:
+    records = [SimpleNamespace(offset=i, timestamp=NOW, key=one, value=one) for i, one in enumerate(payloads)]
+    return reader.decode(from_client_records(records))
 
 
 def plain(items: Items) -> object:
@@ -42,7 +46,7 @@ def plain(items: Items) -> object:
     return bytes(whole.buffer[int(whole.starts[0]) : int(whole.ends[0])])
 
 
-def outcome(found: Decoded, record: int) -> tuple[object, ...]:
+def outcome(found: Any, record: int) -> tuple[object, ...]:
     """Everything that one record became."""
     of = np.arange(len(found)) if found.record is None else found.record
     here = np.flatnonzero(of == record)
@@ -54,9 +58,8 @@ def outcome(found: Decoded, record: int) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", formats.names())
 def test_every_event_is_judged_by_its_own_bytes(name: str) -> None:
-    decoder = decoder_of(name)
+    decoder, example = formats.named(name).example(fields_of(name), NOW)
     rng = np.random.default_rng(5)
-    example = formats.named(name).example(decoder, NOW)
     payloads: list[bytes | None] = [example, None, b"", example]
     for _ in range(200):
         damaged = bytearray(example)
@@ -78,7 +81,8 @@ def test_every_event_is_judged_by_its_own_bytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", formats.names())
 def test_the_example_of_a_format_is_an_event(name: str) -> None:
-    found = decoded(decoder_of(name), [formats.named(name).example(decoder_of(name), NOW)] * 2)
+    reader, example = formats.named(name).example(fields_of(name), NOW)
+    found = decoded(reader, [example] * 2)
     assert found.valid.all()
     assert (found.times == NOW).all()
 

@@ -1,0 +1,178 @@
+"""The format "avro": dotted fields of Avro values whose schemas a registry or a file has.
+
+In: `Records`, schemas. Out: `Decoded`. Touches: the registry and its cache. Errors never contain a payload.
+
+A value is valid if its whole structure reads by its writer's schema and ends exactly at its end; the rules are in
+docs/formats.md. Fields are found by name: aliases and defaults of a reader's schema play no part, so a field that a
+writer's schema lacks is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.columns import Column
+from sketchstream.errors import ConfigError, FormatError
+from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
+from sketchstream.stream.formats import Fields
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode.avro import tree
+from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
+from sketchstream_connectors.decode.avro.plan import Slot
+from sketchstream_connectors.decode.avro.schema import Type, parse
+from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded
+from sketchstream_connectors.decode.json_values import column_times
+from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
+from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.registry import sources
+
+Ints = npt.NDArray[np.int64]
+
+
+def slots_of(fields: Fields) -> tuple[tuple[Slot, ...], int]:
+    """The slots of the wanted fields in their order; and that of the time, which is the last one, -1 if there is none.
+
+    A field that is the time and something else as well has two slots, as its number and as its milliseconds.
+    """
+    text = fields.item_type != "bytes"
+    names = wanted_fields(fields)
+    others = {fields.item, fields.weight, *fields.columns}
+    slots = [Slot(tuple(name.split(".")), text, name == fields.weight, name not in others) for name in names]
+    if fields.time == RECORD_TIME:
+        return tuple(slots), -1
+    if fields.time in others:
+        slots.append(Slot(tuple(fields.time.split(".")), text, fields.time == fields.weight, time=True))
+        return tuple(slots), len(slots) - 1
+    return tuple(slots), names.index(fields.time)
+
+
+class AvroReader:
+    """Reads Avro values.
+
+    Args:
+        fields: what is wanted.
+        framing: of the values.
+        lookup: the schema of an id.
+    """
+
+    def __init__(self, fields: Fields, framing: str, lookup: Lookup) -> None:
+        self.fields = fields
+        slots, self._time = slots_of(fields)
+        self._finder = AvroFinder(slots, framing, lookup)
+
+    def decode(self, records: Records) -> Decoded:
+        """Decode items, weights and times of all records; see `Reader`.
+
+        Raises:
+            SchemaUnavailableError: a schema is needed and cannot be read now; nothing was decoded.
+        """
+        places = self._finder.find(records.buffer, records.value_start, records.value_end)
+        found = Found(places.buffer, places.kinds, places.starts, places.ends, places.broken, binary=True)
+        return assemble(self.fields, records, found, lambda _: binary_times(found.column(self._time)))
+
+    def shown(self, payload: bytes | None) -> bytes | None:
+        """A value as JSON text; None if it is malformed."""
+        import orjson
+
+        body = None if payload is None else self._finder.body(payload)
+        if body is None:
+            return None
+        found = tree.document(*body)
+        return None if found is None else orjson.dumps(found)
+
+
+def binary_times(column: Column) -> Ints:
+    """(n,) int64 event times: numbers are milliseconds already, strings RFC 3339; NO_TIME where unreadable."""
+    numbers = (column.kinds == INTEGER) & (column.ends < 0) if column.binary else np.zeros(len(column), np.bool_)
+    if numbers.all():
+        return column.starts.copy()
+    kinds = np.where(column.kinds == STRING, STRING, OTHER).astype(np.uint8)
+    times = column_times(Column(kinds, column.buffer, column.starts, column.ends))
+    times[numbers] = column.starts[numbers]
+    times[~numbers & (kinds != STRING)] = NO_TIME
+    return times
+
+
+class AvroFormat:
+    """See `PayloadFormat`."""
+
+    named = True
+    payload_keys = sources.KEYS
+
+    def check(self, fields: Fields) -> Iterator[str]:
+        """Mistakes in the fields."""
+        yield from check_paths(fields)
+
+    def check_payload(self, payload: Any) -> Iterator[str]:
+        """Mistakes in `[payload]`."""
+        yield from sources.mistakes(payload, "avro", "event.avsc")
+
+    def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> AvroReader:
+        """A reader.
+
+        Raises:
+            ConfigError: `[payload]` is missing, or names a file that holds no Avro schema.
+        """
+        if payload is None:
+            msg = "format = 'avro' needs [payload]: registry = \"http://...\", or schema_file and framing = 'none'"
+            raise ConfigError(msg)
+        if payload.schema_file is not None:
+            schema = _from_file(resolve(str(payload.schema_file)))
+            return AvroReader(fields, payload.framing, lambda _: schema)
+        registry = sources.open_registry(payload, resolve)
+
+        def lookup(number: int) -> Type | None:
+            found = registry.schema(number)
+            if found is None or found.kind != "AVRO":
+                return None
+            try:
+                return parse(found.text, [text for _, text in found.references])
+            except FormatError:
+                sources.log_unreadable(number, "avro")
+                return None
+
+        return AvroReader(fields, payload.framing, lookup)
+
+    def example(self, fields: Fields, now_ms: int) -> tuple[AvroReader, bytes]:
+        """A reader of a schema that has all fields, and a value."""
+        schema, value = _example(nested(fields, now_ms))
+        return AvroReader(fields, "none", lambda _: schema), value
+
+
+FORMATS = {"avro": AvroFormat()}
+
+
+def _from_file(path: Any) -> Type:
+    """The schema of a file."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, FormatError) as error:
+        msg = f"payload.schema_file {path} holds no Avro schema ({type(error).__name__}): a file of JSON is expected"
+        raise ConfigError(msg) from None
+
+
+def _example(value: object) -> tuple[Type, bytes]:
+    """A schema of a plain document, and the document in Avro's encoding."""
+    if isinstance(value, dict):
+        parts = {name: _example(one) for name, one in value.items()}
+        fields = [(name, one) for name, (one, _) in parts.items()]
+        return Type("record", fields=fields), b"".join(body for _, body in parts.values())
+    if isinstance(value, int):
+        return Type("long"), zigzag(value)
+    content = str(value).encode()
+    return Type("string"), zigzag(len(content)) + content
+
+
+def zigzag(value: int) -> bytes:
+    """A varint of Avro."""
+    raw = value << 1 ^ value >> 63
+    out = bytearray()
+    while raw > 127:
+        out.append(raw & 127 | 128)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)

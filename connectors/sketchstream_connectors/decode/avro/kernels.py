@@ -1,0 +1,516 @@
+"""The compiled loop that runs plans of Avro schemas over the values of many records.
+
+In: a uint8 buffer, the bounds of values, plans of all known schema ids. Out: kind and place of each wanted field, and a
+status for each record. Touches: nothing else.
+Source: the Avro 1.12 specification, "Binary Encoding"; the frames of Confluent, Apicurio and AWS Glue.
+
+Arrays: `rows` holds the plans of all schemas, one after the other; a record starts at the row of its id. Every byte is
+read at a position below the record's end, which is checked before: nothing beyond a record is read, whatever its
+lengths say. A number that was taken is in `found_start` itself, and `found_end` is then negative.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import types
+
+from sketchstream.kernels import kernel
+from sketchstream.kernels.door import part
+from sketchstream.kernels.machine_code import first_byte, trailing_zeros, typed_intrinsic, word_at
+from sketchstream.kernels.texts import is_utf8, last_run
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, U, byte
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+GOOD, BROKEN, NO_VALUE, BY_TREE, WAITING = range(5)
+"""What the loop says of a record: read; malformed; it has no value; `decode.avro.tree` must read it; not looked at."""
+BARE, CONFLUENT, APICURIO, GLUE = range(4)
+"""Frames in front of a value."""
+REFUSED, TREE = -1, -2
+"""In place of a plan's first row: the registry denies the id; the schema has no plan."""
+TEXT_BYTES: Final = 24
+"""Most bytes of the text of a decimal of 64 bits."""
+MOST_LOOPS: Final = 16
+
+# rows of plans, as in `decode.avro.plan`: numba's cache does not detect edits across files, and a test compares them
+END, INT, LONG, BYTES, FIXED, BOOLEAN, ENUM, TAKE_INT, TAKE_LONG, TAKE_BYTES, TAKE_FIXED, TAKE_FLOAT = range(12)
+TAKE_DOUBLE, TAKE_BOOLEAN, TAKE_ENUM, TAKE_DECIMAL, UNION, JUMP, ARRAY, NEXT, MARK, OPTIONAL, TIME, SLOW = range(12, 24)
+ANY_BYTES, TEXT_OR_OTHER, MUST_BE_TEXT = range(3)
+_TWO_63: Final = 9223372036854775808.0
+_HIGH, _LOW, _ALL = U(0x8080808080808080), U(0x7F7F7F7F7F7F7F7F), U(0xFFFFFFFFFFFFFFFF)
+
+
+@typed_intrinsic
+def double_at(typingctx: Any, address: Any) -> Any:
+    """The double at an address; any alignment."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()), align=1)
+
+    return types.float64(types.uint64), codegen
+
+
+@typed_intrinsic
+def single_at(typingctx: Any, address: Any) -> Any:
+    """The float of four bytes at an address, as a double; any alignment."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = builder.load(builder.inttoptr(args[0], ir.FloatType().as_pointer()), align=1)
+        return builder.fpext(value, ir.DoubleType())
+
+    return types.float64(types.uint64), codegen
+
+
+@typed_intrinsic
+def bits_of(typingctx: Any, value: Any) -> Any:
+    """The 64 bits of a double."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@kernel
+def wide_number(text: Any, p: Any, end: Any) -> Any:
+    """A varint of two to ten bytes and at most 64 bits: its raw bits, and the position behind it; -1: malformed."""
+    if end - p >= 8:
+        word = word_at(text + U(p))
+        last = ~word & _HIGH  # the highest bit of each byte that may be the last one
+        if last != 0:
+            bits = trailing_zeros(last) + U(1)
+            word &= _LOW & (_ALL >> (U(64) - bits))
+            word = (word & U(0x007F007F007F007F)) | ((word & U(0x7F007F007F007F00)) >> U(1))
+            word = (word & U(0x00003FFF00003FFF)) | ((word & U(0x3FFF00003FFF0000)) >> U(2))
+            word = (word & U(0x000000000FFFFFFF)) | ((word & U(0x0FFFFFFF00000000)) >> U(4))
+            return word, p + np.int64(bits >> U(3))
+    raw = U(0)
+    shift = U(0)
+    while p < end and shift < U(70):
+        c = U(byte(text, p))
+        p += 1
+        if shift == U(63) and c > U(1):
+            break
+        raw |= (c & U(127)) << shift
+        shift += U(7)
+        if c < U(128):
+            return raw, p
+    return raw, np.int64(-1)
+
+
+@part
+def number(text: Any, p: Any, end: Any) -> Any:
+    """A varint of at most ten bytes and 64 bits: its raw bits, and the position behind it; -1: malformed."""
+    raw = U(0)
+    at = np.int64(-1)
+    if p < end:
+        raw = U(byte(text, p))
+        at = p + 1
+        if raw >= U(128):
+            raw, at = wide_number(text, p, end)
+    return raw, at
+
+
+@part
+def signed(raw: Any) -> Any:
+    """The number that a zigzag varint stands for."""
+    return np.int64(raw >> U(1)) ^ -np.int64(raw & U(1))
+
+
+@part
+def small(text: Any, p: Any, end: Any) -> Any:
+    """An Avro int: five bytes and 32 bits at most. Its raw bits, and the position behind it; -1: malformed."""
+    raw, at = number(text, p, end)
+    if at - p > 5 or raw > U(0xFFFFFFFF):
+        at = np.int64(-1)
+    return raw, at
+
+
+@part
+def behind_bytes(text: Any, p: Any, end: Any) -> Any:
+    """Bytes with their length in front: where they begin and end; an end of -1: malformed."""
+    raw, begin = number(text, p, end)
+    size = signed(raw)
+    stop = np.int64(-1)
+    if begin >= 0 and 0 <= size <= end - begin:
+        stop = begin + size
+    return begin, stop
+
+
+@kernel
+def find_id(ids: Words, high: Any, low: Any) -> Any:
+    """Place of an id in the sorted (m, 2) list; -1 if it is not there."""
+    first, last = np.int64(0), np.int64(ids.shape[0])
+    while first < last:
+        middle = (first + last) // 2
+        if ids[middle, 0] < high or (ids[middle, 0] == high and ids[middle, 1] < low):
+            first = middle + 1
+        else:
+            last = middle
+    if first < ids.shape[0] and ids[first, 0] == high and ids[first, 1] == low:
+        return first
+    return np.int64(-1)
+
+
+@part
+def big_endian(text: Any, p: Any, size: Any) -> Any:
+    """The number of `size` bytes, at most eight, the first one highest."""
+    out = U(0)
+    for j in range(size):
+        out = out << U(8) | U(byte(text, p + j))
+    return out
+
+
+@kernel
+def frame(data: Bytes, p: Any, end: Any, framing: Any) -> Any:
+    """The frame of a value: two halves of its id, and where its body begins; -1: malformed, -2: compressed."""
+    text = first_byte(data)
+    high, low = U(0), U(0)
+    if framing == CONFLUENT:
+        if end - p < 5 or byte(text, p) != 0:
+            return high, low, np.int64(-1)
+        return high, big_endian(text, p + 1, 4), np.int64(p + 5)
+    if framing == APICURIO:
+        if end - p < 9 or byte(text, p) != 0:
+            return high, low, np.int64(-1)
+        return high, big_endian(text, p + 1, 8), np.int64(p + 9)
+    if framing == GLUE:
+        if end - p < 18 or byte(text, p) != 3 or (byte(text, p + 1) != 0 and byte(text, p + 1) != 5):
+            return high, low, np.int64(-1)
+        high, low = big_endian(text, p + 2, 8), big_endian(text, p + 10, 8)
+        return high, low, np.int64(p + 18) if byte(text, p + 1) == 0 else np.int64(-2)
+    return high, low, np.int64(p)
+
+
+@kernel
+def write_decimal(value: Any, places: Any, out: Bytes, at: Any) -> Any:
+    """Write value / 10^places as a JSON number with at least one digit before the point; returns the end."""
+    rest = U(value) if value >= 0 else U(0) - U(value)
+    digits = np.empty(TEXT_BYTES, np.uint8)
+    n = 0
+    while rest != 0 or n <= places:
+        tenth = rest // U(10)
+        digits[n] = 48 + np.uint8(rest - tenth * U(10))
+        rest = tenth
+        n += 1
+    if value < 0:
+        out[at] = 45
+        at += 1
+    while n > 0:
+        n -= 1
+        out[at] = digits[n]
+        at += 1
+        if n == places and places > 0:
+            out[at] = 46
+            at += 1
+    return at
+
+
+@kernel
+def scan_avro(
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    framing: int,
+    ids: Words,
+    entries: Ints,
+    rows: Ints,
+    jumps: Ints,
+    symbols: Ints,
+    status: Bytes,
+    kinds: Bytes,
+    found_start: Ints,
+    found_end: Ints,
+    texts: Bytes,
+    state: Ints,
+) -> int:
+    """Run the plans.
+
+    Args:
+        data: the bytes.
+        starts: (n,) where each value begins, < 0 where there is none.
+        ends: (n,) where it ends.
+        framing: BARE to GLUE.
+        ids: (m, 2) known ids, sorted; not used if BARE.
+        entries: (m,) first row of each id's plan, or REFUSED, or TREE.
+        rows: (r, 5) rows of all plans.
+        jumps: rows to which the branches of unions lead.
+        symbols: bounds of the symbols of enums, counted from the end of `data`.
+        status: (n,) out for the records that were read, see GOOD.
+        kinds: (k, n) out, see `sketchstream.kernels.tokens`.
+        found_start: (k, n) out: where bytes begin, or a number itself (the bits of a double, if DECIMAL).
+        found_end: (k, n) out: where they end; -1 for a number itself.
+        texts: out: texts of decimals; they begin behind the symbols.
+        state: (2,) in and out: the record to go on with, bytes of `texts` that are used.
+
+    Returns:
+        The record whose id is not known; n at the end.
+    """
+    text = first_byte(data)
+    limit = last_run(text, data.size)
+    k_slots = kinds.shape[0]
+    left = np.empty(MOST_LOOPS, np.int64)  # items of the block that is read, by depth of loops
+    n = starts.size
+    known_high, known_low, known = U(0), U(0), np.int64(-1)
+    table = first_byte(rows)
+    base = np.int64(data.size)
+    if symbols.size:
+        base += symbols[symbols.size - 1]
+    for i in range(state[0], n):
+        p = starts[U(i)]
+        end = ends[U(i)]
+        for k in range(k_slots):
+            kinds[U(k), U(i)] = MISSING
+            found_start[U(k), U(i)] = 0
+            found_end[U(k), U(i)] = 0
+        if p < 0:
+            status[U(i)] = NO_VALUE
+            continue
+        pc = np.int64(0)
+        if framing == BARE:
+            pc = entries[0]
+        else:
+            if framing == CONFLUENT and end - p >= 5 and byte(text, p) == 0:
+                high, low = U(0), big_endian(text, p + 1, 4)
+                p += 5
+            else:
+                high, low, p = frame(data, p, end, framing)
+            if p == -1:
+                status[U(i)] = BROKEN
+                continue
+            if known < 0 or high != known_high or low != known_low:
+                known = find_id(ids, high, low)
+                if known < 0:
+                    state[0] = i
+                    return i
+                known_high, known_low = high, low
+            pc = entries[U(known)]
+            if p < 0 and pc >= 0:
+                pc = np.int64(TREE)
+        if pc < 0:
+            status[U(i)] = BROKEN if pc == REFUSED else BY_TREE
+            continue
+        said = BROKEN
+        while True:
+            row = table + U(40 * pc)
+            op = np.int64(word_at(row))
+            a = np.int64(word_at(row + U(8)))
+            optional = np.int64(word_at(row + U(32)))
+            pc += 1
+            if optional != 0:
+                if p >= end:
+                    break
+                branch = U(byte(text, p))
+                if branch < U(128):
+                    p += 1
+                else:
+                    branch, p = small(text, p, end)
+                    if p < 0:
+                        break
+                if branch > U(2) or branch & U(1):
+                    break
+                if branch == U(2 * (optional - 1)):
+                    if op == OPTIONAL:
+                        pc = a
+                    elif op >= TAKE_INT:
+                        kinds[U(a), U(i)] = NULL
+                    continue
+            if op == LONG:
+                _, p = number(text, p, end)
+                if p < 0:
+                    break
+            elif op == BYTES:
+                if p >= end:
+                    break
+                c = byte(text, p)
+                if c < 128 and c & 1 == 0:
+                    p += 1 + np.int64(c >> 1)
+                    if p > end:
+                        break
+                else:
+                    _, p = behind_bytes(text, p, end)
+                    if p < 0:
+                        break
+            elif op == INT:
+                _, p = small(text, p, end)
+                if p < 0:
+                    break
+            elif op == TAKE_BYTES:
+                begin, p = behind_bytes(text, p, end)
+                if p < 0:
+                    break
+                check = word_at(row + U(16))
+                kind = STRING
+                if check != ANY_BYTES and not is_utf8(text + U(begin), text + U(p), limit):
+                    if check == MUST_BE_TEXT:
+                        break
+                    kind = OTHER
+                kinds[U(a), U(i)] = kind
+                found_start[U(a), U(i)] = begin
+                found_end[U(a), U(i)] = p
+            elif op == TAKE_LONG:
+                raw, p = number(text, p, end)
+                if p < 0:
+                    break
+                kinds[U(a), U(i)] = INTEGER
+                found_start[U(a), U(i)] = signed(raw)
+                found_end[U(a), U(i)] = -1
+            elif op == TAKE_INT:
+                raw, p = small(text, p, end)
+                if p < 0:
+                    break
+                kinds[U(a), U(i)] = INTEGER
+                found_start[U(a), U(i)] = signed(raw)
+                found_end[U(a), U(i)] = -1
+            elif op == END:
+                said = GOOD if p == end else BROKEN
+                break
+            elif op == FIXED:
+                if end - p < a:
+                    break
+                p += a
+            elif op == ENUM:
+                raw, p = small(text, p, end)
+                if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
+                    break
+            elif op in (BOOLEAN, TAKE_BOOLEAN):
+                if p >= end or byte(text, p) > 1:
+                    break
+                p += 1
+                if op == TAKE_BOOLEAN:
+                    kinds[U(a), U(i)] = OTHER
+            elif op in (ARRAY, NEXT):
+                depth = np.int64(word_at(row + U(24)))
+                least = np.int64(word_at(row + U(16)))
+                if op == NEXT:
+                    left[U(depth)] -= 1
+                    if left[U(depth)] > 0:
+                        pc = a + 1
+                        continue
+                    pc = a + 1
+                    row = table + U(40 * a)
+                    a = np.int64(word_at(row + U(8)))
+                    least = np.int64(word_at(row + U(16)))
+                good = False
+                while True:
+                    raw, p = number(text, p, end)
+                    if p < 0:
+                        break
+                    count = signed(raw)
+                    if count == 0:
+                        pc = a
+                        good = True
+                        break
+                    if count < 0:  # a block with its size: it is skipped, and what is in it is not judged
+                        _, p = behind_bytes(text, p, end)
+                        if p < 0:
+                            break
+                    elif least > 0:
+                        good = count <= (end - p) // least
+                        left[U(depth)] = count
+                        break
+                if not good:
+                    break
+            elif op == UNION:
+                raw, p = small(text, p, end)
+                if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
+                    break
+                pc = jumps[U(a) + (raw >> U(1))]
+            elif op == JUMP:
+                pc = a
+            elif op == MARK:
+                kinds[U(a), U(i)] = np.uint8(word_at(row + U(16)))
+            elif op == TAKE_FIXED:
+                size = np.int64(word_at(row + U(16)))
+                if end - p < size:
+                    break
+                kind = STRING
+                if word_at(row + U(24)) != ANY_BYTES and not is_utf8(text + U(p), text + U(p + size), limit):
+                    kind = OTHER
+                kinds[U(a), U(i)] = kind
+                found_start[U(a), U(i)] = p
+                p += size
+                found_end[U(a), U(i)] = p
+            elif op == TAKE_ENUM:
+                raw, p = small(text, p, end)
+                if p < 0 or raw & U(1) or raw >> U(1) >= word_at(row + U(16)):
+                    break
+                symbol = word_at(row + U(24)) + (raw >> U(1))
+                kinds[U(a), U(i)] = STRING
+                found_start[U(a), U(i)] = data.size + symbols[symbol]
+                found_end[U(a), U(i)] = data.size + symbols[symbol + U(1)]
+            elif op in (TAKE_FLOAT, TAKE_DOUBLE):
+                size = np.int64(4 if op == TAKE_FLOAT else 8)
+                if end - p < size:
+                    break
+                value = single_at(text + U(p)) if op == TAKE_FLOAT else double_at(text + U(p))
+                p += size
+                kind = DECIMAL if np.isfinite(value) else OTHER
+                bits = bits_of(value)
+                if word_at(row + U(16)) != 0 and -_TWO_63 <= value < _TWO_63 and value == np.floor(value):
+                    kind, bits = INTEGER, np.int64(value)
+                kinds[U(a), U(i)] = kind
+                found_start[U(a), U(i)] = bits
+                found_end[U(a), U(i)] = -1
+            elif op == TAKE_DECIMAL:
+                size = np.int64(word_at(row + U(24)))
+                begin = p
+                if size < 0:
+                    begin, p = behind_bytes(text, p, end)
+                    if p < 0:
+                        break
+                    size = p - begin
+                elif end - p < size:
+                    break
+                else:
+                    p += size
+                if size > 8:
+                    said = BY_TREE
+                    break
+                if size == 0:
+                    kinds[U(a), U(i)] = OTHER
+                    continue
+                shift = U(64 - 8 * size)
+                value = np.int64(big_endian(text, begin, size) << shift) >> np.int64(shift)
+                places = np.int64(word_at(row + U(16)) & U(0xFF))
+                whole = np.int64(1)
+                for _ in range(places):
+                    whole *= 10
+                if places == 0 or (word_at(row + U(16)) >> U(8) != 0 and value % whole == 0):
+                    kinds[U(a), U(i)] = INTEGER
+                    found_start[U(a), U(i)] = value // whole
+                    found_end[U(a), U(i)] = -1
+                else:
+                    used = state[1]
+                    kinds[U(a), U(i)] = DECIMAL
+                    found_start[U(a), U(i)] = base + used
+                    used = write_decimal(value, places, texts, used)
+                    found_end[U(a), U(i)] = base + used
+                    state[1] = used
+            elif op == TIME:
+                source = word_at(row + U(16))
+                kind = kinds[source, U(i)]
+                kinds[U(a), U(i)] = kind
+                value = found_start[source, U(i)]
+                if kind == INTEGER:
+                    factor = np.int64(word_at(row + U(24)))
+                    value = value * factor if factor > 0 else value // -factor
+                found_start[U(a), U(i)] = value
+                found_end[U(a), U(i)] = found_end[source, U(i)]
+            elif op == SLOW:
+                said = BY_TREE
+                break
+        if said != GOOD:
+            for k in range(k_slots):
+                kinds[U(k), U(i)] = MISSING
+                found_start[U(k), U(i)] = 0
+                found_end[U(k), U(i)] = 0
+        status[U(i)] = said
+    state[0] = n
+    return n

@@ -1,0 +1,286 @@
+"""Compiles an Avro schema into a plan: rows that say what to skip and what to take, in the order of the bytes.
+
+In: a `Type`, and the slots that are wanted. Out: a `Plan`. Touches: nothing.
+Source: the Avro 1.12 specification, "Binary Encoding".
+
+A row is (op, a, b, c, optional). `optional` fuses a union of null and one other type with the row of that type: 1 where
+null is the first branch, 2 where it is the second; if the branch is null, the row is done. Records are inlined, so a
+plan is a straight line but for unions and arrays. What has no plan (recursive schemas, or more than `MOST_ROWS` rows)
+is read by `decode.avro.tree`, with the same verdicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sketchstream.kernels.tokens import NULL, OTHER
+from sketchstream_connectors.decode.avro.schema import Type
+
+MOST_ROWS: Final = 4096
+MOST_LOOPS: Final = 16
+"""Arrays and maps inside of each other."""
+MOST_PLACES: Final = 18
+"""Digits behind the point of a decimal that the loop writes."""
+WORD: Final = 8
+
+(
+    END,
+    INT,
+    LONG,
+    BYTES,
+    FIXED,
+    BOOLEAN,
+    ENUM,
+    TAKE_INT,
+    TAKE_LONG,
+    TAKE_BYTES,
+    TAKE_FIXED,
+    TAKE_FLOAT,
+    TAKE_DOUBLE,
+    TAKE_BOOLEAN,
+    TAKE_ENUM,
+    TAKE_DECIMAL,
+    UNION,
+    JUMP,
+    ARRAY,
+    NEXT,
+    MARK,
+    OPTIONAL,
+    TIME,
+    SLOW,
+) = range(24)
+
+ANY_BYTES, TEXT_OR_OTHER, MUST_BE_TEXT = range(3)
+"""What is asked of taken bytes: nothing; UTF-8, else they are of no use; UTF-8, else the record is malformed."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One field that is wanted.
+
+    Args:
+        path: names of fields.
+        text: bytes are of use only as UTF-8.
+        number: decimals and floats that are whole become integers.
+        time: times become milliseconds.
+    """
+
+    path: tuple[str, ...]
+    text: bool = True
+    number: bool = False
+    time: bool = False
+
+
+@dataclass
+class Plan:
+    """Rows, targets of unions, and symbols of enums, all counted from the plan's own beginning."""
+
+    rows: list[list[int]] = field(default_factory=list)
+    jumps: list[int] = field(default_factory=list)
+    symbols: list[bytes] = field(default_factory=list)
+    decimals: int = 0
+
+
+class TooLargeError(Exception):
+    """The schema has no plan."""
+
+
+def compile_plan(schema: Type, slots: Sequence[Slot]) -> Plan | None:
+    """The plan of a schema; None if it has none.
+
+    Args:
+        schema: of the writer.
+        slots: what is wanted.
+    """
+    builder = _Builder(slots)
+    try:
+        builder.emit(schema, [(slot, one.path) for slot, one in enumerate(slots)])
+        builder.add(END)
+    except TooLargeError:
+        return None
+    return builder.plan
+
+
+Wanted = list[tuple[int, tuple[str, ...]]]
+"""Slots that lie at or below a type, and the paths that lead to them from there."""
+
+
+class _Builder:
+    """The plan so far."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.slots = slots
+        self.plan = Plan()
+        self._open: list[Type] = []
+        self._loops = 0
+
+    def add(self, op: int, a: int = 0, b: int = 0, c: int = 0, optional: int = 0) -> int:
+        """Add a row; returns its place."""
+        rows = self.plan.rows
+        if len(rows) >= MOST_ROWS:
+            raise TooLargeError
+        if op == FIXED and optional == 0 and rows and rows[-1][0] == FIXED and rows[-1][4] == 0 and self._straight:
+            rows[-1][1] += a
+            return len(rows) - 1
+        self._straight = True
+        rows.append([op, a, b, c, optional])
+        return len(rows) - 1
+
+    _straight = True
+    """Whether no jump leads behind the last row, so that the next one may be joined with it."""
+
+    def here(self) -> int:
+        """The place of the next row, to which something will jump."""
+        self._straight = False
+        return len(self.plan.rows)
+
+    def emit(self, made: Type, wanted: Wanted, optional: int = 0) -> None:
+        """Add the rows of a type."""
+        taken = [slot for slot, path in wanted if not path]
+        if made.kind == "union":
+            self._union(made, wanted)
+        elif made.kind == "record":
+            self._record(made, wanted, taken, optional)
+        elif made.kind in ("array", "map"):
+            self._loop(made, taken, optional)
+        elif made.kind == "null":
+            for slot in taken:
+                self.add(MARK, slot, NULL)
+        elif not taken:
+            self._skip(made, optional)
+        else:
+            self._take(made, taken, optional)
+
+    def _grouped(self, optional: int, taken: list[int]) -> int | None:
+        """Begin several rows that a null passes over: the place of the row that jumps."""
+        for slot in taken if optional else ():
+            self.add(MARK, slot, NULL)
+        return self.add(OPTIONAL, optional=optional) if optional else None
+
+    def _close(self, group: int | None) -> None:
+        if group is not None:
+            self.plan.rows[group][1] = self.here()
+
+    def _record(self, made: Type, wanted: Wanted, taken: list[int], optional: int) -> None:
+        if made in self._open:
+            raise TooLargeError
+        self._open.append(made)
+        group = self._grouped(optional, taken)
+        for slot in taken:
+            self.add(MARK, slot, OTHER)
+        for name, inner in made.fields:
+            self.emit(inner, [(slot, path[1:]) for slot, path in wanted if path and path[0] == name])
+        self._close(group)
+        self._open.pop()
+
+    def _loop(self, made: Type, taken: list[int], optional: int) -> None:
+        assert made.items is not None
+        if self._loops == MOST_LOOPS:
+            raise TooLargeError
+        group = self._grouped(optional, taken)
+        for slot in taken:
+            self.add(MARK, slot, OTHER)
+        is_map = made.kind == "map"
+        least = smallest(made.items) + is_map
+        start = self.add(ARRAY, 0, least, self._loops)
+        self._loops += 1
+        if least:
+            self.here()
+            if is_map:
+                self.add(BYTES)
+            self.emit(made.items, [])
+        self._loops -= 1
+        if least:
+            self.add(NEXT, start, 0, self._loops)
+        self.plan.rows[start][1] = self.here()
+        self._close(group)
+
+    def _union(self, made: Type, wanted: Wanted) -> None:
+        kinds = [one.kind for one in made.branches]
+        if len(kinds) == 2 and kinds.count("null") == 1:
+            null = kinds.index("null")
+            self.emit(made.branches[1 - null], wanted, optional=null + 1)
+            return
+        first = len(self.plan.jumps)
+        self.plan.jumps += [0] * len(kinds)
+        self.add(UNION, first, len(kinds))
+        ends = []
+        for place, branch in enumerate(made.branches):
+            self.plan.jumps[first + place] = self.here()
+            self.emit(branch, wanted)
+            if place + 1 < len(kinds):
+                ends.append(self.add(JUMP))
+        after = self.here()
+        for row in ends:
+            self.plan.rows[row][1] = after
+
+    def _skip(self, made: Type, optional: int) -> None:
+        size = {"float": 4, "double": 8, "fixed": made.size}.get(made.kind)
+        if size is not None:
+            self.add(FIXED, size, optional=optional)
+        elif made.kind == "enum":
+            self.add(ENUM, 0, len(made.symbols), optional=optional)
+        else:
+            op = {"int": INT, "long": LONG, "boolean": BOOLEAN}.get(made.kind, BYTES)
+            self.add(op, optional=optional)
+
+    def _take(self, made: Type, taken: list[int], optional: int) -> None:
+        """Take a value into the first slot; others are copies, which the reader makes by taking the same path once."""
+        assert len(taken) <= 2
+        times = [slot for slot in taken if self.slots[slot].time]
+        slot = next((one for one in taken if one not in times), taken[0])
+        wanted = self.slots[slot]
+        kind = made.kind
+        if made.logical == "decimal":
+            size = made.size if kind == "fixed" else -1
+            if made.scale > MOST_PLACES or size > WORD:
+                self._slow(made, taken, optional)
+                return
+            self.plan.decimals += 1
+            self.add(TAKE_DECIMAL, slot, made.scale | wanted.number << 8, size, optional)
+        elif kind == "fixed":
+            if made.logical == "uuid" and wanted.text:
+                self._slow(made, taken, optional)
+                return
+            self.add(TAKE_FIXED, slot, made.size, TEXT_OR_OTHER if wanted.text else ANY_BYTES, optional)
+        elif kind in ("string", "bytes"):
+            check = MUST_BE_TEXT if kind == "string" else TEXT_OR_OTHER if wanted.text else ANY_BYTES
+            self.add(TAKE_BYTES, slot, check, optional=optional)
+        elif kind == "enum":
+            first = len(self.plan.symbols)
+            self.plan.symbols += [one.encode() for one in made.symbols]
+            self.add(TAKE_ENUM, slot, len(made.symbols), first, optional)
+        else:
+            op = {"int": TAKE_INT, "long": TAKE_LONG, "float": TAKE_FLOAT, "double": TAKE_DOUBLE}.get(
+                kind, TAKE_BOOLEAN
+            )
+            self.add(op, slot, int(wanted.number), optional=optional)
+        for time in times:
+            factor, divisor = made.time or (1, 1)
+            if time != slot or (factor, divisor) != (1, 1):
+                self.add(TIME, time, slot, factor if divisor == 1 else -divisor)
+
+    def _slow(self, made: Type, taken: list[int], optional: int) -> None:
+        """Leave records that have this value to the slow path; the rest of the plan is not run for them."""
+        group = self._grouped(optional, taken)
+        del made
+        self.add(SLOW)
+        self._close(group)
+
+
+def smallest(made: Type, seen: dict[Type, int] | None = None) -> int:
+    """Fewest bytes that a value takes; 0: every value of the type takes none.
+
+    Args:
+        made: any type; one that contains itself without a union, an array or a map has no values, and 1 here.
+        seen: types whose result is known.
+    """
+    if made.kind != "record":
+        return {"null": 0, "float": 4, "double": 8, "fixed": made.size}.get(made.kind, 1)
+    seen = {} if seen is None else seen
+    if made not in seen:
+        seen[made] = 1
+        seen[made] = min(sum(smallest(one, seen) for _, one in made.fields), 1 << 31)
+    return seen[made]

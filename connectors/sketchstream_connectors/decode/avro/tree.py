@@ -1,0 +1,212 @@
+"""Reads one Avro value after its schema, type by type: what no plan can hold, and payloads that an operator looks at.
+
+In: a schema and the bytes of a value. Out: kind and text of each wanted field, or a plain document. Touches: nothing.
+Source: the Avro 1.12 specification, "Binary Encoding". Verdicts are those of `decode.avro.kernels`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
+from sketchstream_connectors.decode.avro.plan import Slot, smallest
+from sketchstream_connectors.decode.avro.schema import Type
+
+MOST_DEPTH: Final = 256
+"""Types inside of each other, in one value of a recursive schema; deeper values are malformed."""
+MOST_TEXT: Final = 400
+"""Bytes of a decimal; longer ones are of no use."""
+Value = tuple[int, bytes | int | float]
+"""Kind of a field, and its bytes or number."""
+
+
+class Malformed(Exception):  # noqa: N818 - a verdict, which never leaves this file
+    """The bytes are not a value of the schema."""
+
+
+def read_fields(schema: Type, body: bytes, slots: Sequence[Slot]) -> list[Value] | None:
+    """Kind and value of each slot; None if the bytes are malformed.
+
+    Args:
+        schema: of the writer.
+        body: the whole value.
+        slots: what is wanted.
+    """
+    tree = _Tree(body, slots)
+    wanted = [(slot, one.path) for slot, one in enumerate(slots)]
+    return tree.found if _whole(tree, schema, wanted) else None
+
+
+def document(schema: Type, body: bytes) -> Any:
+    """The value as plain data of JSON, for a sample; None if it is malformed. Bytes are shown as Latin-1 text."""
+    tree = _Tree(body, (), keep=True)
+    return tree.kept if _whole(tree, schema, []) else None
+
+
+def _whole(tree: _Tree, schema: Type, wanted: list[tuple[int, tuple[str, ...]]]) -> bool:
+    """Read a value that must end where its bytes end."""
+    try:
+        tree.kept = tree.read(schema, wanted, 0)
+    except (Malformed, UnicodeDecodeError):
+        return False
+    return tree.at == len(tree.body)
+
+
+class _Tree:
+    """A position in the bytes of one value, and what was taken before it."""
+
+    def __init__(self, body: bytes, slots: Sequence[Slot], *, keep: bool = False) -> None:
+        self.body = body
+        self.at = 0
+        self.slots = slots
+        self.keep = keep
+        self.kept: Any = None
+        self.found: list[Value] = [(MISSING, b"")] * len(slots)
+
+    def number(self, longest: int = 10, bits: int = 64) -> int:
+        """A zigzag varint."""
+        raw = 0
+        for place in range(longest):
+            if self.at >= len(self.body):
+                raise Malformed
+            byte = self.body[self.at]
+            self.at += 1
+            raw |= (byte & 127) << 7 * place
+            if byte < 128:
+                if raw >> bits:
+                    raise Malformed
+                return raw >> 1 ^ -(raw & 1)
+        raise Malformed
+
+    def part(self, size: int) -> bytes:
+        """Bytes."""
+        if not 0 <= size <= len(self.body) - self.at:
+            raise Malformed
+        self.at += size
+        return self.body[self.at - size : self.at]
+
+    def index(self, count: int) -> int:
+        """An index of an enum or a union."""
+        found = self.number(5, 32)
+        if not 0 <= found < count:
+            raise Malformed
+        return found
+
+    def read(self, made: Type, wanted: list[tuple[int, tuple[str, ...]]], depth: int) -> Any:
+        """Read one value, and take what is wanted of it."""
+        if depth > MOST_DEPTH:
+            raise Malformed
+        taken = [slot for slot, path in wanted if not path]
+        if made.kind == "union":
+            return self.read(made.branches[self.index(len(made.branches))], wanted, depth + 1)
+        if made.kind == "record":
+            self._take(taken, made, (OTHER, b""))
+            kept = {}
+            for name, inner in made.fields:
+                below = [(slot, path[1:]) for slot, path in wanted if path and path[0] == name]
+                kept[name] = self.read(inner, below, depth + 1)
+            return kept
+        if made.kind in ("array", "map"):
+            self._take(taken, made, (OTHER, b""))
+            return self._blocks(made, depth)
+        value, shown = self._simple(made, taken)
+        self._take(taken, made, value)
+        return shown if self.keep else None
+
+    def _blocks(self, made: Type, depth: int) -> Any:
+        """The blocks of an array or a map; only the first items are kept."""
+        assert made.items is not None
+        is_map = made.kind == "map"
+        least = smallest(made.items) + is_map
+        kept: list[Any] = []
+        while count := self.number():
+            if count < 0:
+                self.part(self.number())
+                continue
+            if least == 0:
+                continue
+            if count > (len(self.body) - self.at) // least:
+                raise Malformed
+            for _ in range(count):
+                if is_map:
+                    self.part(self.number())
+                kept.append(self.read(made.items, [], depth + 1))
+        return {} if is_map else kept[:1]
+
+    def _simple(self, made: Type, taken: list[int]) -> tuple[Value, Any]:
+        """A value without parts: its kind and content, and how it is shown."""
+        kind = made.kind
+        if kind == "null":
+            return (NULL, b""), None
+        if kind == "boolean":
+            found = self.part(1)[0]
+            if found > 1:
+                raise Malformed
+            return (OTHER, b""), bool(found)
+        if kind in ("int", "long"):
+            number = self.number(*((5, 32) if kind == "int" else (10, 64)))
+            return (INTEGER, number), number
+        if kind in ("float", "double"):
+            value = struct.unpack("<f" if kind == "float" else "<d", self.part(4 if kind == "float" else 8))[0]
+            finite = value - value == 0
+            return (DECIMAL if finite else OTHER, value), value if finite else None
+        if kind == "enum":
+            symbol = made.symbols[self.index(len(made.symbols))]
+            return (STRING, symbol.encode()), symbol
+        found_bytes = self.part(made.size if kind == "fixed" else self.number())
+        if kind == "string" and (taken or self.keep):
+            return (STRING, found_bytes), found_bytes.decode()
+        if made.logical == "decimal" and (taken or self.keep):
+            return self._decimal(made, found_bytes)
+        if made.logical == "uuid" and any(self.slots[slot].text for slot in taken):
+            spelled = found_bytes.hex()
+            parts = (spelled[:8], spelled[8:12], spelled[12:16], spelled[16:20], spelled[20:])
+            return (STRING, "-".join(parts).encode()), None
+        return (STRING, found_bytes), found_bytes.decode("latin-1") if self.keep else None
+
+    def _decimal(self, made: Type, found: bytes) -> tuple[Value, Any]:
+        if not 0 < len(found) <= MOST_TEXT:
+            return (OTHER, b""), None
+        number = int.from_bytes(found, "big", signed=True)
+        if made.scale == 0 and -(1 << 63) <= number < 1 << 63:
+            return (INTEGER, number), number
+        digits = str(abs(number)).zfill(made.scale + 1)
+        cut = len(digits) - made.scale
+        text = "-" * (number < 0) + digits[:cut] + ("." + digits[cut:] if made.scale else "")
+        return (DECIMAL, text.encode()), float(text)
+
+    def _take(self, taken: list[int], made: Type, value: Value) -> None:
+        """Put a value into its slots, each in its own form."""
+        kind, content = value
+        for slot in taken:
+            wanted = self.slots[slot]
+            found = value
+            if wanted.time and made.time is not None and kind == INTEGER and isinstance(content, int):
+                found = INTEGER, content * made.time[0] // made.time[1]
+            elif wanted.number and kind == DECIMAL:
+                found = _whole_number(value)
+            elif kind == STRING and wanted.text and made.kind in ("bytes", "fixed") and isinstance(content, bytes):
+                found = value if _is_text(content) else (OTHER, b"")
+            self.found[slot] = found
+
+
+def _is_text(content: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _whole_number(value: Value) -> Value:
+    """A decimal or float that is a whole number of 64 bits as an integer; others as they are."""
+    content = value[1]
+    if isinstance(content, bytes):
+        digits, _, rest = content.partition(b".")
+        number = int(digits) if not rest.strip(b"0") else None
+    else:
+        number = int(content) if content == int(content) else None
+    return (INTEGER, number) if number is not None and -(1 << 63) <= number < 1 << 63 else value

@@ -1,0 +1,316 @@
+"""Reads schemas from a registry with the interface of Confluent's: by id, with the schemas that they refer to.
+
+In: ids. Out: texts of schemas, or the fact that an id does not exist. Touches: the registry (two kinds of GET, nothing
+else), a folder of answers, the clock.
+Source: the API reference of Confluent Schema Registry; Karapace, Redpanda and Apicurio offer the same calls.
+
+An id never changes its meaning, so an answer is kept in memory and on disk for good. A registry that cannot be
+reached, or does not answer as a registry does, is never taken for a denial: `SchemaUnavailableError` says so, and the
+caller waits.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import hashlib
+import http.client
+import json
+import logging
+import random
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sketchstream.errors import ConfigError, SchemaUnavailableError, StoreError
+from sketchstream.files import PUBLIC, make_folder, write_durably
+
+log = logging.getLogger("sketchstream.registry")
+
+ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+MOST_BYTES: Final = 16 << 20
+MOST_DENIED: Final = 1_000
+"""Denied ids that are remembered."""
+FREE_DENIALS: Final = 20
+"""Ids that may be denied at once; then one a second is asked for, so that made-up ids do not flood the registry."""
+MOST_REFERENCES: Final = 200
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+NO_SUCH: Final = frozenset({40401, 40402, 40403})
+"""Error codes by which a registry denies a schema, a version or a subject."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A schema of the registry.
+
+    Args:
+        kind: "AVRO", "PROTOBUF" or "JSON".
+        text: of the schema.
+        references: (name, text) of the schemas that it uses, directly or not; those that others use come first.
+    """
+
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a registry is reached.
+
+    Args:
+        urls: of one registry; the first that answers is used.
+        username: for basic authentication.
+        password: likewise.
+        token: for bearer authentication.
+        ca: file of authorities to trust; None: those of the system.
+        certificate: file of our certificate, for mutual TLS.
+        key: file of its key.
+        timeout_s: of one request.
+    """
+
+    urls: tuple[str, ...]
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    timeout_s: float = 5.0
+
+
+class _Denied(Exception):  # noqa: N818 - an answer
+    """The registry says that there is no such schema."""
+
+
+class _SameOrigin(urllib.request.HTTPRedirectHandler):
+    """No redirection: it would carry credentials elsewhere, or turn a login page into an answer."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Leave the answer as it is."""
+
+
+class SchemaRegistry:
+    """Schemas by their ids.
+
+    Args:
+        access: how the registry is reached.
+        folder: of answers that are kept; None: only in memory.
+        clock: seconds, monotonic.
+
+    Raises:
+        ConfigError: a URL or a file of certificates that cannot be used.
+    """
+
+    def __init__(
+        self, access: Access, folder: Path | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._access = access
+        self._clock = clock
+        for url in access.urls:
+            parts = urllib.parse.urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+                msg = (
+                    "payload.registry must be one or several URLs such as https://registry:8081, without a user or a "
+                    f"query, found {parts.scheme!r:.20} and {parts.hostname!r:.80}"
+                )
+                raise ConfigError(msg)
+        handlers: list[Any] = [_SameOrigin(), urllib.request.ProxyHandler()]
+        if any(url.startswith("https:") for url in access.urls):
+            handlers.append(urllib.request.HTTPSHandler(context=_tls(access)))
+        self._opener = urllib.request.build_opener(*handlers)
+        self._folder = (
+            None if folder is None else folder / hashlib.blake2b(access.urls[0].encode(), digest_size=8).hexdigest()
+        )
+        self._known: dict[int, Registered] = {}
+        self._denied: collections.OrderedDict[int, None] = collections.OrderedDict()
+        self._denials: collections.deque[float] = collections.deque(maxlen=FREE_DENIALS)
+        self._failures = 0
+        self._not_before = float("-inf")
+        self._why = ""
+        self.requests = 0
+
+    def schema(self, number: int) -> Registered | None:
+        """The schema of an id; None: the registry says that there is none.
+
+        Raises:
+            SchemaUnavailableError: it cannot be known now; the same call may succeed later. Until a pause that grows
+                with the failures is over, nothing is asked.
+        """
+        found = self._known.get(number) or self._stored(number)
+        if found is not None:
+            self._known[number] = found
+            return found
+        if number in self._denied:
+            self._denied.move_to_end(number)
+            return None
+        now = self._clock()
+        if now < self._not_before:
+            raise SchemaUnavailableError(self._why)
+        if len(self._denials) == FREE_DENIALS and now - self._denials[-1] < 1 and now - self._denials[0] < 60:
+            msg = f"{FREE_DENIALS} schema ids that do not exist were asked for within a minute: asking for one a second"
+            raise SchemaUnavailableError(msg)
+        try:
+            found = self._resolved(number)
+        except _Denied:
+            self._denials.append(now)
+            self._denied[number] = None
+            if len(self._denied) > MOST_DENIED:
+                self._denied.popitem(last=False)
+            log.warning("event=schema_denied registry=%s denied=%d", self._access.urls[0], len(self._denied))
+            return None
+        self._failures = 0
+        self._known[number] = found
+        self._store(number, found)
+        log.info("event=schema_read registry=%s id=%d kind=%s", self._access.urls[0], number, found.kind)
+        return found
+
+    # ---------------------------------------------------------------------------------------- requests
+
+    def _resolved(self, number: int) -> Registered:
+        """A schema with all that it refers to."""
+        answer = self._get(f"/schemas/ids/{number}")
+        references: dict[tuple[str, int], tuple[str, str]] = {}
+        self._follow(answer, references, 0)
+        return Registered(str(answer.get("schemaType") or "AVRO"), answer["schema"], tuple(references.values()))
+
+    def _follow(self, answer: Mapping[str, Any], into: dict[tuple[str, int], tuple[str, str]], depth: int) -> None:
+        """Read the schemas that an answer refers to, those that they use first."""
+        for one in answer.get("references") or ():
+            try:
+                name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])
+            except (KeyError, TypeError, ValueError):
+                self._fail("its answer has references without name, subject and version")
+            if (subject, version) in into:
+                continue
+            if depth > 20 or len(into) >= MOST_REFERENCES:
+                self._fail(f"a schema refers to more than {MOST_REFERENCES} others, or in a circle")
+            inner = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
+            self._follow(inner, into, depth + 1)
+            into.setdefault((subject, version), (name, inner["schema"]))
+
+    def _get(self, path: str) -> dict[str, Any]:
+        """One answer: of the first URL that gives one; denied only if no URL has it and all that answer say so."""
+        reasons, denials = [], 0
+        for url in self._access.urls:
+            try:
+                return self._ask(url.rstrip("/") + path)
+            except _Denied:
+                denials += 1
+            except SchemaUnavailableError as error:
+                reasons.append(str(error))
+        if denials == len(self._access.urls):
+            raise _Denied
+        found: dict[str, Any] = self._fail("; ".join(reasons))
+        return found
+
+    def _fail(self, reason: str) -> Any:
+        """Raise, and let nothing be asked for a while."""
+        self._failures += 1
+        pause = min(FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE_S)
+        self._not_before = self._clock() + pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, no secret
+        self._why = (
+            f"the schema registry gives no answer: {reason}. Records wait until it does; check payload.registry, its "
+            "credentials and the network"
+        )
+        log.warning(
+            "event=registry_unavailable registry=%s failures=%d reason=%s", self._access.urls[0], self._failures, reason
+        )
+        raise SchemaUnavailableError(self._why)
+
+    def _ask(self, url: str) -> dict[str, Any]:
+        """One request to one URL."""
+        self.requests += 1
+        request = urllib.request.Request(url, headers={"Accept": ACCEPT, "User-Agent": "sketchstream"})  # noqa: S310
+        access = self._access
+        if access.token is not None:
+            request.add_header("Authorization", f"Bearer {access.token}")
+        elif access.username is not None:
+            pair = f"{access.username}:{access.password or ''}".encode()
+            request.add_header("Authorization", "Basic " + base64.b64encode(pair).decode())
+        place = urllib.parse.urlsplit(url).netloc
+        try:
+            with self._opener.open(request, timeout=access.timeout_s) as response:
+                body = response.read(MOST_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == http.HTTPStatus.NOT_FOUND and _error_code(error.read(1 << 16)) in NO_SUCH:
+                    raise _Denied from None
+            msg = f"{place} answered with HTTP status {error.code}"
+            raise SchemaUnavailableError(msg) from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            msg = f"{place}: {reason if isinstance(reason, str) else type(reason).__name__}"
+            raise SchemaUnavailableError(msg) from None
+        try:
+            answer = json.loads(body) if len(body) <= MOST_BYTES else None
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+            msg = f"{place} answered with something else than a schema"
+            raise SchemaUnavailableError(msg)
+        return answer
+
+    # ---------------------------------------------------------------------------------------- the cache on disk
+
+    def _path(self, number: int) -> Path | None:
+        return None if self._folder is None else self._folder / f"schema-{number}.json"
+
+    def _stored(self, number: int) -> Registered | None:
+        """The answer of an earlier run; None if there is none that can be read."""
+        path = self._path(number)
+        if path is None:
+            return None
+        try:
+            said = json.loads(path.read_bytes())
+            references = tuple((str(name), str(text)) for name, text in said["references"])
+            return Registered(str(said["kind"]), str(said["schema"]), references)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _store(self, number: int, found: Registered) -> None:
+        """Keep an answer; without it only the next start would have to ask again."""
+        path = self._path(number)
+        if path is None:
+            return
+        said = {"kind": found.kind, "schema": found.text, "references": found.references}
+        try:
+            make_folder(path.parent)
+            write_durably(path, json.dumps(said).encode(), mode=PUBLIC, replace=True)
+        except (OSError, StoreError) as error:
+            log.warning("event=schema_not_kept reason=%s", type(error).__name__)
+
+
+def _error_code(body: bytes) -> object:
+    """The error code of an answer; None if a proxy or another program sent it."""
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return said.get("error_code") if isinstance(said, dict) else None
+
+
+def _tls(access: Access) -> ssl.SSLContext:
+    """The rules of TLS."""
+    try:
+        context = ssl.create_default_context(cafile=None if access.ca is None else str(access.ca))
+        if access.certificate is not None:
+            context.load_cert_chain(str(access.certificate), None if access.key is None else str(access.key))
+    except (OSError, ssl.SSLError) as error:
+        msg = (
+            f"payload.ca, payload.certificate or payload.key cannot be used ({type(error).__name__}): PEM files are "
+            "expected"
+        )
+        raise ConfigError(msg) from None
+    return context
+
+
+def urls_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One URL or several, as in a configuration."""
+    return () if given is None else (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,72 @@
+"""The keys of `[payload]` by which a format finds its schemas.
+
+In: the table. Out: a registry, mistakes. Touches: nothing yet; the registry is asked when a schema is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from sketchstream_connectors.registry.client import Access, SchemaRegistry, urls_of
+
+log = logging.getLogger("sketchstream.registry")
+
+KEYS: Final = frozenset(
+    {"framing", "registry", "schema_file", "username", "password", "token", "ca", "certificate", "key", "cache"}
+)
+
+
+def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
+    """Contradictions in a `[payload]` table.
+
+    Args:
+        payload: the table.
+        form: name of the format.
+        example: a name for a schema's file.
+    """
+    urls = urls_of(payload.registry)
+    if bool(urls) == (payload.schema_file is not None):
+        yield (
+            f'format = {form!r} takes schemas from payload.registry = "http://..." or from payload.schema_file = '
+            f'"{example}": exactly one of them'
+        )
+    if payload.schema_file is not None and payload.framing != "none":
+        yield "payload.schema_file is one schema for all records: it needs payload.framing = 'none'"
+    if urls and payload.framing == "none":
+        yield "payload.framing = 'none' names no schema id, so payload.registry cannot be asked: give schema_file"
+    if payload.token is not None and payload.username is not None:
+        yield "payload.token and payload.username are two ways to log in: give one"
+    if payload.password is not None and payload.username is None:
+        yield "payload.password needs payload.username"
+    if payload.key is not None and payload.certificate is None:
+        yield "payload.key needs payload.certificate"
+
+
+def open_registry(payload: Any, resolve: Callable[[str], Any]) -> SchemaRegistry:
+    """The registry of a `[payload]` table without mistakes.
+
+    Raises:
+        ConfigError: see `SchemaRegistry`.
+    """
+
+    def path(given: Path | None) -> Path | None:
+        return None if given is None else Path(resolve(str(given.expanduser())))
+
+    access = Access(
+        urls_of(payload.registry),
+        payload.username,
+        payload.password,
+        payload.token,
+        path(payload.ca),
+        path(payload.certificate),
+        path(payload.key),
+    )
+    return SchemaRegistry(access, path(payload.cache))
+
+
+def log_unreadable(number: int, form: str) -> None:
+    """Say that a schema of the registry cannot be used; its records are poison."""
+    log.warning("event=schema_unreadable id=%d format=%s", number, form)

@@ -1,0 +1,399 @@
+"""Avro values: verdicts and contents as the strict reader says, for well-formed, damaged and foreign bytes.
+
+In: random schemas and values, values of fastavro. Out: nothing. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import decimal
+import io
+import json
+import mmap
+import struct
+import zlib
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import fastavro
+import numpy as np
+import pytest
+
+from helpers.avro_reference import Schemas, expected, paths_of
+from sketchstream.columns import Choices
+from sketchstream.errors import ConfigError, FormatError
+from sketchstream.items import Ints, Items
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode.avro import AvroReader, kernels, plan, tree
+from sketchstream_connectors.decode.avro.finder import AvroFinder, Places
+from sketchstream_connectors.decode.avro.plan import Slot, compile_plan
+from sketchstream_connectors.decode.avro.schema import leaf_names, parse
+from sketchstream_connectors.decode.records import from_client_records
+
+KINDS = {0: "absent", 1: "absent", 2: "text", 3: "integer", 4: "useless", 5: "decimal"}
+Named = tuple[str, bool, bool, bool]
+
+
+def laid_out(bodies: list[bytes], guarded: bool = False) -> tuple[Any, Any, Any]:
+    """The values one behind the other; with a guard, the last one ends where memory ends."""
+    sizes = np.array([len(body) for body in bodies], np.int64)
+    ends = np.cumsum(sizes)
+    data = b"".join(bodies)
+    if not guarded:
+        return np.frombuffer(data, np.uint8), ends - sizes, ends
+    pages = len(data) // mmap.PAGESIZE + 1
+    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    whole = np.frombuffer(memory, np.uint8)
+    address = whole.ctypes.data + pages * mmap.PAGESIZE
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, 0) == 0
+    first = pages * mmap.PAGESIZE - len(data)
+    whole[first : first + len(data)] = np.frombuffer(data, np.uint8)
+    part = whole[first : first + len(data)]
+    part.flags.writeable = False
+    return part, ends - sizes, ends
+
+
+def told(places: Places, n: int) -> list[list[tuple[str, Any]] | None]:
+    """What was found, in the words of the strict reader."""
+    out: list[list[tuple[str, Any]] | None] = []
+    for i in range(n):
+        row: list[tuple[str, Any]] = []
+        for k in range(places.kinds.shape[0]):
+            kind, a, b = KINDS[int(places.kinds[k, i])], int(places.starts[k, i]), int(places.ends[k, i])
+            if kind in ("absent", "useless"):
+                row.append((kind, None))
+            elif b < 0:
+                double = struct.unpack("<d", struct.pack("<q", a))[0] if kind == "decimal" else a
+                row.append((kind, Fraction(double)))
+            else:
+                text = places.buffer[a:b].tobytes()
+                row.append((kind, text if kind == "text" else Fraction(text.decode())))
+        out.append(None if places.broken[i] else row)
+        assert not places.broken[i] or all(kind == "absent" for kind, _ in row)
+    return out
+
+
+def case(seed: int, records: int) -> tuple[Any, list[Named], list[bytes]]:
+    """A random schema, slots of it, and values, most of them damaged."""
+    made = Schemas(seed)
+    rng = made.rng
+    fields = [{"name": f"f{i}", "type": made.schema()} for i in range(rng.randrange(1, 8))]
+    schema = {"type": "record", "name": "Top", "fields": fields}
+    paths = [*paths_of(schema), "f0.zz"]
+    text = rng.random() < 0.7
+    slots = {path: (path, text, rng.random() < 0.5, False) for path in rng.choices(paths, k=4)}
+    time = rng.choice(paths)
+    number = slots[time][2] if time in slots else False
+    return (
+        schema,
+        [*slots.values(), (time, text, number, True)],
+        [made.damaged(made.value(schema)) for _ in range(records)],
+    )
+
+
+def finder_of(schema: Any, slots: list[Named]) -> AvroFinder:
+    made = [Slot(tuple(path.split(".")), *flags) for path, *flags in slots]
+    return AvroFinder(made, "none", lambda _: parse(json.dumps(schema)))
+
+
+def compare(first: int, schemas: int, records: int) -> int:
+    """Compare with the strict reader; returns how many values were well-formed."""
+    good = 0
+    for seed in range(first, first + schemas):
+        schema, slots, bodies = case(seed, records)
+        found = told(finder_of(schema, slots).find(*laid_out(bodies, guarded=True)), records)
+        for body, one in zip(bodies, found, strict=True):
+            wanted = expected(schema, body, slots)
+            assert one == wanted, (seed, schema, slots, body)
+            good += wanted is not None
+    return good
+
+
+def test_verdicts_and_values_are_those_of_the_strict_reader_and_no_byte_beyond_is_read() -> None:
+    assert 1000 < compare(0, 20, 150) < 2800
+
+
+@pytest.mark.slow
+def test_verdicts_and_values_of_many_records_are_those_of_the_strict_reader() -> None:
+    assert compare(1000, 2000, 5000) > 1_000_000
+
+
+def test_the_tree_has_the_verdicts_of_the_loop() -> None:
+    for seed in range(300, 312):
+        schema, slots, bodies = case(seed, 60)
+        made = [Slot(tuple(path.split(".")), *flags) for path, *flags in slots]
+        looped = told(finder_of(schema, slots).find(*laid_out(bodies)), len(bodies))
+        finder = finder_of(schema, slots)
+        finder._entries[:] = kernels.TREE
+        assert told(finder.find(*laid_out(bodies)), len(bodies)) == looped
+        assert [tree.read_fields(parse(json.dumps(schema)), body, made) is None for body in bodies] == [
+            one is None for one in looped
+        ]
+
+
+def test_rows_have_the_same_names_in_the_compiler_and_in_the_loop() -> None:
+    for name in (name for name in vars(plan) if name.isupper() and isinstance(getattr(plan, name), int)):
+        assert getattr(kernels, name, getattr(plan, name)) == getattr(plan, name), name
+    assert kernels.SLOW == plan.SLOW == 23
+    assert kernels.MOST_LOOPS == plan.MOST_LOOPS
+
+
+# ------------------------------------------------------------------------------------------------ real encoders
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {
+            "name": "user",
+            "type": {
+                "type": "record",
+                "name": "User",
+                "fields": [{"name": "id", "type": "long"}, {"name": "country", "type": ["null", "string"]}],
+            },
+        },
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["CLICK", "BUY", "VIEW"]}},
+        {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
+        {"name": "props", "type": {"type": "map", "values": "shop.User"}},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 2}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "session", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "price", "type": ["null", "double", "string"]},
+    ],
+}
+
+
+def written(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def order(i: int) -> dict[str, Any]:
+    amount = decimal.Decimal("123456789012345678901.25") if i % 7 == 0 else decimal.Decimal(i) / 4
+    return {
+        "id": f"order-{i}",
+        "user": {"id": i - 5, "country": None if i % 3 else "DE"},
+        "at": datetime.datetime(2024, 2, 3, 4, 5, 6, 789_123, tzinfo=datetime.UTC),
+        "kind": "BUY" if i % 2 else "VIEW",
+        "tags": [None, "ä"] * (i % 3),
+        "props": {"k": {"id": 1, "country": "x"}} if i % 2 else {},
+        "amount": amount,
+        "day": datetime.date(2024, 2, 3),
+        "session": "0f8fad5b-d9cb-469f-a165-70867728950e",
+        "price": (None, 2.5, "text")[i % 3],
+    }
+
+
+def fields_of(**given: Any) -> Any:
+    usual = {"item": None, "item_type": "text", "weight": None, "time": "record", "columns": (), "decimals": False}
+    return SimpleNamespace(**{**usual, **given})
+
+
+def records_of(bodies: list[bytes | None]) -> Any:
+    return from_client_records(
+        [SimpleNamespace(offset=i, timestamp=7, key=None, value=body) for i, body in enumerate(bodies)]
+    )
+
+
+def items_of(items: Items) -> list[Any]:
+    whole = items.whole()
+    if isinstance(whole, Ints):
+        return whole.values.tolist()
+    return [whole.buffer[a:b].tobytes() for a, b in zip(whole.starts, whole.ends, strict=True)]
+
+
+def test_values_of_fastavro_are_read() -> None:
+    reader = AvroReader(
+        fields_of(item="user.id", weight="amount", time="at", columns=("kind", "price", "user.country"), decimals=True),
+        "none",
+        lambda _: parse(json.dumps(ORDER)),
+    )
+    found = reader.decode(records_of([written(ORDER, order(i)) for i in range(30)]))
+    assert found.valid.tolist() == [i % 7 != 0 for i in range(30)]  # weights beyond 2^40
+    assert items_of(found.items)[1:7] == [str(i - 5).encode() for i in range(1, 7)]
+    when = datetime.datetime(2024, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
+    assert set(found.times.tolist()) == {int(when.timestamp()) * 1000 + 789}
+    units, good = found.weight.decimals(2)
+    assert [int(one) for one in units[good]] == [i for i in range(30) if i % 7]
+    assert (~good).sum() == 5
+    codes = found.columns["kind"].codes(Choices(["BUY", "VIEW"]))
+    assert codes.tolist() == [0 if i % 2 else 1 for i in range(30)]
+    country = found.columns["user.country"].codes(Choices(["DE"]))
+    assert country.tolist() == [-1 if i % 3 else 0 for i in range(30)]
+    prices, numbers = found.columns["price"].decimals(1)
+    assert numbers.tolist() == [i % 3 == 1 for i in range(30)]
+    assert set(prices[numbers].tolist()) == {5}
+
+
+@pytest.mark.parametrize(
+    ("field", "item_type", "wanted"),
+    [
+        ("user.id", "text", b"-4"),
+        ("user.id", "int", -4),
+        ("id", "text", b"order-1"),
+        ("kind", "text", b"BUY"),
+        ("session", "bytes", b"0f8fad5b-d9cb-469f-a165-70867728950e"),
+        ("day", "int", 19756),
+        ("at", "int", 1706933106789123),
+    ],
+)
+def test_fields_of_many_types_are_items(field: str, item_type: str, wanted: object) -> None:
+    reader = AvroReader(fields_of(item=field, item_type=item_type), "none", lambda _: parse(json.dumps(ORDER)))
+    found = reader.decode(records_of([written(ORDER, order(1)), None, b"\x02"]))
+    assert found.valid.tolist() == [True, False, False]
+    assert found.null.tolist() == [False, True, False]
+    assert items_of(found.items)[0] == wanted
+
+
+def test_a_time_that_is_also_the_item_has_both_meanings() -> None:
+    schema = {"type": "record", "name": "E", "fields": [{"name": "at", "type": ORDER["fields"][2]["type"]}]}  # type: ignore[index]
+    reader = AvroReader(fields_of(item="at", item_type="int", time="at"), "none", lambda _: parse(json.dumps(schema)))
+    moment = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=datetime.UTC)
+    found = reader.decode(records_of([written(schema, {"at": moment})]))
+    assert items_of(found.items) == [-1]
+    assert found.times.tolist() == [-1]  # the floor of -1 microsecond
+
+
+def test_texts_are_times_by_rfc_3339_and_what_is_no_time_is_none() -> None:
+    schema = {"type": "record", "name": "E", "fields": [{"name": "at", "type": ["null", "string", "long", "double"]}]}
+    reader = AvroReader(fields_of(time="at"), "none", lambda _: parse(json.dumps(schema)))
+    values = ["2024-01-01T00:00:00Z", 5, 2.5, None, "soon"]
+    found = reader.decode(records_of([written(schema, {"at": one}) for one in values]))
+    assert found.times.tolist() == [1_704_067_200_000, 5, NO_TIME, NO_TIME, NO_TIME]
+
+
+def test_schemas_evolve_within_one_batch_and_each_id_is_looked_up_once() -> None:
+    old = {"type": "record", "name": "E", "fields": [{"name": "u", "type": "int"}]}
+    new = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "int"}, {"name": "u", "type": "string"}]}
+    other = {"type": "record", "name": "F", "fields": [{"name": "x", "type": "int"}]}
+    known = {1: old, 2: new, 9: other}
+    asked: list[int] = []
+
+    def lookup(number: int) -> Any:
+        asked.append(number)
+        return parse(json.dumps(known[number])) if number in known else None
+
+    def framed(number: int, body: bytes) -> bytes:
+        return b"\0" + struct.pack(">i", number) + body
+
+    reader = AvroReader(fields_of(item="u", weight="n"), "confluent", lookup)
+    bodies = [
+        framed(2, written(new, {"n": 3, "u": "a"})),
+        framed(1, written(old, {"u": 7})),
+        framed(9, written(other, {"x": 1})),
+        framed(5, b"\x02"),
+        b"\1" + framed(1, b"\x0e")[1:],
+        b"\0\0",
+    ] * 3
+    found = reader.decode(records_of(bodies))
+    assert found.valid.tolist() == [True, True, False, False, False, False] * 3
+    assert found.null.tolist() == [False, False, True, False, False, False] * 3
+    assert items_of(found.items)[:2] == [b"a", b"7"]
+    assert found.weights is not None
+    assert found.weights[found.valid].tolist() == [3, 1] * 3
+    assert sorted(asked) == [1, 2, 5, 9]
+
+
+@pytest.mark.parametrize("framing", ["apicurio8", "glue"])
+def test_other_frames_are_read_and_never_guessed(framing: str) -> None:
+    number = 0x1122334455667788 if framing == "apicurio8" else 0x0102030405060708090A0B0C0D0E0F10
+    head = b"\0" + number.to_bytes(8, "big") if framing == "apicurio8" else b"\3\0" + number.to_bytes(16, "big")
+    schema = {"type": "record", "name": "E", "fields": [{"name": "u", "type": "string"}]}
+    body = written(schema, {"u": "someone"})
+    reader = AvroReader(
+        fields_of(item="u"), framing, lambda asked: parse(json.dumps(schema)) if asked == number else None
+    )
+    packed = b"\3\5" + number.to_bytes(16, "big")
+    bodies = [
+        head + body,
+        b"\0\0\0\0\7" + body,
+        head[:-1],
+        packed + zlib.compress(body),
+        packed + zlib.compress(body)[:-2],
+    ]
+    found = reader.decode(records_of(bodies))
+    assert found.valid.tolist() == [True, False, False, framing == "glue", False]
+
+
+def test_recursive_schemas_are_read_by_the_tree_and_deep_values_are_malformed() -> None:
+    schema = {
+        "type": "record",
+        "name": "Node",
+        "fields": [{"name": "u", "type": "string"}, {"name": "next", "type": ["null", "Node"]}],
+    }
+    assert compile_plan(parse(json.dumps(schema)), [Slot(("u",))]) is None
+    reader = AvroReader(fields_of(item="next.u"), "none", lambda _: parse(json.dumps(schema)))
+    value = {"u": "a", "next": {"u": "b", "next": None}}
+    endless = b"\x02a\x02" * 500_000
+    found = reader.decode(records_of([written(schema, value), endless, endless + b"\x02a\0"]))
+    assert found.valid.tolist() == [True, False, False]
+    assert items_of(found.items)[0] == b"b"
+
+
+def test_items_without_bytes_are_not_looped_over() -> None:
+    schema = {
+        "type": "record",
+        "name": "E",
+        "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}, {"name": "u", "type": "string"}],
+    }
+    reader = AvroReader(fields_of(item="u"), "none", lambda _: parse(json.dumps(schema)))
+    huge = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\0\x02u"  # 2^63 - 1 nulls
+    found = reader.decode(records_of([huge] * 1000))
+    assert found.valid.all()
+
+
+def test_an_int_beyond_32_bits_is_malformed_though_fastavro_reads_it() -> None:
+    schema = {"type": "record", "name": "E", "fields": [{"name": "n", "type": "int"}, {"name": "u", "type": "string"}]}
+    body = b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x02u"
+    assert fastavro.schemaless_reader(io.BytesIO(body), fastavro.parse_schema(schema), None)["n"] < -(2**31)
+    reader = AvroReader(fields_of(item="u"), "none", lambda _: parse(json.dumps(schema)))
+    assert not reader.decode(records_of([body])).valid.any()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"type":"record","name":"E"}', '{"type":"nothing"}', '["null",["int"]]', "[" * 5000, "7"],
+)
+def test_what_is_no_schema_is_refused_without_being_shown(text: str) -> None:
+    with pytest.raises(FormatError, match="not a valid Avro schema") as raised:
+        parse(text)
+    assert len(text) < 9 or text not in str(raised.value)
+
+
+def test_a_sample_shows_the_fields_as_json() -> None:
+    reader = AvroReader(fields_of(item="user.id"), "none", lambda _: parse(json.dumps(ORDER)))
+    shown = reader.shown(written(ORDER, order(1)))
+    assert shown is not None
+    assert json.loads(shown)["user"] == {"id": -4, "country": None}
+    assert reader.shown(b"\xff") is None
+    assert "user.country" in leaf_names(parse(json.dumps(ORDER)))
+
+
+def test_named_types_used_often_make_no_plan_that_explodes() -> None:
+    inner: Any = {"type": "record", "name": "R0", "fields": [{"name": "x", "type": "int"}]}
+    for level in range(1, 30):
+        inner = {
+            "type": "record",
+            "name": f"R{level}",
+            "fields": [{"name": "a", "type": inner}, {"name": "b", "type": f"R{level - 1}"}],
+        }
+    schema = parse(
+        json.dumps(
+            {"type": "record", "name": "T", "fields": [{"name": "l", "type": {"type": "array", "items": inner}}]}
+        )
+    )
+    assert compile_plan(schema, [Slot(("l",))]) is None
+
+
+def test_avro_without_schemas_is_refused() -> None:
+    from sketchstream_connectors.decode.fields import Decoder
+
+    with pytest.raises(ConfigError, match="registry"):
+        Decoder("avro", item="u")
