@@ -36,6 +36,7 @@ from sketchstream.spec import read_rational, whole
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
     from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.overlap.answers import Overlap
 
 Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 Norm = Literal[1, 2] | float
@@ -254,6 +255,15 @@ class _Published:
         """
         return self.kind.estimate(self._whole(), method=method, **options)
 
+    def overlap(self) -> Overlap:
+        """What groups have in common: unions, intersections, differences and increments, with intervals.
+
+        Raises:
+            EstimateError: the publication has no patterns of groups (`overlap` in the spec).
+        """
+        found: Overlap = self.kind.overlap(self._whole())
+        return found
+
 
 class _Part(_Published):
     """Common base of releases and sealed states: each is one sketch."""
@@ -301,7 +311,8 @@ class Release(_Part):
         layers: noise layers in its state.
         slots: number of slots in all levels, d.
         noised: the published values as drawn: noise included, neither clipped nor sorted. Kind "profile": (levels, B)
-            int64, a histogram of the counters at `spec.edges`.
+            int64, a histogram of the counters at `spec.edges`; at the seal of a spec with `overlap` flat, with the
+            histogram of patterns after those of the groups.
         cost: cost of this publication, in the measure of the ledger.
         seal_id: 16 random bytes that identify this publication.
         final: True for the publication at seal.
@@ -746,7 +757,9 @@ def require_accounted(
     kind = kinds.of(spec)
     held = [(layer.law, kind.cost(spec, layer.parameter), layer.lineage) for layer in layers]
     noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
-    drawn = [entry.cost for entry in ledger.layers] + ([] if view is None or view.cost is None else [view.cost])
+    drawn = [entry.cost for entry in ledger.layers]
+    if view is not None and view.cost is not None:
+        drawn.append(kind.shared_cost(spec, view.cost, final=view.kind == "publication"))
     wrong = held != noted or any(law != kind.law(spec) for law, _, _ in held)
     named = {counter.name: counter for counter in counters}
     for component in kind.components(spec)[1:]:

@@ -601,14 +601,14 @@ class Sketch:
             spec=self.spec,
             layers=self.layers,
             slots=self.slots,
-            noised=self.kind.view(self.spec, state, cost),
+            noised=(self.kind.sealed_view if final else self.kind.view)(self.spec, state, cost),
             cost=cost,
             seal_id=secrets.token_bytes(16),
             final=final,
             origin=self.origin,
             key_id=self._key_id,
             ledger=charged.published(),
-            counters=self._content.counters.publish(cost, final=final),
+            counters=self._content.counters.publish(self.kind.shared_cost(self.spec, cost, final=final), final=final),
         )
 
 

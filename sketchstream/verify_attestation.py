@@ -99,7 +99,8 @@ def require_noise(header: dict[str, Any]) -> None:
     costs = [Fraction(one[2]) for one in drawn]
     found = [Fraction(one["epsilon"]) * weight * k for one in header["layers"]]
     require(found == [cost * (1 - share) for cost in costs], "a layer's noise is not that of its cost in the ledger")
-    shown_costs = costs + ([Fraction(header["cost"])] if header["kind"] == "release" else [])
+    apart = Fraction(spec.get("epsilon_overlap", "0"))  # patterns of groups: once, and none of it for counters
+    shown_costs = costs + ([Fraction(header["cost"]) - apart * header["final"]] if header["kind"] == "release" else [])
     moved = {"total": weight * k if spec.get("max_total") is None else 2 * spec["max_total"] * k, "counted": 1}
     part = share / 2 if spec.get("counted") else share
     for counter in header.get("counters", ()):
@@ -107,10 +108,9 @@ def require_noise(header: dict[str, Any]) -> None:
         noise = [(one["law"], Fraction(one.get("epsilon", "0"))) for one in counter["noise"]]
         wanted = [("discrete-laplace", cost * part / (by or 1)) for cost in shown_costs]
         require(by is None or noise == wanted, f"the noise of counter {counter['name']!r} is not that of the ledger")
-    published = str(Fraction(spec["epsilon_publish"]) * k)
-    require(
-        entries[0][:3] == ["layer", law, str(Fraction(spec["epsilon"]) * k)], "its first noise is not that of the spec"
-    )
+    published = str((Fraction(spec["epsilon_publish"]) * k if spec.get("histograms", True) else 0) + apart)
+    first = ["layer", law, str(Fraction(spec["epsilon"]) * k)]
+    require(entries[0][:3] == first, "its first noise is not that of the spec")
     bare = ["fresh", published] if spec.get("intrusion") else ["bare", None]
     promise = ["histogram", published] if spec["publish"] == "histogram" else bare
     require(ledger["promised"] == (["nothing", None] if sealed else promise), "its promise is not that of the spec")

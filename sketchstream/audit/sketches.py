@@ -68,6 +68,11 @@ def specs(slots: int) -> dict[str, ProfileSpec]:
             **item, "domain": closed, "max_total": 20, "groups": Groups(names, max_groups=2)
         },
         "item, ranked groups": {**item, "domain": opened, "groups": Groups(names, max_groups=2, limit="ranked")},
+        "item, overlap": {**item, "domain": opened, "groups": Groups(names), "overlap": True, "epsilon_overlap": "1/2"},
+        "item, overlap alone": {
+            **item, "domain": closed, "groups": Groups(names, max_groups=2), "overlap": ["south", "north"],
+            "epsilon_overlap": "1/2", "epsilon_publish": None, "histograms": False,
+        },
         "item, fresh state of groups": {
             **item, "domain": closed, "intrusion": True, "groups": Groups(names), **state
         },
@@ -96,7 +101,8 @@ def _case(name: str, small: ProfileSpec, spec: ProfileSpec, many: ProfileSpec) -
     k = _groups(spec)
     costs: dict[Any, Number] = {"create": spec.epsilon * k, "release": LOOK, "refresh": LOOK}
     if spec.publish == "histogram" or spec.intrusion:
-        costs["seal"] = spec.epsilon_publish * k
+        costs["seal"] = spec.epsilon_publish * k if _shows_groups(spec) else 0
+        costs["seal"] += 0 if spec.overlap is None else spec.overlap.epsilon  # once, for however many groups
 
     def counters(cost: Number) -> dict[str, laws.Law]:
         most = spec.max_weight if spec.max_total is None else 2 * spec.max_total
@@ -235,6 +241,27 @@ def _histogram(spec: ProfileSpec, state: Ints) -> Ints:
     return found
 
 
+def _shows_groups(spec: ProfileSpec) -> bool:
+    """Whether the counters' histograms are published, not only the patterns over groups."""
+    return spec.overlap is None or spec.overlap.histograms
+
+
+def _patterns(spec: ProfileSpec, state: Ints) -> Ints:
+    """(levels x 2^m,) number of slots of each pattern, counted slot by slot; the first group's bit is the highest."""
+    assert spec.overlap is not None
+    assert spec.groups is not None
+    levels, m = spec.levels, len(spec.overlap.groups)
+    every = state.reshape(len(spec.groups.names), levels, -1)
+    found = np.zeros((levels, 2**m), np.int64)
+    for level in range(levels):
+        for slot in range(every.shape[2]):
+            pattern = 0
+            for name in spec.overlap.groups:
+                pattern = 2 * pattern + int(every[spec.groups.names.index(name), level, slot] != 0)
+            found[level, pattern] += 1
+    return found.ravel()
+
+
 def _moved(spec: ProfileSpec, after: Ints, before: Ints) -> Ints:
     """Difference that was added to a state."""
     return after - before if spec.modulus is None else (after - before) % spec.modulus
@@ -257,14 +284,17 @@ def _release(spec: ProfileSpec) -> Outcome:
     """Check that releases of one sketch have fresh noise of their law in every entry."""
     small = _smaller(spec)
     noise: list[Ints] = []
+    count, law = _histogram, _view(spec, LOOK / _groups(spec))
+    if not _shows_groups(spec):
+        count, law = _patterns, laws.DiscreteLaplace(LOOK / 2)
     while sum(one.size for one in noise) < 20_000:
         sketch = _sketch(small)
-        exact = _histogram(small, state_of(sketch))
+        exact = count(small, state_of(sketch))
         noise += [sketch.release(LOOK).noised - exact for _ in range(20)]
     drawn = np.stack(noise)
-    if bool((drawn[1:] == drawn[:-1]).all(axis=(1, 2)).any()):
+    if bool((drawn[1:] == drawn[:-1]).reshape(len(drawn) - 1, -1).all(axis=1).any()):
         return False, "drawn afresh each time", "two releases with one noise", "one repetition"
-    return judge(drawn.ravel(), _view(spec, LOOK / _groups(spec)))
+    return judge(drawn.ravel(), law)
 
 
 def _refresh(spec: ProfileSpec) -> Outcome:
@@ -279,12 +309,20 @@ def _seal(spec: ProfileSpec) -> Outcome:
     """Check the publication of a seal against the state before it."""
     if spec.publish == "histogram":
         small = _smaller(spec)
-        noise = []
+        noise, common = [], []
         for _ in range(max(20, 10_000 // (spec.levels * spec.edges.size))):
             sketch = _sketch(small)
-            exact = _histogram(small, state_of(sketch))
-            noise.append((sketch.seal().noised - exact).ravel())
-        return judge(np.concatenate(noise), _view(spec, spec.epsilon_publish))
+            state = state_of(sketch)
+            exact = _histogram(small, state).ravel() if _shows_groups(spec) else np.zeros(0, np.int64)
+            found = sketch.seal().noised.ravel()
+            noise.append(found[: exact.size] - exact)
+            if spec.overlap is not None:
+                common.append(found[exact.size :] - _patterns(small, state))
+        outcomes = [(noise, _view(spec, spec.epsilon_publish))] if _shows_groups(spec) else []
+        if spec.overlap is not None:
+            outcomes.append((common, laws.DiscreteLaplace(spec.overlap.epsilon / 2)))
+        judged = [judge(np.concatenate(some), law) for some, law in outcomes]
+        return next((one for one in judged if not one[0]), judged[-1])
     sketch = _sketch(spec)
     before = state_of(sketch)
     moved = _moved(spec, sketch.seal().state.astype(np.int64), before)

@@ -665,6 +665,21 @@ class Kind(ABC, Generic[S]):
         """What a release of this cost shows of the state, noise included: all of it, unless the kind says otherwise."""
         return self.with_noise(spec, state, cost)
 
+    def sealed_view(self, spec: S, state: State, cost: Fraction) -> npt.NDArray[Any]:
+        """What the seal of this cost shows of the state, noise included: a view, unless the kind publishes more."""
+        return self.view(spec, state, cost)
+
+    def shared_cost(self, spec: S, cost: Fraction, *, final: bool) -> Fraction:
+        """The part of a publication's cost that slots and counters share: all of it, unless something else has its own.
+
+        Args:
+            spec: of the sketch.
+            cost: of the publication.
+            final: whether it is the publication at seal.
+        """
+        del spec, final
+        return cost
+
     def view_header(self, spec: S) -> dict[str, Any]:
         """Further header fields of a release."""
         del spec
@@ -688,7 +703,7 @@ class Kind(ABC, Generic[S]):
 
     @abstractmethod
     def require_view(self, spec: S, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """Refuse a body that `view` of this spec does not return.
+        """Refuse a body that `view` of this spec, or for the publication at seal `sealed_view`, does not return.
 
         Raises:
             FormatError: another shape, type or rule.
@@ -715,6 +730,11 @@ class Kind(ABC, Generic[S]):
         """The answers, for kinds that give estimates."""
         del published, options
         raise self._answers("estimate")
+
+    def overlap(self, published: Published) -> Any:
+        """What groups have in common, for kinds that publish it."""
+        del published
+        raise self._answers("overlap")
 
     def names(self, spec: S) -> dict[str, Any]:
         """Options of `estimate` that name what a listed domain holds; published bytes have digests only.

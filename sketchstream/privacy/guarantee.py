@@ -362,6 +362,7 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
     if groups is not None and spec.unit == "item":
         unit += f", in all of its {len(groups):,} groups" if groups.of_one_item > 1 else ""
         unit += _promised_groups(groups)
+        unit += _patterns(spec, groups)
     chosen = _choosing(spec)
     parts = len(ledger.history.parts)
     merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
@@ -389,6 +390,17 @@ def _choosing(spec: ProfileSpec) -> tuple[str, ...]:
             "published together"
         )
     return tuple(out)
+
+
+def _patterns(spec: ProfileSpec, groups: GroupRule) -> str:
+    """What an item pays for the patterns of groups: once, in however many it is."""
+    if not spec.pattern_cost:
+        return ""
+    text = f"; for what the groups have in common it pays {spec.pattern_cost} once, in however many of them it is"
+    if spec.overlap is not None and not spec.overlap.histograms:
+        return text + ", and readers see nothing else of it"
+    replaced = groups.of_one_replaced > groups.of_one_item
+    return text + (", against other payloads of the same item too" if replaced else "")
 
 
 def _promised_groups(groups: GroupRule) -> str:

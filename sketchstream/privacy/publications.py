@@ -181,6 +181,8 @@ _ORIGIN = {
 PUBLICATIONS: Final[tuple[Publication, ...]] = (
     Publication("slots", "the histogram of the counters, or the state", "sealed sketches, releases", "ledger",
                 frozenset({"slots", "form", "edges_version", "final", "seal_id", "cost"})),
+    Publication("patterns", "the histogram of the counters' patterns over groups", "sealed sketches", "ledger",
+                frozenset({"patterns"})),
     Publication("positions", "positions of a series that have closed", "sealed topic", "ledger",
                 frozenset({"first", "stop"})),
     Publication("total", "the sum of the weights", "sealed sketches, releases", "ledger", frozenset({"total"})),

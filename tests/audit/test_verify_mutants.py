@@ -18,7 +18,9 @@ from sketchstream import components, kinds, noise
 from sketchstream.audit import convolutions, gaussians, projections, sketches, workloads
 from sketchstream.components import Component, Counters, Noise
 from sketchstream.kinds.profile import mechanism
+from sketchstream.kinds.profile.overlap import patterns
 from sketchstream.kinds.profile.ranking import Ranking
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.projection import mechanism as projection
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import Strategy
@@ -182,6 +184,34 @@ def an_exact_histogram_of_groups(patch: Patch) -> None:
         "add_view_noise",
         lambda spec, counts, cost: None if spec.groups is not None else honest(spec, counts, cost),
     )
+
+
+def _patterns(patch: Patch, noised: Callable[[Any, Any, Any], Any]) -> None:
+    patch.setattr(mechanism, "noised_patterns", noised)
+
+
+def patterns_with_half_the_noise(patch: Patch) -> None:
+    honest = mechanism.noised_patterns
+    _patterns(patch, lambda spec, state, cost: honest(spec, state, 2 * cost))
+
+
+def patterns_without_noise_in_empty_cells(patch: Patch) -> None:
+    honest = mechanism.noised_patterns
+
+    def noised(spec: Any, state: Any, cost: Any) -> Any:
+        exact = patterns.exact_patterns(spec, state)
+        return np.where(exact == 0, 0, honest(spec, state, cost))
+
+    _patterns(patch, noised)
+
+
+def patterns_whose_cost_is_divided_by_the_groups(patch: Patch) -> None:
+    honest: Any = ProfileSpec.pattern_cost
+
+    def divided(spec: Any) -> Any:
+        return honest.fget(spec) / spec.group_losses
+
+    patch.setattr(ProfileSpec, "pattern_cost", property(divided))
 
 
 def a_strategy_of_smaller_norm(patch: Patch) -> None:
@@ -404,6 +434,9 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (histograms_whose_noise_forgets_the_groups, "sketches: release, item, groups to 2"),
     (histograms_whose_noise_forgets_the_groups, "sketches: seal, item, ranked groups"),
     (an_exact_histogram_of_groups, "sketches: seal, event, groups"),
+    (patterns_with_half_the_noise, "sketches: seal, item, overlap"),
+    (patterns_without_noise_in_empty_cells, "sketches: seal, item, overlap"),
+    (patterns_whose_cost_is_divided_by_the_groups, "sketches: ledger, item, overlap"),
     (a_strategy_of_smaller_norm, "workload: create, event, prefixes"),
     (specs_that_cannot_be_made, "workload: create, event, prefixes"),
     (a_matrix_of_smaller_norm, "projection: ledger, norm, gaussian"),

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.items import Items
 from sketchstream.spec import (
+    exact_noise,
     flag,
     require_choice,
     whole,
@@ -106,6 +107,7 @@ class OneOfGroups(GroupRule):
         max_groups: as in `Groups`.
         of_item: as in `Groups`.
         limit: as in `Groups`.
+        patterns: cost of what was published of several groups together, in addition to what each costs.
 
     Raises:
         SpecError: a number is outside its range.
@@ -115,8 +117,10 @@ class OneOfGroups(GroupRule):
     max_groups: int | None = None
     of_item: bool = False
     limit: GroupLimit = "promised"
+    patterns: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "patterns", exact_noise(self.patterns, "one_of.patterns"))
         whole(self.number, "one_of.number", 1, MOST_GROUPS + 1)
         if self.max_groups is not None:
             whole(self.max_groups, "one_of.max_groups", 1, self.number)
@@ -126,7 +130,8 @@ class OneOfGroups(GroupRule):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical."""
-        return {"number": self.number, **self._rule()}
+        out = {"number": self.number, **self._rule()}
+        return {**out, "patterns": str(self.patterns)} if self.patterns else out
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from sketchstream.errors import DomainError, EstimateError, WeightError
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items import Items, Pairs, Weights, as_weights
+from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.group_list import Codes, Groups, OneOfGroups
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from sketchstream.domains import Index
     from sketchstream.published import Release, SealedState
 
+_OF_ALL = ("groups", "kind", "domain", "overlap", "epsilon_overlap", "histograms")
+"""Fields of a spec that are not those of one of its groups."""
 _STEP = 1 << 14
 """Events that are located at a time."""
 
@@ -240,7 +243,7 @@ def alone(spec: ProfileSpec, group: int = 0) -> ProfileSpec:
 
 def _one_of(spec: ProfileSpec, group: int, one_of: OneOfGroups | None) -> ProfileSpec:
     """The spec of one group's sketch, with or without a word about the other groups."""
-    fields = {key: value for key, value in spec.to_dict().items() if key not in ("groups", "kind", "domain")}
+    fields = {key: value for key, value in spec.to_dict().items() if key not in _OF_ALL}
     sample = None if spec.groups is None else spec.groups.sample(group)
     known = {"total_share": 0, "counted": False, **fields, "sample": sample, "one_of": one_of}
     return ProfileSpec(domain=spec.domain, **known)
@@ -260,19 +263,19 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     at = position(spec, name)
     assert spec.groups is not None
     n = len(spec.groups)
+    rows = mechanism.histograms(spec, part.noised).reshape(n, spec.levels, -1)[at] if hasattr(part, "noised") else None
     names = {counter_name(one, at): one for one in ("total", "counted")}
     counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
     ledger: Any = part.ledger
     changed: dict[str, Any] = {
-        "spec": _one_of(spec, at, spec.groups.one_of),
+        "spec": _one_of(spec, at, replace(spec.groups.one_of, patterns=spec.pattern_cost)),
         "layers": tuple(replace(one, lineage=_derived(one.lineage, at)) for one in part.layers),
         "seal_id": _derived(part.seal_id, at),
         "ledger": replace(ledger, history=_history(ledger.history, at), budget=None),
         "counters": counters,
     }
     published: Any = part
-    if hasattr(published, "noised"):
-        rows = published.noised.reshape(n, -1, published.noised.shape[-1])[at]
+    if rows is not None:
         changed |= {"noised": rows, "slots": part.slots // n}
     else:
         changed["state"] = published.state.reshape(n, -1)[at]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,8 @@ from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, K
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About
 from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add, add_deferred, batch_of, one_group
+from sketchstream.kinds.profile.overlap.patterns import noised_patterns
+from sketchstream.kinds.profile.overlap.published import overlap_of
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.image import StateImage
     from sketchstream.kinds.profile.estimate.observed import Observed
+    from sketchstream.kinds.profile.overlap.answers import Overlap
     from sketchstream.published import Published, Release, SealedState, Stack
 
 EDGES_VERSION = 1
@@ -73,6 +77,10 @@ class ProfileKind(Kind[ProfileSpec]):
             object.__setattr__(twin, name, Fraction(1))
         for name, value in (("total_share", Fraction(0)), ("counted", False), ("epsilon_records", Fraction(0))):
             object.__setattr__(twin, name, value)
+        if spec.overlap is not None:
+            object.__setattr__(twin, "overlap", replace(spec.overlap, epsilon=Fraction(1)))
+        if spec.one_of is not None:
+            object.__setattr__(twin, "one_of", replace(spec.one_of, patterns=Fraction(0)))
         return twin
 
     def facts(self, spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
@@ -92,6 +100,9 @@ class ProfileKind(Kind[ProfileSpec]):
             rows.append(("groups", f"{spec.group_count:,}, {slots // spec.group_count:,} slots each"))
             if spec.groups.ranked:
                 rows.append(("groups in which an item counts", f"{spec.group_losses:,}, chosen by the key"))
+        if spec.overlap is not None:
+            rows.append(("groups whose patterns are published", ", ".join(spec.overlap.groups)))
+            rows.append(("epsilon of the patterns, once for all groups", str(spec.overlap.epsilon)))
         if spec.sample is not None:
             one = spec.sample
             rows.append(("items that count", f"{one.most:,} of {one.groups:,}, chosen by the key; answers are scaled"))
@@ -128,7 +139,7 @@ class ProfileKind(Kind[ProfileSpec]):
 
     def promise(self, spec: ProfileSpec) -> Promise:
         """A histogram, or the state."""
-        return Promise.of(spec.publish, spec.epsilon_publish * spec.group_losses, spec.intrusion)
+        return Promise.of(spec.publish, spec.seal_cost, spec.intrusion)
 
     def ledger(
         self, spec: ProfileSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
@@ -153,8 +164,8 @@ class ProfileKind(Kind[ProfileSpec]):
         return spec.max_weight
 
     def groups_of_item(self, spec: ProfileSpec) -> int:
-        """Those in which it may count."""
-        return spec.group_losses
+        """Those in which it may count; 1 with patterns, whose cost no group divides: an upper bound for an event."""
+        return 1 if spec.pattern_cost else spec.group_losses
 
     def statement(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In pure epsilons."""
@@ -300,7 +311,17 @@ class ProfileKind(Kind[ProfileSpec]):
 
     def view(self, spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
         """(groups x levels, B) noisy histogram of the counters."""
+        if spec.overlap is not None and not spec.overlap.histograms:
+            return noised_patterns(spec, state, cost).ravel()
         return mechanism.noised_counts(spec, state, cost)
+
+    def sealed_view(self, spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
+        """The histograms and, with `overlap`, the patterns after them."""
+        return mechanism.sealed_counts(spec, state, cost)
+
+    def shared_cost(self, spec: ProfileSpec, cost: Fraction, *, final: bool) -> Fraction:
+        """At seal without that of the patterns."""
+        return cost - spec.pattern_cost if final else cost
 
     def view_header(self, spec: ProfileSpec) -> dict[str, Any]:
         """Form and edges of the histogram."""
@@ -311,9 +332,9 @@ class ProfileKind(Kind[ProfileSpec]):
         if header["form"] != spec.form or header["edges_version"] != EDGES_VERSION:
             msg = "the histogram's edges follow a rule that this version does not know"
             raise FormatError(msg)
-        rows = spec.group_count * spec.levels
-        if body.dtype != np.int64 or body.shape != (rows, spec.edges.size):
-            msg = f"expected {rows} x {spec.edges.size} counts, found another shape"
+        wanted = mechanism.published_shape(spec, final=bool(header["final"]))
+        if body.dtype != np.int64 or body.shape != wanted:
+            msg = f"expected {' x '.join(map(str, wanted))} counts, found another shape"
             raise FormatError(msg)
 
     def require_state(self, spec: ProfileSpec, slots: int, body: npt.NDArray[Any]) -> None:
@@ -324,6 +345,10 @@ class ProfileKind(Kind[ProfileSpec]):
             raise FormatError(msg)
 
     # What it answers.
+
+    def overlap(self, published: Published) -> Overlap:
+        """See `sketchstream.kinds.profile.overlap.answers`."""
+        return overlap_of(published)
 
     def profile(self, published: Published, **options: Any) -> Any:
         """See `sketchstream.published.Release.profile`."""
@@ -350,10 +375,13 @@ def observed(published: Published) -> list[Observed]:
     return [_added(published.spec, published.layers_law, slots_cost(published), [published], published.digest)]  # type: ignore[union-attr]
 
 
-def slots_cost(part: Release | SealedState | Any) -> Fraction | None:
+def slots_cost(part: Any) -> Fraction | None:
     """The part of a release's cost that its histogram has: its share, in one group. None for a state."""
     cost: Fraction | None = getattr(part, "cost", None)
-    return None if cost is None else cost * part.spec.slots_share / part.spec.group_losses
+    if cost is None:
+        return None
+    spec: ProfileSpec = part.spec
+    return KIND.shared_cost(spec, cost, final=part.final) * spec.slots_share / spec.group_losses
 
 
 def about(published: Published) -> About:
@@ -361,7 +389,11 @@ def about(published: Published) -> About:
     parts: Sequence[Any] = getattr(published, "parts", (published,))
     total = find(summed([part.counters for part in parts]), TOTAL)
     losses = parts[0].spec.group_losses
-    costs = [cost / losses for part in parts if (cost := getattr(part, "cost", None)) is not None]
+    costs = [
+        KIND.shared_cost(part.spec, cost, final=part.final) / losses
+        for part in parts
+        if (cost := getattr(part, "cost", None)) is not None
+    ]
     return About(
         epsilon=max(mechanism.promised_epsilon(part.spec, layer.parameter) for part in parts for layer in part.layers)
         / losses,

@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from sketchstream import noise
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
+from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.observed import Observed
+from sketchstream.kinds.profile.overlap.patterns import noised_patterns
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 
@@ -116,6 +118,58 @@ def noised_counts(spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArra
     counts = exact_counts(spec, state)
     add_view_noise(spec, counts, cost)
     return counts
+
+
+def sealed_counts(spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[np.int64]:
+    """What a seal of this cost publishes: the groups' histograms and, with `overlap`, the patterns after them, flat."""
+    if spec.overlap is None:
+        return noised_counts(spec, state, cost)
+    patterns = noised_patterns(spec, state, spec.overlap.epsilon).ravel()
+    if not spec.overlap.histograms:
+        return patterns
+    return np.concatenate([noised_counts(spec, state, cost - spec.overlap.epsilon).ravel(), patterns])
+
+
+def histograms(spec: ProfileSpec, published: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(groups x levels, B) histograms of what was published.
+
+    Raises:
+        EstimateError: only patterns were.
+    """
+    if spec.overlap is not None and not spec.overlap.histograms:
+        msg = "these groups have no profiles: histograms = False publishes their patterns alone; ask for .overlap()"
+        raise EstimateError(msg)
+    rows = spec.group_count * spec.levels
+    return published.ravel()[: rows * spec.edges.size].reshape(rows, spec.edges.size)
+
+
+def patterns(spec: ProfileSpec, published: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(levels, 2^m) histogram of patterns of what a seal published, or a release of patterns alone.
+
+    Raises:
+        EstimateError: there are none.
+    """
+    if spec.overlap is None:
+        msg = (
+            "nothing says what groups have in common: patterns are published at seal by specs with overlap = True or a "
+            "list of groups (unit = 'item')"
+        )
+        raise EstimateError(msg)
+    size = spec.levels * spec.overlap.cells
+    if published.ndim > 1:
+        msg = "a release of an open sketch has no patterns: they are published at seal"
+        raise EstimateError(msg)
+    return published[-size:].reshape(spec.levels, spec.overlap.cells)
+
+
+def published_shape(spec: ProfileSpec, *, final: bool) -> tuple[int, ...]:
+    """Shape of what a release, or the seal, publishes."""
+    rows, edges = spec.group_count * spec.levels, spec.edges.size
+    if spec.overlap is None:
+        return (rows, edges)
+    if not spec.overlap.histograms:
+        return (spec.levels * spec.overlap.cells,)
+    return (rows * edges + spec.levels * spec.overlap.cells,) if final else (rows, edges)
 
 
 def add_view_noise(spec: ProfileSpec, counts: npt.NDArray[np.int64], cost: Fraction) -> None:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.profile.group_list import GroupRule, Groups, GroupSample, OneOfGroups
+from sketchstream.kinds.profile.overlap.rules import Overlap
 from sketchstream.spec import (
     MIN_EPSILON,
     NO_PRIVACY,
@@ -95,6 +96,11 @@ class ProfileSpec:
         one_of: of what was published of one group: the groups in which an item loses at the same time. Costs and losses
             are those of all of them. Set by `group`; no sketch can be created with it.
         where: field of a record -> the values with which it counts, for workers; part of what the sketch means.
+        overlap: for unit "item": groups whose unions and intersections will be asked for, or True for all (at most 12).
+            The seal then publishes how many slots have which pattern of these groups.
+        epsilon_overlap: cost of the patterns, once for an item in however many groups; default 1/4 for groups of 2^18
+            slots and more, else 1.
+        histograms: False: the patterns are all that is published; the groups have no profiles.
 
     Raises:
         SpecError: a parameter is outside its range, or parameters contradict each other.
@@ -123,6 +129,7 @@ class ProfileSpec:
     sample: GroupSample | None
     one_of: OneOfGroups | None
     where: tuple[tuple[str, tuple[str, ...]], ...]
+    overlap: Overlap | None
 
     kind = "profile"
 
@@ -147,6 +154,9 @@ class ProfileSpec:
         sample: GroupSample | None = None,
         one_of: OneOfGroups | None = None,
         where: Mapping[str, Sequence[str | int]] | None = None,
+        overlap: bool | Sequence[str | int] | None = None,
+        epsilon_overlap: Epsilon | None = None,
+        histograms: bool = True,
     ) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -202,11 +212,14 @@ class ProfileSpec:
         put("max_total", None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
         self._put_groups(groups, sample, one_of, where or {})
         self._put_counters(total_share, counted, epsilon_records)
+        self._put_overlap(overlap, epsilon_overlap, histograms, epsilon_publish)
         if self.no_privacy:
             times = f", {self.group_losses} groups of one item each" if self.group_losses > 1 else ""
             text = f"epsilon above {NO_PRIVACY} protects nobody{times}: NO PRIVACY"
-            readers = self.epsilon if self.intrusion is False else min(self.epsilon, self.epsilon_publish)
-            if readers * self.group_losses <= NO_PRIVACY:
+            readers = self.epsilon * self.group_losses
+            if self.intrusion is not False:
+                readers = min(readers, self.seal_cost)
+            if readers <= NO_PRIVACY:
                 text += " against somebody who also copies the open state once"
             warnings.warn(text, NoPrivacyWarning, stacklevel=2)
 
@@ -273,6 +286,37 @@ class ProfileSpec:
             raise SpecError(msg)
         object.__setattr__(self, "epsilon_records", records)
 
+    def _put_overlap(
+        self,
+        overlap: bool | Sequence[str | int] | None,
+        epsilon: Epsilon | None,
+        histograms: object,
+        epsilon_publish: Epsilon | None,
+    ) -> None:
+        """Check and set what is published of several groups together."""
+        found = Overlap.of(
+            overlap,
+            epsilon,
+            histograms,
+            groups=self.groups,
+            unit=self.unit,
+            publish=self.publish,
+            domain=self.domain,
+        )
+        object.__setattr__(self, "overlap", found)
+        if found is None or found.histograms:
+            return
+        if epsilon_publish is not None and self.epsilon_publish != found.epsilon:
+            msg = (
+                f"histograms = False publishes the patterns alone, at epsilon_overlap = {found.epsilon}: leave "
+                f"epsilon_publish out, found {epsilon_publish}"
+            )
+            raise SpecError(msg)
+        if self.total_share:
+            msg = "histograms = False publishes the patterns alone: leave max_total and total_share out"
+            raise SpecError(msg)
+        object.__setattr__(self, "epsilon_publish", found.epsilon)
+
     @property
     def _default_share(self) -> Fraction:
         """1/40 if a total is possible."""
@@ -293,6 +337,20 @@ class ProfileSpec:
         """Number of groups in which the protected unit has losses: 1 for an event, perhaps more for an item."""
         rule = self.group_rule
         return 1 if rule is None or self.unit == "event" else rule.of_one_item
+
+    @property
+    def pattern_cost(self) -> Fraction:
+        """The part of the publication's cost that patterns of groups have: once, not for each group."""
+        if self.overlap is not None:
+            return self.overlap.epsilon
+        return Fraction(0) if self.one_of is None else self.one_of.patterns
+
+    @property
+    def seal_cost(self) -> Fraction:
+        """Cost of the publication at seal: of the histograms in all groups that the unit may be in, and of patterns."""
+        if self.overlap is not None and not self.overlap.histograms:
+            return self.overlap.epsilon
+        return self.epsilon_publish * self.group_losses + self.pattern_cost
 
     @property
     def group_rule(self) -> GroupRule | None:
@@ -326,7 +384,7 @@ class ProfileSpec:
     @property
     def no_privacy(self) -> bool:
         """Whether the epsilons are so large that results must say NO PRIVACY."""
-        return max(self.epsilon, self.epsilon_publish) * self.group_losses > NO_PRIVACY
+        return max(self.epsilon * self.group_losses, self.seal_cost) > NO_PRIVACY
 
     @cached_property
     def edges(self) -> npt.NDArray[np.int64]:
@@ -378,6 +436,8 @@ class ProfileSpec:
             out["sample"] = self.sample.to_dict()
         if self.one_of is not None:
             out["one_of"] = self.one_of.to_dict()
+        if self.overlap is not None:
+            out |= self.overlap.to_dict()
         if self.where:
             out["where"] = {name: list(values) for name, values in self.where}
         return out

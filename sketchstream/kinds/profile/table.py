@@ -38,6 +38,9 @@ class ProfileTable(SketchTable):
     group_of_item: bool = False
     group_limit: GroupLimit = "promised"
     where: dict[str, Value | tuple[Value, ...]] | None = None
+    overlap: bool | tuple[Value, ...] = False
+    epsilon_overlap: Number | None = None
+    histograms: bool = True
 
     def lists(self) -> Mapping[str, Path]:
         """The file of the groups, if they are listed in a file."""
@@ -64,6 +67,15 @@ class ProfileTable(SketchTable):
             self.other_group or self.max_groups is not None or self.group_of_item or self.group_limit != "promised"
         ):
             yield "other_group, max_groups, group_of_item and group_limit belong to group_by"
+        if self.overlap and self.group_by is None:
+            yield "overlap needs group_by and groups: it says what groups have in common"
+        if self.overlap and around.partitioned_by == "none":
+            yield (
+                "overlap needs a topic that is keyed by the item (input.partitioned_by = 'item'): where the events of "
+                "an item lie in several partitions, each of them knows only some of its groups"
+            )
+        if not self.overlap and (self.epsilon_overlap is not None or not self.histograms):
+            yield "epsilon_overlap and histograms belong to overlap"
         if self.where is not None and not self.where:
             yield "where must name at least one field, found an empty table"
         if around.partitioned_by == "none" and self.unit == "event" and self.publish != "state":
@@ -90,6 +102,9 @@ class ProfileTable(SketchTable):
             max_total=self.max_total,
             epsilon_records=self.records_noise(self.epsilon_records, around),
             groups=self._groups(domain),
+            overlap=self.overlap if isinstance(self.overlap, bool) else list(self.overlap),
+            epsilon_overlap=self.epsilon_overlap,
+            histograms=self.histograms,
             where={name: one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()},
         )
 

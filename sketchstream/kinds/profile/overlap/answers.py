@@ -1,0 +1,292 @@
+"""Answers about several groups: unions, intersections, differences, increments, shares, all from one fit.
+
+In: a fit. Out: `SetEstimate`s, tables, plain data. Touches: nothing.
+Source: docs/theory/overlap.md, section 5; Fieller, JRSS B 1954 (ratios).
+
+Every answer is a sum of numbers of items by region (items in exactly these groups). The regions are not negative and
+whole multiples of 2^-10, so that answers that must add up do, to the last digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
+from sketchstream.kinds.profile.estimate.result import LEVEL, Estimate
+from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
+from sketchstream.spec import whole
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.overlap.fit import Fit
+
+Floats = npt.NDArray[np.float64]
+GRAIN = 1024.0
+"""Parts of an item in which regions are counted."""
+
+
+@dataclass(frozen=True)
+class SetEstimate(Estimate):
+    """A number of items, or a ratio of two, with its interval.
+
+    Args:
+        sd: standard error of the unbiased estimate from which the interval comes.
+    """
+
+    sd: float = math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**super().to_dict(), "sd": self.sd}
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """What several groups have in common.
+
+    Args:
+        groups: names of the groups, in the order of the patterns' bits, the highest first.
+        counts: (2^m,) estimated number of items that are in exactly these groups, by pattern; not negative.
+        free: (2^m,) the same, unbiased, some perhaps negative.
+        covariance: (2^m, 2^m) of `free`.
+        epsilon: cost of the patterns.
+        most: number of items in the domain; None for an open one.
+    """
+
+    groups: tuple[str, ...]
+    counts: Floats
+    free: Floats
+    covariance: Floats
+    epsilon: Fraction
+    most: float | None
+
+    @classmethod
+    def of(cls, groups: tuple[str, ...], fit: Fit, *, epsilon: Fraction, rate: float, most: float | None) -> Overlap:
+        """The answers of a fit.
+
+        Args:
+            groups: their names.
+            fit: of their items.
+            epsilon: cost of the patterns.
+            rate: share of the items that have slots.
+            most: number of slots of a closed domain.
+        """
+        counts = np.round(np.concatenate([[0.0], fit.regions]) / rate * GRAIN) / GRAIN
+        free = np.concatenate([[0.0], fit.free]) / rate
+        covariance = np.zeros((len(free), len(free)))
+        covariance[1:, 1:] = fit.covariance / rate**2
+        if rate < 1:
+            covariance += np.diag(counts * (1 - rate) / rate)
+        return cls(groups, counts, free, covariance, epsilon, None if most is None else most / rate)
+
+    # Numbers of items.
+
+    @property
+    def people(self) -> SetEstimate:
+        """Items in at least one group."""
+        return self._sum(np.arange(len(self.counts)) > 0)
+
+    def query(self, expression: str, level: float = LEVEL) -> SetEstimate:
+        """Items of any set of groups.
+
+        Args:
+            expression: such as "spring & (summer | ~brand)"; see `sketchstream.kinds.profile.overlap.expression`.
+            level: of the interval.
+
+        Raises:
+            SpecError: the expression is none, or names other groups.
+        """
+        return self._sum(regions_of(expression, self.groups), level)
+
+    def reach(self, *names: str) -> SetEstimate:
+        """Items in at least one of these groups.
+
+        Args:
+            names: of groups; none: of all.
+        """
+        return self._sum(np.any([self._in(name) for name in names or self.groups], axis=0))
+
+    def common(self, *names: str) -> SetEstimate:
+        """Items in all of these groups.
+
+        Args:
+            names: of groups; none: all.
+        """
+        return self._sum(np.all([self._in(name) for name in names or self.groups], axis=0))
+
+    def only(self, *names: str, not_in: Sequence[str] | None = None) -> SetEstimate:
+        """Items in all of these groups and in none of the others.
+
+        Args:
+            names: of groups.
+            not_in: the others; None: all that were not named.
+        """
+        others = [name for name in self.groups if name not in names] if not_in is None else not_in
+        inside = np.all([self._in(name) for name in names], axis=0) & (np.arange(len(self.counts)) > 0)
+        return self._sum(inside & ~np.any([self._in(name) for name in others] or [np.zeros_like(inside)], axis=0))
+
+    def increment(self, name: str, over: Sequence[str]) -> SetEstimate:
+        """Items that a group adds to those of others.
+
+        Args:
+            name: of the group.
+            over: names of the others.
+        """
+        return self.only(name, not_in=over)
+
+    def at_least(self, number: int) -> SetEstimate:
+        """Items in at least so many groups.
+
+        Args:
+            number: from 1 on.
+        """
+        return self._sum(self._sizes >= whole(number, "number", 1, len(self.groups)))
+
+    def exactly(self, number: int) -> SetEstimate:
+        """Items in exactly so many groups.
+
+        Args:
+            number: from 1 on.
+        """
+        return self._sum(self._sizes == whole(number, "number", 1, len(self.groups)))
+
+    # Ratios.
+
+    def share(self, inner: str, of: str, level: float = LEVEL) -> SetEstimate:
+        """Share of the items of one set that are also in another; from 0 to 1.
+
+        Args:
+            inner: expression, such as the name of a group.
+            of: expression: the items of which it is a share.
+            level: of the interval.
+        """
+        part, every = regions_of(inner, self.groups), regions_of(of, self.groups)
+        return self._ratio(part & every, every, level)
+
+    # Tables.
+
+    def regions(self) -> list[dict[str, Any]]:
+        """Every region with its interval, largest first: the items that are in exactly these groups."""
+        order = sorted(range(1, len(self.counts)), key=lambda c: (-self.counts[c], c))
+        rows = []
+        for pattern in order:
+            one = self._sum(np.arange(len(self.counts)) == pattern)
+            rows.append({"in": list(self._names(pattern)), **one.to_dict()})
+        return rows
+
+    def increments(self, order: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """What each group adds to those before it, and what all have reached by then.
+
+        Args:
+            order: names of groups; None: as they were declared.
+        """
+        rows: list[dict[str, Any]] = []
+        before: list[str] = []
+        for name in self.groups if order is None else order:
+            added, reached = self.increment(name, before), self.reach(*before, name)
+            rows.append({"group": name, "added": added.to_dict(), "reached": reached.to_dict()})
+            before.append(name)
+        return rows
+
+    def usual(self) -> list[str]:
+        """Expressions that are answered where none is given: each group, all pairs, all groups together, increments."""
+        names = [quoted(name) for name in self.groups]
+        pairs = [f"{a} & {b}" for a, b in combinations(names, 2)] if len(names) <= 8 else []
+        adds = [f"{name} - ({' | '.join(names[:at])})" for at, name in enumerate(names) if at]
+        return [*names, *pairs, *([" & ".join(names)] if len(names) > 2 else []), " | ".join(names), *adds]
+
+    def rows(self, queries: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """Answers as rows: `query`, `value`, `low`, `high`, `sd`.
+
+        Args:
+            queries: expressions; None: the usual ones.
+        """
+        return [{"query": one, **self.query(one).to_dict()} for one in (self.usual() if queries is None else queries)]
+
+    def to_dict(self, queries: Iterable[str] | None = None, *, covariance: bool = False) -> dict[str, Any]:
+        """Plain data.
+
+        Args:
+            queries: expressions; None: the usual ones.
+            covariance: whether the covariance of all regions is in it, in the order of `patterns`.
+        """
+        out: dict[str, Any] = {
+            "kind": "overlap",
+            "groups": list(self.groups),
+            "people": self.people.to_dict(),
+            "regions": self.regions(),
+            "answers": self.rows(queries),
+            "increments": self.increments(),
+            "consistent": True,
+            "epsilon": str(self.epsilon),
+            "coverage": LEVEL,
+        }
+        if covariance:
+            out["patterns"] = [list(self._names(pattern)) for pattern in range(1, len(self.counts))]
+            out["covariance"] = self.covariance[1:, 1:].tolist()
+        return out
+
+    def __repr__(self) -> str:
+        return f"<Overlap of {', '.join(self.groups)}: {self.people} items>"
+
+    # Inside.
+
+    @property
+    def _sizes(self) -> npt.NDArray[np.int64]:
+        """(2^m,) number of groups of each pattern."""
+        every = np.arange(len(self.counts))
+        found: npt.NDArray[np.int64] = np.sum([(every >> bit) & 1 for bit in range(len(self.groups))], axis=0)
+        return found
+
+    def _in(self, name: str) -> Mask:
+        return member(self.groups, name)
+
+    def _names(self, pattern: int) -> tuple[str, ...]:
+        """Names of the groups of a pattern."""
+        m = len(self.groups)
+        return tuple(name for at, name in enumerate(self.groups) if (pattern >> (m - 1 - at)) & 1)
+
+    def _sum(self, chosen: Mask, level: float = LEVEL) -> SetEstimate:
+        """Items of some regions."""
+        value = float(self.counts[chosen].sum())
+        free = float(self.free[chosen].sum())
+        sd = math.sqrt(max(float(self.covariance[np.ix_(chosen, chosen)].sum()), 0.0))
+        most = math.inf if self.most is None else self.most
+        reach = normal_quantile(level) * sd
+        low, high = max(free - reach, 0.0), min(free + reach, most)
+        return SetEstimate(value, min(low, value), max(high, value), sd=sd)
+
+    def _ratio(self, part: Mask, every: Mask, level: float) -> SetEstimate:
+        """Items of some regions over those of more of them, by Fieller's interval."""
+        above, below = float(self.counts[part].sum()), float(self.counts[every].sum())
+        x, y = float(self.free[part].sum()), float(self.free[every].sum())
+        xx = float(self.covariance[np.ix_(part, part)].sum())
+        yy = float(self.covariance[np.ix_(every, every)].sum())
+        xy = float(self.covariance[np.ix_(part, every)].sum())
+        value = above / below if below > 0 else 0.0
+        squared = normal_quantile(level) ** 2
+        a, b, c = y * y - squared * yy, x * y - squared * xy, x * x - squared * xx
+        sd = math.sqrt(max(xx - 2 * value * xy + value**2 * yy, 0.0)) / y if y > 0 else math.inf
+        if a <= 0 or y <= 0:
+            return SetEstimate(value, 0.0, 1.0, sd=sd)
+        root = math.sqrt(max(b * b - a * c, 0.0))
+        low, high = max((b - root) / a, 0.0), min((b + root) / a, 1.0)
+        return SetEstimate(value, min(low, value), max(high, value), sd=sd)
+
+
+def described(overlap: Overlap, more: Mapping[str, Any], queries: Iterable[str] | None = None) -> dict[str, Any]:
+    """Plain data with facts about the window before them.
+
+    Args:
+        overlap: the answers.
+        more: the facts.
+        queries: expressions; None: the usual ones.
+    """
+    return {**more, **overlap.to_dict(queries)}

@@ -1,0 +1,135 @@
+"""Which groups are combined, what that costs, and how counters are kept for it: the fields of a spec, checked.
+
+In: parameters from a user. Out: an `Overlap`. Touches: nothing.
+Source: docs/theory/overlap.md, sections 1 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.spec import Domain, Epsilon, exact_epsilon, flag
+
+MOST_COMBINED = 12
+"""Groups whose patterns are published: 2^12 cells in every level."""
+LARGE = 1 << 18
+"""Slots of a group from which on a quarter is enough for `epsilon_overlap`."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The groups whose patterns are published at seal.
+
+    A pattern of a slot says in which of these groups its counter is not 0.
+
+    Args:
+        groups: their names, in the order of the patterns' bits, the highest first.
+        epsilon: cost of the histogram of patterns, once for an item in however many groups.
+        histograms: whether the groups' own histograms are published too.
+    """
+
+    groups: tuple[str, ...]
+    epsilon: Fraction
+    histograms: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        overlap: bool | Sequence[str | int] | None,
+        epsilon: Epsilon | None,
+        histograms: object,
+        *,
+        groups: Groups | None,
+        unit: str,
+        publish: str,
+        domain: Domain,
+    ) -> Overlap | None:
+        """Check the fields of a spec; None: no patterns are published.
+
+        Args:
+            overlap: names of groups, True for all, False or None for none.
+            epsilon: as a user writes it; None: a quarter for groups with many slots, else one.
+            histograms: see `Overlap`.
+            groups: of the spec.
+            unit: of the spec.
+            publish: of the spec.
+            domain: of the spec.
+
+        Raises:
+            SpecError: the groups cannot be combined, or a field is given without `overlap`.
+        """
+        if overlap is None or overlap is False:
+            if epsilon is not None or not flag(histograms, "histograms"):
+                msg = "epsilon_overlap and histograms belong to overlap: the list of the groups to combine, or True"
+                raise SpecError(msg)
+            return None
+        if groups is None:
+            msg = "overlap needs groups: it says what groups have in common"
+            raise SpecError(msg)
+        names = _names(overlap, groups)
+        _require_combinable(groups, unit, publish)
+        usual = Fraction(1, 4) if (domain.size or 0) >= LARGE else Fraction(1)
+        cost = usual if epsilon is None else exact_epsilon(epsilon, "epsilon_overlap")
+        return cls(names, cost, flag(histograms, "histograms"))
+
+    @property
+    def cells(self) -> int:
+        """Patterns of a slot."""
+        return int(2 ** len(self.groups))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields of a spec, canonical."""
+        out: dict[str, Any] = {"overlap": list(self.groups), "epsilon_overlap": str(self.epsilon)}
+        return out if self.histograms else {**out, "histograms": False}
+
+
+def _names(overlap: object, groups: Groups) -> tuple[str, ...]:
+    """The groups to combine, each of which must be declared."""
+    if overlap is True:
+        names = groups.all
+    elif isinstance(overlap, str) or not isinstance(overlap, Sequence):
+        msg = f"overlap must be True or a list of names of groups, found {overlap!r:.60}"
+        raise SpecError(msg)
+    else:
+        names = tuple(str(one) for one in overlap)
+    unknown = [name for name in names if name not in groups.all]
+    if unknown:
+        msg = f"overlap names {unknown[0]!r:.60}, which is none of the {len(groups):,} groups"
+        raise SpecError(msg)
+    if len(set(names)) < len(names):
+        msg = "overlap names a group twice"
+        raise SpecError(msg)
+    if not 2 <= len(names) <= MOST_COMBINED:
+        msg = (
+            f"overlap combines 2 to {MOST_COMBINED} groups, found {len(names):,}: name the ones to combine "
+            '(overlap = ["spring", "summer"]); the other groups keep their own histograms'
+        )
+        raise SpecError(msg)
+    return names
+
+
+def _require_combinable(groups: Groups, unit: str, publish: str) -> None:
+    """Refuse groups of which patterns would say nothing true.
+
+    Raises:
+        SpecError: with the way out.
+    """
+    if unit != "item":
+        msg = "overlap needs unit = 'item': it counts items by the groups that they are in"
+    elif groups.of_item:
+        msg = "overlap says nothing of groups that follow from the item (group_of_item): none has two; unions are sums"
+    elif groups.ranked:
+        msg = (
+            "overlap does not go with group_limit = 'ranked': ranked groups count different people, so that what they "
+            "have in common is not what is counted; use counts = 'presence', or max_groups as a promise of the source"
+        )
+    elif publish != "histogram":
+        msg = "overlap needs publish = 'histogram': a published state is not a histogram of patterns"
+    else:
+        return
+    raise SpecError(msg)

@@ -1,0 +1,121 @@
+"""Counters that are 0 although items of their group are in the slot, because their counts add up to the modulus.
+
+In: published histograms of groups, their noise. Out: the law of an item's count modulo p, and by how much slots look
+empty. Touches: nothing.
+Source: docs/theory/overlap.md, section 4; Buchmann & Gruebel, Annals of Statistics 2003 (decompounding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+MOST_LOAD = 60.0
+"""Loads above it are taken as this: nothing is empty there."""
+FULL = 1.5
+"""Items in a slot up to which a level tells the counts of single items."""
+SURE = 4.0
+"""Standard errors by which a number of items with a count must be above 0 to be used for the tail."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wraps:
+    """Laws of one item's count modulo p, in each group.
+
+    Args:
+        counts: (m, p) probabilities; index 0 for counts that are multiples of p.
+    """
+
+    counts: Floats
+
+    def visible(self, groups: int) -> Floats:
+        """(2^m, 2^m) law of the groups in which an item shows (rows), by those in which it is (columns)."""
+        each = [np.array([[1.0, hidden], [0.0, 1.0 - hidden]]) for hidden in self.counts[:groups, 0]]
+        return reduce(np.kron, each)
+
+    def factors(self, loads: Floats) -> Floats:
+        """(2^m,) how much likelier a slot is 0 in all groups of S than it is empty in them.
+
+        Of groups that wrap, one at a time is exact, and several whose items differ are.
+
+        Args:
+            loads: (2^m,) items a slot in some group of S, by S.
+        """
+        groups = len(self.counts)
+        every = np.arange(len(loads))
+        out = np.ones(len(loads))
+        waves = np.fft.fft(self.counts, axis=1)
+        for group in range(groups):
+            bit = 1 << (groups - 1 - group)
+            inside = every[(every & bit) != 0]
+            alone = np.clip(loads[inside] - loads[inside ^ bit], 0.0, MOST_LOAD)
+            out[inside] *= np.exp(alone[:, None] * waves[group]).real.mean(axis=1)
+        return out
+
+
+def law_of_counts(
+    histograms: Sequence[Floats],
+    slots: Sequence[float],
+    shares: Sequence[float],
+    kept: Sequence[float],
+    noise: Sequence[float],
+    items: float,
+) -> Floats:
+    """(p,) law of one item's count modulo p in one group.
+
+    A slot's counter is a sum of the counts of a Poisson number of items, so the logarithm of its characteristic
+    function gives the number of items with each count but multiples of p, which follow from the tail.
+
+    Args:
+        histograms: (p,) published numbers of slots by residue, for each level.
+        slots: of each level.
+        shares: of the items, of each level.
+        kept: contraction of the noise of the counters (`channel.contraction`), of each level.
+        noise: variance of the published noise of an entry, of each level.
+        items: of the group, about.
+    """
+    modulus = len(histograms[0])
+    total, weight, spread = np.zeros(modulus), 0.0, 0.0
+    for seen, size, share, contraction, variance in zip(histograms, slots, shares, kept, noise, strict=True):
+        load = share * items / size
+        if load > FULL:
+            continue
+        law = (np.asarray(seen, np.float64) / size - (1 - contraction) / modulus) / contraction
+        wave = np.fft.fft(law + (1 - law.sum()) / modulus)
+        if np.abs(wave).min() < 1e-3:
+            continue
+        error = (size * (1 - contraction) / modulus + size * min(load, 1.0) / modulus + variance) / (
+            contraction * share
+        ) ** 2
+        error *= np.exp(2 * load)
+        total += np.fft.ifft(np.log(wave)).real * size / share / error
+        weight, spread = weight + 1 / error, spread + 1 / error
+    found = np.zeros(modulus)
+    if not weight:
+        found[1] = 1.0
+        return found
+    return _with_tail(total / weight, float(np.sqrt(1 / spread)))
+
+
+def _with_tail(numbers: Floats, error: float) -> Floats:
+    """Numbers of items by count, the ones that noise hides and multiples of p continued geometrically, as a law."""
+    modulus = len(numbers)
+    sure = numbers[1:] > SURE * error
+    last = int(np.argmin(sure)) if not sure.all() else modulus - 1
+    out = np.zeros(modulus)
+    if last == 0:
+        out[1] = 1.0
+        return out
+    out[1 : last + 1] = numbers[1 : last + 1]
+    first = max(1, last - 3)
+    ratio = min((numbers[last] / numbers[first]) ** (1 / (last - first)), 1.0) if last > first else 0.0
+    beyond = numbers[last] * ratio ** np.arange(1, modulus - last + 1)
+    out[last + 1 :] = beyond[:-1]
+    out[0] = beyond[-1]
+    law: Floats = out / out.sum()
+    return law
