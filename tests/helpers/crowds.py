@@ -1,6 +1,7 @@
 """Crowded sketches of people: cases of unit item in an open domain, and how often intervals hold the truth.
 
-In: a cell of the grid. Out: shares of runs. Touches: nothing. Every single count is below the modulus: sums wrap.
+In: a cell of the grid. Out: shares of runs, claimed, planned and least possible errors. Touches: nothing. Every single
+count is below the modulus: sums wrap. `python bench/crowded.py` prints a table of cells.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.stats import nbinom, poisson
@@ -17,8 +18,12 @@ from helpers.thrown import thrown
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
-from sketchstream.kinds.profile.estimate.open_domain.collisions import alike
+from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_levels
+from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
 from sketchstream.kinds.profile.estimate.simulate import publish
+from sketchstream.kinds.profile.planner import plan
+from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import OpenDomain
 
 USERS, MEANS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), (1.0, 2.0, 5.0, 10.0)
 LAWS, MODULI, LEVELS, PARTS = ("poisson", "geometric", "zipf", "negative binomial"), (32, 64, 256), (4, 8, 10), (1, 6)
@@ -49,6 +54,18 @@ class Cell:
 def grid() -> Iterator[Cell]:
     """Every cell."""
     yield from itertools.starmap(Cell, itertools.product(USERS, MEANS, LAWS, MODULI, LEVELS, PARTS))
+
+
+def spread_out(number: int, seed: int = 0) -> list[Cell]:
+    """So many cells over the whole grid: users and means in turn, everything else as evenly as it goes."""
+    rng = np.random.default_rng(seed)
+    both = list(itertools.product(USERS, MEANS))
+
+    def turns(size: int) -> list[int]:
+        return np.concatenate([rng.permutation(size) for _ in range(-(-number // size))])[:number].tolist()
+
+    rest = [[values[i] for i in turns(len(values))] for values in (LAWS, MODULI, LEVELS, PARTS)]
+    return [Cell(*both[i], *more) for i, *more in zip(turns(len(both)), *rest, strict=True)]
 
 
 def shares(cell: Cell) -> Floats:
@@ -100,6 +117,35 @@ def truths(numbers: Floats) -> dict[str, float]:
     return {"distinct": items, **reach, "total": total, "mean": total / items}
 
 
+def spec(cell: Cell, slots: int) -> ProfileSpec:
+    """The sketch of a cell's part: like README's."""
+    domain = OpenDomain(slots - slots % cell.levels, cell.levels)
+    return ProfileSpec("4", "item", domain, epsilon_publish="1", modulus=cell.modulus, max_count=cell.modulus - 1)
+
+
+def planned(cell: Cell, slots: int) -> dict[str, float]:
+    """Standard deviations that the planner foretells; none if it refuses the cell."""
+    try:
+        found = plan(spec(cell, slots), items=cell.users * slots * cell.parts, law=shares(cell).tolist(),
+                     parts=cell.parts)  # fmt: skip
+    except EstimateError:
+        return {}
+    return {name: found[name].sd for name in NAMES if name in found.numbers}
+
+
+def least(parts: list[Observed], cell: Cell, slots: int) -> dict[str, float]:
+    """Standard deviations by the inverse of the Fisher information of all levels and parts, at the true law."""
+    law, t = shares(cell), np.arange(1.0, cell.modulus)
+    covariance = np.zeros((t.size, t.size))
+    for part in parts:
+        items = cell.users * slots * part.parts * np.append(0.0, law)
+        covariance += Residues(read_levels(part, cell.modulus - 1)).estimate(items).covariance
+    items, mean = cell.users * slots * cell.parts, float(t @ law)
+    scores = {"distinct": np.ones(t.size), "total": t, "mean": (t - mean) / items}
+    scores |= {f"at_least.{k}": (t >= k).astype(float) for k in (2, 5, 10)}
+    return {name: math.sqrt(max(float(one @ covariance @ one), 0.0)) for name, one in scores.items()}
+
+
 @dataclass
 class Found:
     """What intervals said of one number.
@@ -109,25 +155,46 @@ class Found:
         held: runs in which the interval held the truth.
         unknown: runs without an upper end.
         errors: estimates minus truths.
-        deviations: half widths of finite intervals / 1.96.
+        deviations: half widths / 1.96 of intervals with two ends, neither of them a limit of the possible.
+        planned: standard deviation that the planner foretells, if it does.
+        least: standard deviation by the inverse of the Fisher information.
     """
 
+    planned: float | None = None
+    least: float = math.nan
     runs: int = 0
     held: int = 0
     unknown: int = 0
+    errors: list[float] = field(default_factory=list)
+    deviations: list[float] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.errors: list[float] = []
-        self.deviations: list[float] = []
+    @property
+    def told(self) -> bool:
+        """Whether the number is told by nearly all runs, and none at the limits of the possible: errors compare."""
+        return self.runs > 0 and len(self.deviations) >= 0.95 * self.runs
+
+    @property
+    def measured(self) -> float:
+        """Root mean squared error."""
+        return math.sqrt(sum(one * one for one in self.errors) / max(len(self.errors), 1))
+
+    @property
+    def claimed(self) -> float:
+        """Mean standard deviation behind the intervals."""
+        return sum(self.deviations) / max(len(self.deviations), 1)
 
 
 def covered(
     cell: Cell, runs: int, slots: int, method: str = "likelihood", seed: int = 0
 ) -> tuple[dict[str, Found], int]:
     """What is found in so many runs, and how many of them were refused."""
-    out, refused = {name: Found() for name in NAMES}, 0
+    foretold = planned(cell, slots)
+    out, refused = {name: Found(foretold.get(name)) for name in NAMES}, 0
     for run in range(runs):
         parts, numbers = seen(cell, slots, np.random.default_rng([seed, run]))
+        if run == 0:
+            for name, one in least(parts, cell, slots).items():
+                out[name].least = one
         try:
             profile = reconstruct(parts, max_count=cell.modulus - 1, method=method)
         except EstimateError:
@@ -139,6 +206,6 @@ def covered(
             found.held += one.low <= truth <= one.high
             found.unknown += math.isinf(one.high)
             found.errors.append(one.value - truth)
-            if math.isfinite(one.high):
+            if math.isfinite(one.high) and one.low > (1.0 if name == "mean" else 0.0):
                 found.deviations.append((one.high - one.low) / 3.92)
     return out, refused

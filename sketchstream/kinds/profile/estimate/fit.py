@@ -33,6 +33,24 @@ class Fit:
         return float(self.heavy_shares.sum())
 
 
+def tails(fit: Fit, population: float) -> Floats:
+    """(n+2,) items with a count of at least 0..n+1."""
+    above = fit.above * population
+    counts = fit.fractions * population
+    return np.concatenate([np.cumsum(counts[::-1])[::-1] + above, [above]])
+
+
+def with_tails(fit: Fit, tails: Floats, items: float) -> Fit:
+    """The law with other numbers of items from each count on; shares of so many items. tails: (n+2,)."""
+    fractions = -np.diff(tails) / items
+    fractions[0] = 1.0 - tails[1] / items
+    have, above = fit.above, float(tails[-1]) / items
+    if have > 0.0:
+        return Fit(fractions, fit.heavy, fit.heavy_shares * (above / have))
+    heavy = np.full(int(above > 0.0), tails.size - 1.0)
+    return Fit(fractions, heavy, np.full(heavy.size, above))
+
+
 def middles(cells: Cells) -> Floats:
     """(B,) typical count of each cell; for a pooled cell its finite end."""
     low = np.where(cells.low <= -FAR, cells.high, cells.low).astype(np.float64)

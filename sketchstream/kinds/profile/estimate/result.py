@@ -18,7 +18,7 @@ import numpy as np
 
 from sketchstream.charts import shown
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate.fit import Fit
+from sketchstream.kinds.profile.estimate.fit import Fit, tails
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.intervals.falling import holding
@@ -116,8 +116,8 @@ class Profile:
     In a closed domain the shares are over all items of the domain, index 0 the absent ones. In an open domain they
     are over the distinct items that occurred, and index 0 is 0. Every number comes from one law of counts
     (`fractions`, and the counts of the share `above`), so they agree with each other. Intervals come from unbiased
-    linear estimates of the same object, whatever the method (widened to contain the value); `covers` says what they
-    cover.
+    linear estimates of the same object, whatever the method; `covers` says what they cover. The law of the likelihood
+    is held inside the 95% intervals of the k+ numbers; all other intervals are widened to contain the value.
 
     Method `inverse` is exactly unbiased count by count, so its `fractions`, `counts` and `above` are signed (noise
     makes some negative), and k+ numbers need not fall. All other numbers are clipped to possible values: no number of
@@ -162,8 +162,7 @@ class Profile:
     @cached_property
     def _tails(self) -> Floats:
         """(n+2,) numbers of items with a count of at least 0..n+1, clipped to possible numbers."""
-        above = self._fit.above * self._population
-        out = np.concatenate([np.cumsum(self.counts[::-1])[::-1] + above, [above]]).clip(0.0, self._most)
+        out = tails(self._fit, self._population).clip(0.0, self._most)
         if not self.facts.open_domain:
             out[0] = self._population  # all items of the domain: a known whole number, which a sum may miss by rounding
         return out
@@ -356,11 +355,14 @@ class Profile:
         """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high.
 
         Ends never rise from one count to the next, and no estimate equals an end unless it is the least or the largest
-        possible number. In an open domain no upper end of a k+ number is above that of all items.
+        possible number. In an open domain no upper end of a k+ number is above that of all items. Estimates of the
+        likelihood are inside of the intervals of 95% as they are; others, and other levels, are widened to hold them.
         """
         if z not in self._reach:
             low, high, way = self._known.tails.ends_and_ways(z)
             value = self._tails
+            if self.facts.open_domain:  # where 0+ and 1+ are the same items
+                low[0], high[0], way[0] = low[1], high[1], way[1]
             if self._most_wrapped(z):
                 assert self.facts.wrapping is not None
                 high = high + self._most_wrapped(z) * self.facts.wrapping.residues_below(high.size)

@@ -125,7 +125,7 @@ class Plan:
     COLUMNS: ClassVar[Mapping[str, str]] = {
         "number": "what is asked; at_least.K: items counted K times or more",
         "value": "what the assumed stream has",
-        "sd": "standard deviation of the estimate; a 95% interval is 1.96 of them to either side",
+        "sd": "standard deviation behind intervals, 1.96 of them to either side; method likelihood may err by less",
         "relative": "sd as a share of the value",
         "simulated": "root mean squared error in simulated windows (--runs)",
         "central": "standard deviation for a curator who keeps raw counts, at the same epsilon",

@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from sketchstream.kinds.profile.estimate import laws, reconstruct
+from sketchstream.kinds.profile.estimate.fit import Fit, tails, with_tails
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing, normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
-from sketchstream.kinds.profile.estimate.intervals.falling import WIDTHS, Falling, fallen, ratios, window_means
+from sketchstream.kinds.profile.estimate.intervals.falling import (
+    WIDTHS,
+    Falling,
+    between,
+    fallen,
+    holding,
+    ratios,
+    window_means,
+)
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.linear.wide import moved, undone_bins
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part
@@ -83,6 +92,53 @@ def test_ends_that_hold_a_falling_truth_still_hold_it_where_no_window_is_used():
         assert (below <= truth + 1e-12).all()
         assert (above >= truth - 1e-12).all()
         assert (np.diff(below) <= 1e-12).all()
+
+
+@given(
+    st.lists(st.tuples(*[st.floats(0.0, 50.0)] * 3), min_size=1, max_size=30),
+    st.sampled_from([60.0, np.inf]),
+)
+def test_estimates_moved_between_ends_fall_and_leave_the_ends_alone(numbers, most):
+    """Where ends are far enough apart; else only a twentieth of a half width is missing."""
+    value, down, up = np.sort(np.array(numbers), axis=0)[::-1].T
+    low, high = np.minimum(value, down) * 0.9, np.maximum(value, up) * 1.1 + 1.0
+    way = np.full(low.size, float((high - low).min()) / 2.0)
+    for start in (value, value + 30.0, value * 0.3):
+        found = between(start, low, high, way, most)
+        assert (np.diff(found) <= 0.0).all()
+        kept = holding(found, low, high, way, most)
+        assert kept[0] == pytest.approx(np.minimum(low, most))
+        assert kept[1] == pytest.approx(np.minimum(high, most))
+    inside = between(value, low, high, way, most)
+    far = (value >= low + way) & (value <= high - way) & (value < most)
+    assert np.array_equal(inside[far], value[far])
+
+
+def test_a_law_with_other_k_plus_numbers_has_them():
+    for fit in (
+        Fit(np.array([0.5, 0.2, 0.2]), np.array([5.0, 9.0]), np.array([0.06, 0.04])),
+        Fit(np.array([0.5, 0.3, 0.2]), np.zeros(0), np.zeros(0)),
+    ):
+        for wanted in ([100.0, 40.0, 30.0, 20.0], [100.0, 40.0, 30.0, 0.0]):
+            moved = with_tails(fit, np.array(wanted), 100.0)
+            assert tails(moved, 100.0) == pytest.approx(wanted)
+            assert float(moved.fractions.sum()) + moved.above == pytest.approx(1.0)
+
+
+@pytest.mark.statistics
+def test_intervals_of_the_likelihood_are_not_widened_to_hold_its_estimates():
+    rng = np.random.default_rng(45)
+    for seed, weight in enumerate((1, 2, 5)):
+        counts = np.minimum(np.random.default_rng(seed).zipf(1.5, 2000), 4000)
+        seen = publish(hashed(counts, 4096, 2, rng), epsilon=2, rng=rng, max_count=100, max_weight=weight,
+                       form="cumulative" if weight == 1 else "bins", open_domain=True)  # fmt: skip
+        profile = reconstruct([seen], max_count=100)
+        low, high, _ = profile._known.tails.ends_and_ways(Z)
+        value, least, most = profile.tail_ends(Z).T
+        assert least[1:] == pytest.approx(np.maximum(low, 0.0)[1:])
+        assert most[1:] == pytest.approx(high[1:])
+        assert value == pytest.approx(tails(Fit(profile.fractions, profile._fit.heavy, profile._fit.heavy_shares),
+                                            profile.distinct.value))  # fmt: skip
 
 
 def test_no_number_of_an_open_domain_ends_above_that_of_all_items():

@@ -169,6 +169,16 @@ def holding(value: Floats, low: Floats, high: Floats, way: Floats, most: float) 
     return np.minimum.accumulate(low), np.maximum.accumulate(high[::-1])[::-1]
 
 
+def between(value: Floats, low: Floats, high: Floats, way: Floats, most: float) -> Floats:
+    """Estimates that do not rise, moved inside their ends so far that `holding` need not widen these. All (K,)."""
+    room = HELD * way
+    low, high = np.clip(low, 0.0, most), np.clip(high, 0.0, most)
+    least = np.where(low > 0.0, np.minimum(low + room, most), 0.0)
+    last = np.where(high < most, np.maximum(high - room, 0.0), most)
+    least, last = np.maximum.accumulate(least[::-1])[::-1], np.minimum.accumulate(last)
+    return np.clip(value, least, np.maximum(least, last))
+
+
 def together(parts: Sequence[Mapping[int, Floats]], weights: Sequence[float]) -> dict[int, Floats]:
     """Variances of the windows' weighted sums over independent parts, up to the shortest of them."""
     out = {}

@@ -194,12 +194,14 @@ class Residues:
 
     def law(self, start: Floats, intensity: Floats) -> Floats:
         """(p-1,) a step from a law of items to the likeliest one, held to the start where the data say nothing."""
-        information, score = self._information(intensity)
+        return self._step(start, intensity, *self._information(intensity))
+
+    def _step(self, start: Floats, intensity: Floats, information: Floats, score: Floats) -> Floats:
+        """`law`, with information and score at these items."""
         items = max(float(start.sum()), 1.0)
         held = self._spread(start / items, items) ** -2
-        np.einsum("ii->i", information)[:] += held
-        step = self._solved(information, score - held * (intensity[1:] - start[1:]))
-        return np.asarray(intensity[1:] + step)
+        system = information + np.diag(held)
+        return np.asarray(intensity[1:] + self._solved(system, score - held * (intensity[1:] - start[1:])))
 
     def plausible(self, shape: Floats, items: float) -> float:
         """Log likelihood, but for a constant, of so many items under all laws about this one together (Laplace).
@@ -209,14 +211,15 @@ class Residues:
         start = shape * items
         spread = self._spread(shape, items)
         found, best = start, -math.inf
-        for step in range(FITTED):
-            if step:
-                found = np.append(0.0, np.maximum(self.law(start, found), 0.0))
-                found *= items / max(float(found.sum()), 1e-300)
+        for left in reversed(range(FITTED)):
+            information, score = self._information(found)
             way = (found[1:] - start[1:]) / spread
-            known = np.eye(self.p - 1) + spread[:, None] * self._information(found)[0] * spread
+            known = np.eye(self.p - 1) + spread[:, None] * information * spread
             value = float(self._log_likelihood(self.transforms(found))) - 0.5 * float(way @ way)
             best = max(best, value - 0.5 * float(np.linalg.slogdet(known)[1]))
+            if left:
+                found = np.append(0.0, np.maximum(self._step(start, found, information, score), 0.0))
+                found *= items / max(float(found.sum()), 1e-300)
         return best
 
     def _log_likelihood(self, transforms: Complex) -> Floats:
