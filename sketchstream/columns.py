@@ -124,7 +124,7 @@ class Column:
         digit_bounds(self.starts, numbers, offsets)
         digits = np.empty(int(offsets[-1]), np.uint8)
         write_digits(self.starts, offsets, digits)
-        if bool(np.all(numbers | (self.kinds != STRING) & (self.kinds != DECIMAL))):
+        if not np.any(~numbers & ((self.kinds == STRING) | (self.kinds == INTEGER) | (self.kinds == DECIMAL))):
             buffer, base = digits, 0
         else:
             buffer, base = np.concatenate([self.buffer, digits]), self.buffer.size

@@ -22,6 +22,7 @@ _HOMES = {
     "value": "sketchstream_connectors.decode.raw_values",
     "packed": "sketchstream_connectors.decode.packed_maps",
     "avro": "sketchstream_connectors.decode.avro",
+    "protobuf": "sketchstream_connectors.decode.protobuf",
 }
 """Module of each format; its `FORMATS` holds the format under this name."""
 

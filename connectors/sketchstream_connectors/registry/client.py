@@ -102,6 +102,7 @@ class SchemaRegistry:
     Args:
         access: how the registry is reached.
         folder: of answers that are kept; None: only in memory.
+        form: form of schemas to ask for, such as "serialized"; empty: their text.
         clock: seconds, monotonic.
 
     Raises:
@@ -109,10 +110,16 @@ class SchemaRegistry:
     """
 
     def __init__(
-        self, access: Access, folder: Path | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        access: Access,
+        folder: Path | None = None,
+        *,
+        form: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
         self._clock = clock
+        self._query = f"?format={form}" if form else ""
         for url in access.urls:
             parts = urllib.parse.urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
@@ -126,7 +133,9 @@ class SchemaRegistry:
             handlers.append(urllib.request.HTTPSHandler(context=_tls(access)))
         self._opener = urllib.request.build_opener(*handlers)
         self._folder = (
-            None if folder is None else folder / hashlib.blake2b(access.urls[0].encode(), digest_size=8).hexdigest()
+            None
+            if folder is None
+            else folder / hashlib.blake2b((access.urls[0] + form).encode(), digest_size=8).hexdigest()
         )
         self._known: dict[int, Registered] = {}
         self._denied: collections.OrderedDict[int, None] = collections.OrderedDict()
@@ -200,7 +209,7 @@ class SchemaRegistry:
         reasons, denials = [], 0
         for url in self._access.urls:
             try:
-                return self._ask(url.rstrip("/") + path)
+                return self._ask(url.rstrip("/") + path + self._query)
             except _Denied:
                 denials += 1
             except SchemaUnavailableError as error:

@@ -45,8 +45,13 @@ def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
         yield "payload.key needs payload.certificate"
 
 
-def open_registry(payload: Any, resolve: Callable[[str], Any]) -> SchemaRegistry:
+def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -> SchemaRegistry:
     """The registry of a `[payload]` table without mistakes.
+
+    Args:
+        payload: the table.
+        resolve: turns a path of the configuration into one of this machine.
+        form: form of schemas to ask for, if not their text.
 
     Raises:
         ConfigError: see `SchemaRegistry`.
@@ -64,7 +69,7 @@ def open_registry(payload: Any, resolve: Callable[[str], Any]) -> SchemaRegistry
         path(payload.certificate),
         path(payload.key),
     )
-    return SchemaRegistry(access, path(payload.cache))
+    return SchemaRegistry(access, path(payload.cache), form=form)
 
 
 def log_unreadable(number: int, form: str) -> None:

@@ -5,75 +5,30 @@ In: random schemas and values, values of fastavro. Out: nothing. Touches: nothin
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import decimal
 import io
 import json
-import mmap
 import struct
 import zlib
-from fractions import Fraction
-from types import SimpleNamespace
 from typing import Any
 
 import fastavro
-import numpy as np
 import pytest
 
 from helpers.avro_reference import Schemas, expected, paths_of
+from helpers.binary_payloads import fields_of, items_of, laid_out, records_of, told
 from sketchstream.columns import Choices
 from sketchstream.errors import ConfigError, FormatError
-from sketchstream.items import Ints, Items
 from sketchstream.stream.windows import NO_TIME
-from sketchstream_connectors.decode.avro import AvroReader, kernels, plan, tree
-from sketchstream_connectors.decode.avro.finder import AvroFinder, Places
-from sketchstream_connectors.decode.avro.plan import Slot, compile_plan
+from sketchstream_connectors.decode import binary_kernels as kernels
+from sketchstream_connectors.decode.avro import AvroReader, plan, tree
+from sketchstream_connectors.decode.avro.finder import AvroFinder
+from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
-from sketchstream_connectors.decode.records import from_client_records
+from sketchstream_connectors.decode.slots import Slot
 
-KINDS = {0: "absent", 1: "absent", 2: "text", 3: "integer", 4: "useless", 5: "decimal"}
 Named = tuple[str, bool, bool, bool]
-
-
-def laid_out(bodies: list[bytes], guarded: bool = False) -> tuple[Any, Any, Any]:
-    """The values one behind the other; with a guard, the last one ends where memory ends."""
-    sizes = np.array([len(body) for body in bodies], np.int64)
-    ends = np.cumsum(sizes)
-    data = b"".join(bodies)
-    if not guarded:
-        return np.frombuffer(data, np.uint8), ends - sizes, ends
-    pages = len(data) // mmap.PAGESIZE + 1
-    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
-    whole = np.frombuffer(memory, np.uint8)
-    address = whole.ctypes.data + pages * mmap.PAGESIZE
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, 0) == 0
-    first = pages * mmap.PAGESIZE - len(data)
-    whole[first : first + len(data)] = np.frombuffer(data, np.uint8)
-    part = whole[first : first + len(data)]
-    part.flags.writeable = False
-    return part, ends - sizes, ends
-
-
-def told(places: Places, n: int) -> list[list[tuple[str, Any]] | None]:
-    """What was found, in the words of the strict reader."""
-    out: list[list[tuple[str, Any]] | None] = []
-    for i in range(n):
-        row: list[tuple[str, Any]] = []
-        for k in range(places.kinds.shape[0]):
-            kind, a, b = KINDS[int(places.kinds[k, i])], int(places.starts[k, i]), int(places.ends[k, i])
-            if kind in ("absent", "useless"):
-                row.append((kind, None))
-            elif b < 0:
-                double = struct.unpack("<d", struct.pack("<q", a))[0] if kind == "decimal" else a
-                row.append((kind, Fraction(double)))
-            else:
-                text = places.buffer[a:b].tobytes()
-                row.append((kind, text if kind == "text" else Fraction(text.decode())))
-        out.append(None if places.broken[i] else row)
-        assert not places.broken[i] or all(kind == "absent" for kind, _ in row)
-    return out
 
 
 def case(seed: int, records: int) -> tuple[Any, list[Named], list[bytes]]:
@@ -189,24 +144,6 @@ def order(i: int) -> dict[str, Any]:
         "session": "0f8fad5b-d9cb-469f-a165-70867728950e",
         "price": (None, 2.5, "text")[i % 3],
     }
-
-
-def fields_of(**given: Any) -> Any:
-    usual = {"item": None, "item_type": "text", "weight": None, "time": "record", "columns": (), "decimals": False}
-    return SimpleNamespace(**{**usual, **given})
-
-
-def records_of(bodies: list[bytes | None]) -> Any:
-    return from_client_records(
-        [SimpleNamespace(offset=i, timestamp=7, key=None, value=body) for i, body in enumerate(bodies)]
-    )
-
-
-def items_of(items: Items) -> list[Any]:
-    whole = items.whole()
-    if isinstance(whole, Ints):
-        return whole.values.tolist()
-    return [whole.buffer[a:b].tobytes() for a, b in zip(whole.starts, whole.ends, strict=True)]
 
 
 def test_values_of_fastavro_are_read() -> None:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,6 +132,7 @@ class App:
     input_topic: Mapping[str, object] | None = None
     key: bool = False
     extra: str = ""
+    form: str = "json"
     workers: list[Worker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -180,7 +181,7 @@ class App:
         lines = "\n".join(f'"{name}" = {json.dumps(value)}' for name, value in options.items())
         key = '[key]\nfile = "key"\n' if self.key else ""
         self.config_file.write_text(
-            f"[kafka]\n{lines}\n[input]\ntopic = '{self.topic}'\nformat = 'json'\npartitioned_by = 'item'\n"
+            f"[kafka]\n{lines}\n[input]\ntopic = '{self.topic}'\nformat = '{self.form}'\npartitioned_by = 'item'\n"
             "partitioner = 'murmur2'\n"
             f"{self.input}\n"
             f"{key}[store]\nsnapshot_every = '{self.snapshot_every}'\n{self.extra}\n"
@@ -468,6 +469,8 @@ class Load:
         self._stamped = stamped
         self._murmur2 = murmur2
         self._places: dict[object, int] = {}
+        self.encode: Callable[[object, int], bytes] | None = None
+        """Payload of an item at a time; None: JSON."""
         self._failed = 0
         self._producer = Producer(
             {
@@ -501,19 +504,24 @@ class Load:
         """
         field = f',"w":{weight}' if weight else ""
         value = b'{"u":%s,"ts":%d%s}' % (json.dumps(item).encode(), ts, field.encode())
-        place = self.place(item) if partition is None else partition
+        if self.encode is not None:
+            value = self.encode(item, ts)
+        self.send_raw(value, self.place(item) if partition is None else partition, ts, key=str(item).encode())
+        if count:
+            self._app.truth[ts - ts % MINUTE][item] += int(count)
+
+    def send_raw(self, value: bytes, partition: int, ts: int, *, key: bytes = b"") -> None:
+        """Send one payload that nobody counts."""
         while True:
             try:
                 stamp = max(ts, 0) if self._stamped else time.time_ns() // 1_000_000
                 self._producer.produce(
-                    self._app.topic, value, str(item).encode(), place, on_delivery=self._delivered, timestamp=stamp
+                    self._app.topic, value, key, partition, on_delivery=self._delivered, timestamp=stamp
                 )
                 break
             except BufferError:
                 self._producer.poll(0.1)
         self._producer.poll(0)
-        if count:
-            self._app.truth[ts - ts % MINUTE][item] += int(count)
 
     def _delivered(self, error: object, _message: object) -> None:
         self._failed += error is not None

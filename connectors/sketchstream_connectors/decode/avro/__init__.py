@@ -12,42 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from sketchstream.columns import Column
 from sketchstream.errors import ConfigError, FormatError
-from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
 from sketchstream.stream.formats import Fields
-from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
-from sketchstream_connectors.decode.avro.plan import Slot
 from sketchstream_connectors.decode.avro.schema import Type, parse
-from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded
-from sketchstream_connectors.decode.json_values import column_times
-from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
+from sketchstream_connectors.decode.decoded import Decoded
+from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested
 from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.decode.slots import binary_times, slots_of
 from sketchstream_connectors.registry import sources
-
-Ints = npt.NDArray[np.int64]
-
-
-def slots_of(fields: Fields) -> tuple[tuple[Slot, ...], int]:
-    """The slots of the wanted fields in their order; and that of the time, which is the last one, -1 if there is none.
-
-    A field that is the time and something else as well has two slots, as its number and as its milliseconds.
-    """
-    text = fields.item_type != "bytes"
-    names = wanted_fields(fields)
-    others = {fields.item, fields.weight, *fields.columns}
-    slots = [Slot(tuple(name.split(".")), text, name == fields.weight, name not in others) for name in names]
-    if fields.time == RECORD_TIME:
-        return tuple(slots), -1
-    if fields.time in others:
-        slots.append(Slot(tuple(fields.time.split(".")), text, fields.time == fields.weight, time=True))
-        return tuple(slots), len(slots) - 1
-    return tuple(slots), names.index(fields.time)
 
 
 class AvroReader:
@@ -83,18 +57,6 @@ class AvroReader:
             return None
         found = tree.document(*body)
         return None if found is None else orjson.dumps(found)
-
-
-def binary_times(column: Column) -> Ints:
-    """(n,) int64 event times: numbers are milliseconds already, strings RFC 3339; NO_TIME where unreadable."""
-    numbers = (column.kinds == INTEGER) & (column.ends < 0) if column.binary else np.zeros(len(column), np.bool_)
-    if numbers.all():
-        return column.starts.copy()
-    kinds = np.where(column.kinds == STRING, STRING, OTHER).astype(np.uint8)
-    times = column_times(Column(kinds, column.buffer, column.starts, column.ends))
-    times[numbers] = column.starts[numbers]
-    times[~numbers & (kinds != STRING)] = NO_TIME
-    return times
 
 
 class AvroFormat:

@@ -10,54 +10,27 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, STRING
-from sketchstream_connectors.decode.avro import kernels, tree
-from sketchstream_connectors.decode.avro.plan import Slot, compile_plan
+from sketchstream_connectors.decode import binary_kernels as kernels
+from sketchstream_connectors.decode.avro import tree
+from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.pools import columns as number_rows
 from sketchstream_connectors.decode.records import read_only
+from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Places, Slot
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 Lookup = Callable[[int], Type | None]
 """The schema of an id; None: there is none."""
 
-FRAMINGS: Final = {
-    "none": kernels.BARE,
-    "confluent": kernels.CONFLUENT,
-    "apicurio8": kernels.APICURIO,
-    "glue": kernels.GLUE,
-}
 MOST_INFLATED: Final = 1 << 24
 """Bytes of a compressed value; longer ones are malformed."""
-MOST_KNOWN: Final = 2_000
-"""Ids whose plans are kept; above it all are looked up again."""
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Where the slots of n values are; see `scan_avro`.
-
-    Args:
-        buffer: of the bounds.
-        kinds: (k, n).
-        starts: (k, n).
-        ends: (k, n).
-        broken: (n,) malformed values.
-    """
-
-    buffer: Bytes
-    kinds: Bytes
-    starts: Ints
-    ends: Ints
-    broken: Flags
 
 
 class AvroFinder:

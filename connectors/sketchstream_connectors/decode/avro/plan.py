@@ -17,6 +17,7 @@ from typing import Final
 
 from sketchstream.kernels.tokens import NULL, OTHER
 from sketchstream_connectors.decode.avro.schema import Type
+from sketchstream_connectors.decode.slots import Slot
 
 MOST_ROWS: Final = 4096
 MOST_LOOPS: Final = 16
@@ -54,23 +55,6 @@ WORD: Final = 8
 
 ANY_BYTES, TEXT_OR_OTHER, MUST_BE_TEXT = range(3)
 """What is asked of taken bytes: nothing; UTF-8, else they are of no use; UTF-8, else the record is malformed."""
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One field that is wanted.
-
-    Args:
-        path: names of fields.
-        text: bytes are of use only as UTF-8.
-        number: decimals and floats that are whole become integers.
-        time: times become milliseconds.
-    """
-
-    path: tuple[str, ...]
-    text: bool = True
-    number: bool = False
-    time: bool = False
 
 
 @dataclass

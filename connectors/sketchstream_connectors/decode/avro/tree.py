@@ -1,7 +1,7 @@
 """Reads one Avro value after its schema, type by type: what no plan can hold, and payloads that an operator looks at.
 
 In: a schema and the bytes of a value. Out: kind and text of each wanted field, or a plain document. Touches: nothing.
-Source: the Avro 1.12 specification, "Binary Encoding". Verdicts are those of `decode.avro.kernels`.
+Source: the Avro 1.12 specification, "Binary Encoding". Verdicts are those of `decode.binary_kernels`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
-from sketchstream_connectors.decode.avro.plan import Slot, smallest
+from sketchstream_connectors.decode.avro.plan import smallest
 from sketchstream_connectors.decode.avro.schema import Type
+from sketchstream_connectors.decode.slots import Slot
 
 MOST_DEPTH: Final = 256
 """Types inside of each other, in one value of a recursive schema; deeper values are malformed."""

@@ -1,8 +1,10 @@
-"""The compiled loop that runs plans of Avro schemas over the values of many records.
+"""The compiled loops that run plans of Avro schemas and Protobuf messages over the values of many records.
 
 In: a uint8 buffer, the bounds of values, plans of all known schema ids. Out: kind and place of each wanted field, and a
 status for each record. Touches: nothing else.
-Source: the Avro 1.12 specification, "Binary Encoding"; the frames of Confluent, Apicurio and AWS Glue.
+Source: the Avro 1.12 specification, "Binary Encoding"; the encoding guide of Protobuf; the frames of Confluent,
+Apicurio and AWS Glue. Both loops are in one file, because they share parts: numba's cache does not detect edits across
+files.
 
 Arrays: `rows` holds the plans of all schemas, one after the other; a record starts at the row of its id. Every byte is
 read at a position below the record's end, which is checked before: nothing beyond a record is read, whatever its
@@ -20,7 +22,7 @@ from numba.core import types
 
 from sketchstream.kernels import kernel
 from sketchstream.kernels.door import part
-from sketchstream.kernels.machine_code import first_byte, trailing_zeros, typed_intrinsic, word_at
+from sketchstream.kernels.machine_code import first_byte, keep_apart, trailing_zeros, typed_intrinsic, word_at
 from sketchstream.kernels.texts import is_utf8, last_run
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, U, byte
 
@@ -244,7 +246,8 @@ def scan_avro(
         symbols: bounds of the symbols of enums, counted from the end of `data`.
         status: (n,) out for the records that were read, see GOOD.
         kinds: (k, n) out, see `sketchstream.kernels.tokens`.
-        found_start: (k, n) out: where bytes begin, or a number itself (the bits of a double, if DECIMAL).
+        found_start: (k, n) out: where bytes begin, or a number itself (the bits of a double, if DECIMAL); undefined for
+            other kinds, as is `found_end`.
         found_end: (k, n) out: where they end; -1 for a number itself.
         texts: out: texts of decimals; they begin behind the symbols.
         state: (2,) in and out: the record to go on with, bytes of `texts` that are used.
@@ -267,8 +270,6 @@ def scan_avro(
         end = ends[U(i)]
         for k in range(k_slots):
             kinds[U(k), U(i)] = MISSING
-            found_start[U(k), U(i)] = 0
-            found_end[U(k), U(i)] = 0
         if p < 0:
             status[U(i)] = NO_VALUE
             continue
@@ -509,8 +510,328 @@ def scan_avro(
         if said != GOOD:
             for k in range(k_slots):
                 kinds[U(k), U(i)] = MISSING
-                found_start[U(k), U(i)] = 0
-                found_end[U(k), U(i)] = 0
+        status[U(i)] = said
+    state[0] = n
+    return n
+
+
+# ------------------------------------------------------------------------------------------------ Protobuf
+
+# rows of plans, as in `decode.protobuf.plan`; a test compares them
+P_DESCEND, P_UNSIGNED, P_SIGNED, P_ZIGZAG, P_WORD32, P_SIGNED32, P_WORD64, P_SIGNED64, P_SINGLE, P_DOUBLE = range(10)
+P_TEXT, P_RAW, P_ENUM, P_USELESS, P_CLEAR, P_ZIGZAG32, P_LOW32, P_SIGN32 = range(10, 18)
+MOST_DEPTH: Final = 64
+"""Messages, or groups, inside of each other on the way of the loop."""
+MOST_INDEXES: Final = 4
+UNSIGNED_BYTES: Final = 20
+"""Digits of an unsigned number above the largest int64."""
+
+
+@kernel
+def message_indexes(data: Bytes, p: Any, end: Any) -> Any:
+    """The path of a message in its file, packed into one word, 16 bits a level; and the position behind it, or -1."""
+    text = first_byte(data)
+    raw, p = number(text, p, end)
+    count = signed(raw)
+    if p < 0 or count < 0 or count > MOST_INDEXES:
+        return U(0), np.int64(-1)
+    if count == 0:
+        return U(1), p
+    packed = U(0)
+    for level in range(count):
+        raw, p = number(text, p, end)
+        index = signed(raw)
+        if p < 0 or index < 0 or index >= 0xFFFF:
+            return U(0), np.int64(-1)
+        packed |= U(index + 1) << U(16 * level)
+    return packed, p
+
+
+@kernel
+def skip_group(text: Any, p: Any, end: Any, tag: Any) -> Any:
+    """Position behind a group whose start was read; -1: malformed."""
+    keep_apart()
+    opened = np.empty(MOST_DEPTH, np.uint64)
+    opened[0] = tag >> U(3)
+    depth = 1
+    while depth > 0:
+        tag, q = number(text, p, end)
+        if q < 0 or q - p > 5 or tag > U(0xFFFFFFFF) or tag >> U(3) == 0:
+            return np.int64(-1)
+        p = q
+        wire = tag & U(7)
+        if wire == 0:
+            _, p = number(text, p, end)
+        elif wire == 1:
+            p += 8
+        elif wire == 5:
+            p += 4
+        elif wire == 2:
+            size, p = number(text, p, end)
+            if p < 0 or size > U(end - p):
+                return np.int64(-1)
+            p += np.int64(size)
+        elif wire == 3:
+            if depth == MOST_DEPTH:
+                return np.int64(-1)
+            opened[depth] = tag >> U(3)
+            depth += 1
+        elif wire == 4:
+            depth -= 1
+            if opened[depth] != tag >> U(3):
+                return np.int64(-1)
+        else:
+            return np.int64(-1)
+        if p < 0 or p > end:
+            return np.int64(-1)
+    return p
+
+
+@kernel
+def scan_protobuf(
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    framing: int,
+    ids: Words,
+    entries: Ints,
+    nodes: Ints,
+    rows: Ints,
+    defaults: Ints,
+    numbers: Ints,
+    symbols: Ints,
+    status: Bytes,
+    kinds: Bytes,
+    found_start: Ints,
+    found_end: Ints,
+    texts: Bytes,
+    state: Ints,
+) -> int:
+    """Run the plans.
+
+    Args:
+        data: the bytes.
+        starts: (n,) where each value begins, < 0 where there is none.
+        ends: (n,) where it ends.
+        framing: BARE to GLUE.
+        ids: (m, 2) known ids, sorted: message indexes, and the id of the file.
+        entries: (m,) first node of each plan, or REFUSED.
+        nodes: (nodes, 5) see `decode.protobuf.plan.Plan`.
+        rows: (rows, 6) likewise.
+        defaults: (defaults, 3) likewise.
+        numbers: values of enums.
+        symbols: bounds of their names, counted from the end of `data`.
+        status: (n,) out.
+        kinds: (k, n) out.
+        found_start: (k, n) out, as of `scan_avro`.
+        found_end: (k, n) out.
+        texts: (k n UNSIGNED_BYTES,) out: digits of large unsigned numbers, a place for each slot and record.
+        state: (1,) in and out: the record to go on with.
+
+    Returns:
+        The record whose id is not known; n at the end.
+    """
+    text = first_byte(data)
+    limit = last_run(text, data.size)
+    k_slots = kinds.shape[0]
+    n = starts.size
+    base = np.int64(data.size) + symbols[symbols.size - 1]
+    outer_end = np.empty(MOST_DEPTH, np.int64)
+    outer_node = np.empty(MOST_DEPTH, np.int64)
+    known_high, known_low, known = U(0), U(0), np.int64(-1)
+    for i in range(state[0], n):
+        p = starts[U(i)]
+        end = ends[U(i)]
+        for k in range(k_slots):
+            kinds[U(k), U(i)] = MISSING
+        if p < 0:
+            status[U(i)] = NO_VALUE
+            continue
+        node = np.int64(0)
+        if framing == BARE:
+            node = entries[0]
+        else:
+            _, low, p = frame(data, p, end, framing)
+            high = U(1)
+            if p >= 0:
+                if p < end and byte(text, p) == 0:
+                    p += 1
+                else:
+                    high, p = message_indexes(data, p, end)
+            if p < 0:
+                status[U(i)] = BROKEN
+                continue
+            if known < 0 or high != known_high or low != known_low:
+                known = find_id(ids, high, low)
+                if known < 0:
+                    state[0] = i
+                    return i
+                known_high, known_low = high, low
+            node = entries[U(known)]
+        if node < 0:
+            status[U(i)] = BROKEN
+            continue
+        said = BROKEN
+        depth = np.int64(0)
+        entered = True
+        mask = U(0)
+        stop = end
+        while True:
+            if entered:
+                entered = False
+                mask = U(nodes[U(node), U(4)])
+                for d in range(nodes[U(node), U(2)], nodes[U(node), U(3)]):
+                    slot = defaults[U(d), U(0)]
+                    if kinds[U(slot), U(i)] == MISSING:
+                        kinds[U(slot), U(i)] = np.uint8(defaults[U(d), U(1)])
+                        symbol = defaults[U(d), U(2)]
+                        if defaults[U(d), U(1)] != STRING:
+                            found_start[U(slot), U(i)] = 0
+                            found_end[U(slot), U(i)] = -1
+                        elif symbol < 0:
+                            found_start[U(slot), U(i)] = 0
+                            found_end[U(slot), U(i)] = 0
+                        else:
+                            found_start[U(slot), U(i)] = data.size + symbols[U(symbol)]
+                            found_end[U(slot), U(i)] = data.size + symbols[U(symbol + 1)]
+            if p == stop:
+                if depth == 0:
+                    said = GOOD
+                    break
+                depth -= 1
+                stop = outer_end[U(depth)]
+                node = outer_node[U(depth)]
+                mask = U(nodes[U(node), U(4)])
+                continue
+            tag = U(byte(text, p))
+            if tag < U(128):
+                p += 1
+            else:
+                before = p
+                tag, p = number(text, p, stop)
+                if p < 0 or p - before > 5 or tag > U(0xFFFFFFFF):
+                    break
+            if tag < U(8):
+                break
+            wire = tag & U(7)
+            begin = p
+            raw = U(0)
+            if wire == U(0):
+                raw, p = number(text, p, stop)
+                if p < 0:
+                    break
+            elif wire == U(2):
+                raw, begin = number(text, p, stop)
+                if begin < 0 or raw > U(stop - begin):
+                    break
+                p = begin + np.int64(raw)
+            elif wire == U(5):
+                if stop - p < 4:
+                    break
+                p += 4
+            elif wire == U(1):
+                if stop - p < 8:
+                    break
+                p += 8
+            elif wire == U(3):
+                p = skip_group(text, p, stop, tag)
+                if p < 0:
+                    break
+            else:
+                break
+            if tag < U(512) and (mask >> (tag >> U(3))) & U(1) == 0:
+                continue
+            good = True
+            inner = np.int64(-1)
+            for r in range(nodes[U(node), U(0)], nodes[U(node), U(1)]):
+                if rows[U(r), U(0)] != np.int64(tag):
+                    continue
+                op = rows[U(r), U(1)]
+                a = rows[U(r), U(2)]
+                clear = rows[U(r), U(5)]
+                if clear != 0:
+                    for k in range(k_slots):
+                        if (clear >> k) & 1:
+                            kinds[U(k), U(i)] = MISSING
+                if op == P_DESCEND:
+                    inner = a
+                    continue
+                if op == P_CLEAR:
+                    continue
+                kind = INTEGER
+                value = np.int64(0)
+                last = np.int64(-1)
+                if op in (P_TEXT, P_RAW):
+                    kind = STRING
+                    value, last = begin, p
+                    checked = op == P_TEXT or rows[U(r), U(3)] != 0
+                    if checked and not is_utf8(text + U(begin), text + U(p), limit):
+                        if op == P_TEXT:
+                            good = False
+                            break
+                        kind = OTHER
+                elif op == P_SIGNED:
+                    value = np.int64(raw)
+                elif op == P_SIGN32:
+                    value = np.int64(np.int32(raw & U(0xFFFFFFFF)))
+                elif op == P_LOW32:
+                    value = np.int64(raw & U(0xFFFFFFFF))
+                elif op == P_ZIGZAG:
+                    value = signed(raw)
+                elif op == P_ZIGZAG32:
+                    value = signed(raw & U(0xFFFFFFFF))
+                elif op == P_ENUM:
+                    value = np.int64(np.int32(raw & U(0xFFFFFFFF)))
+                    first = rows[U(r), U(3)]
+                    for s in range(first, first + rows[U(r), U(4)]):
+                        if numbers[U(s)] == value:
+                            kind = STRING
+                            value, last = data.size + symbols[U(s)], data.size + symbols[U(s + 1)]
+                            break
+                elif op == P_USELESS:
+                    kind = OTHER
+                elif op in (P_SINGLE, P_DOUBLE):
+                    double = single_at(text + U(begin)) if op == P_SINGLE else double_at(text + U(begin))
+                    kind = DECIMAL if np.isfinite(double) else OTHER
+                    value = bits_of(double)
+                    if rows[U(r), U(3)] != 0 and -_TWO_63 <= double < _TWO_63 and double == np.floor(double):
+                        kind, value = INTEGER, np.int64(double)
+                elif op in (P_WORD32, P_SIGNED32):
+                    word = U(0)
+                    for j in range(4):
+                        word |= U(byte(text, begin + j)) << U(8 * j)
+                    value = np.int64(np.int32(word)) if op == P_SIGNED32 else np.int64(word)
+                elif op in (P_WORD64, P_SIGNED64):
+                    raw = word_at(text + U(begin))
+                    value = np.int64(raw)
+                if op in (P_UNSIGNED, P_WORD64):
+                    value = np.int64(raw)
+                    if value < 0:  # above the largest int64: its digits, at a place of this slot and record
+                        used = UNSIGNED_BYTES * (a * n + i)
+                        rest = raw
+                        for j in range(UNSIGNED_BYTES):
+                            texts[U(used + UNSIGNED_BYTES - 1 - j)] = np.uint8(48) + np.uint8(rest % U(10))
+                            rest //= U(10)
+                        skip = 1 if texts[U(used)] == 48 else 0
+                        value, last = base + used + skip, base + used + UNSIGNED_BYTES
+                kinds[U(a), U(i)] = kind
+                found_start[U(a), U(i)] = value
+                found_end[U(a), U(i)] = last
+            if not good:
+                break
+            if inner >= 0:
+                if depth == MOST_DEPTH:
+                    break
+                outer_end[U(depth)] = stop
+                outer_node[U(depth)] = node
+                depth += 1
+                stop = p
+                p = begin
+                node = inner
+                entered = True
+        if said != GOOD:
+            for k in range(k_slots):
+                kinds[U(k), U(i)] = MISSING
         status[U(i)] = said
     state[0] = n
     return n

@@ -1,0 +1,205 @@
+"""The format "protobuf": dotted fields of messages whose descriptors a registry or a file has.
+
+In: `Records`, descriptors. Out: `Decoded`. Touches: the registry and its cache. Errors never contain a payload.
+
+A message is valid if its fields read on the way to what is wanted, and it ends exactly at its end; the rules are in
+docs/formats.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
+from sketchstream.kernels.tokens import INTEGER
+from sketchstream.stream.formats import Fields
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode.decoded import Decoded
+from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
+from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder
+from sketchstream_connectors.decode.protobuf.plan import Wish
+from sketchstream_connectors.decode.protobuf.schema import (
+    BYTES,
+    VARINT,
+    Field,
+    Files,
+    Message,
+    document,
+    from_registry,
+    read_files,
+)
+from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of
+from sketchstream_connectors.registry import sources
+
+Ints = npt.NDArray[np.int64]
+LARGEST_S = 1 << 53
+
+
+def wishes_of(fields: Fields) -> tuple[tuple[Wish, ...], bool]:
+    """What is wanted, and whether it ends with a time, its seconds and its nanoseconds."""
+    slots, time = slots_of(fields)
+    names = wanted_fields(fields)
+    wishes = [
+        Wish(slot, place < len(names) and names[place] != fields.item and not slot.time)
+        for place, slot in enumerate(slots)
+    ]
+    if time < 0:
+        return tuple(wishes), False
+    path = slots[time].path
+    wishes += [Wish(slots[time], False)]
+    wishes += [Wish(Slot((*path, part), time=True), True) for part in ("seconds", "nanos")]
+    return tuple(wishes), True
+
+
+class ProtobufReader:
+    """Reads Protobuf messages.
+
+    Args:
+        fields: what is wanted.
+        framing: of the values.
+        lookup: the message type of an id and of message indexes.
+    """
+
+    def __init__(self, fields: Fields, framing: str, lookup: Lookup) -> None:
+        self.fields = fields
+        wishes, timed = wishes_of(fields)
+        self._finder = ProtobufFinder(wishes, timed, framing, lookup)
+
+    def decode(self, records: Records) -> Decoded:
+        """Decode items, weights and times of all records; see `Reader`.
+
+        Raises:
+            SchemaUnavailableError: a descriptor is needed and cannot be read now; nothing was decoded.
+        """
+        places = self._finder.find(records.buffer, records.value_start, records.value_end)
+        found = Found(places.buffer, places.kinds, places.starts, places.ends, places.broken, binary=True)
+        return assemble(self.fields, records, found, lambda _: _times(found))
+
+    def shown(self, payload: bytes | None) -> bytes | None:
+        """A message as JSON text; None if it is malformed."""
+        import orjson
+
+        body = None if payload is None else self._finder.body(payload)
+        made = None if body is None else document(*body)
+        return None if made is None else orjson.dumps(made)
+
+
+def _times(found: Found) -> Ints:
+    """(n,) event times of the last three places: a number or a text, or seconds and nanoseconds of a Timestamp."""
+    place = found.kinds.shape[0] - 3
+    times = binary_times(found.column(place))
+    split = (found.kinds[place + 1] == INTEGER) & (found.kinds[place + 2] == INTEGER)
+    if split.any():
+        seconds, nanos = found.starts[place + 1], found.starts[place + 2]
+        good = split & (np.abs(seconds) < LARGEST_S) & (nanos >= 0) & (nanos < 10**9)
+        times[split] = NO_TIME
+        times[good] = seconds[good] * 1000 + nanos[good] // 1_000_000
+    return times
+
+
+class ProtobufFormat:
+    """See `PayloadFormat`."""
+
+    named = True
+    payload_keys = sources.KEYS | {"message"}
+
+    def check(self, fields: Fields) -> Iterator[str]:
+        """Mistakes in the fields."""
+        yield from check_paths(fields)
+
+    def check_payload(self, payload: Any) -> Iterator[str]:
+        """Mistakes in `[payload]`."""
+        yield from sources.mistakes(payload, "protobuf", "event.desc")
+        if (payload.schema_file is None) != (payload.message is None):
+            yield "payload.message names the message type in payload.schema_file, for example message = 'shop.Order'"
+        if payload.framing == "glue":
+            yield "payload.framing = 'glue' is not known for format = 'protobuf'"
+
+    def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> ProtobufReader:
+        """A reader.
+
+        Raises:
+            ConfigError: `[payload]` is missing, or names a file that does not describe the message.
+        """
+        if payload is None:
+            msg = "format = 'protobuf' needs [payload]: registry = \"http://...\", or schema_file with message"
+            raise ConfigError(msg)
+        if payload.schema_file is not None:
+            message = _from_file(resolve(str(payload.schema_file)), payload.message)
+            return ProtobufReader(fields, payload.framing, lambda *_: message)
+        registry = sources.open_registry(payload, resolve, form="serialized")
+        known: dict[int, Files | None] = {}
+
+        def lookup(number: int, indexes: tuple[int, ...]) -> Message | None:
+            if number not in known:
+                found = registry.schema(number)
+                known[number] = None
+                if found is not None and found.kind == "PROTOBUF":
+                    try:
+                        known[number] = from_registry(found.text, [text for _, text in found.references])
+                    except FormatError as error:
+                        del known[number]
+                        sources.log_unreadable(number, "protobuf")
+                        raise SchemaUnavailableError(str(error)) from None
+            files = known[number]
+            return None if files is None else files.at(indexes)
+
+        return ProtobufReader(fields, payload.framing, lookup)
+
+    def example(self, fields: Fields, now_ms: int) -> tuple[ProtobufReader, bytes]:
+        """A reader of a message that has all fields, and a value."""
+        message, value = _example(nested(fields, now_ms))
+        return ProtobufReader(fields, "none", lambda *_: message), value
+
+
+FORMATS = {"protobuf": ProtobufFormat()}
+
+
+def _from_file(path: Any, name: str) -> Message:
+    """The message type of a descriptor file."""
+    try:
+        files = read_files([], path.read_bytes())
+    except (OSError, FormatError):
+        msg = f"payload.schema_file {path} holds no descriptors: write it with `protoc --include_imports -o FILE`"
+        raise ConfigError(msg) from None
+    found = files.messages.get(f".{name}")
+    if found is None:
+        known = ", ".join(sorted(one[1:] for one in files.messages if not one.startswith(".google.")))
+        msg = f"payload.message {name!r:.80} is not in {path}; it has {known:.300}"
+        raise ConfigError(msg)
+    return found
+
+
+def varint(value: int) -> bytes:
+    """A varint of Protobuf."""
+    out = bytearray()
+    raw = value & (1 << 64) - 1
+    while raw > 127:
+        out.append(raw & 127 | 128)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def _example(value: dict[str, object]) -> tuple[Message, bytes]:
+    """A message type of a plain document, and the document as a message."""
+    message, body = Message(".example"), b""
+    for number, (name, one) in enumerate(value.items(), 1):
+        if isinstance(one, dict):
+            inner, content = _example(one)
+            made = Field(name, number, "message", BYTES, False, True, -1, inner)
+            body += varint(made.tag) + varint(len(content)) + content
+        elif isinstance(one, int):
+            made = Field(name, number, "int64", VARINT, False, False, -1)
+            body += varint(made.tag) + varint(one)
+        else:
+            made = Field(name, number, "string", BYTES, False, False, -1)
+            content = str(one).encode()
+            body += varint(made.tag) + varint(len(content)) + content
+        message.fields.append(made)
+    return message, body

@@ -1,0 +1,215 @@
+"""Compiles what is wanted of a Protobuf message into a plan: for each message on the way, the tags that matter.
+
+In: a `Message`, and slots. Out: a `Plan`. Touches: nothing.
+
+A node is a message on the way to a wanted field: a range of rows (tag, op, slot or node, more, number of symbols, slots
+to clear) and a range of defaults. The loop compares the tag of each field with the rows of its node; every other field
+is skipped by its wire type, and its inside is not looked at. The last value of a field holds, a message that comes
+twice is merged, and a member of a oneof clears the others: what the official libraries do.
+
+A field without explicit presence (proto3) is not on the wire when it has its default value. So that value is taken for
+the weight and for columns, as the producer meant it; an item or a time is absent then, since a default is no identity
+and no time. Below a message that is absent, everything is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
+from sketchstream_connectors.decode.protobuf.schema import BYTES, TIMESTAMP, WRAPPERS, Field, Message
+from sketchstream_connectors.decode.slots import Slot
+
+WORD_BITS: Final = 64
+(
+    DESCEND,
+    UNSIGNED,
+    SIGNED,
+    ZIGZAG,
+    WORD32,
+    SIGNED32,
+    WORD64,
+    SIGNED64,
+    SINGLE,
+    DOUBLE,
+    TEXT,
+    RAW,
+    ENUM,
+    USELESS,
+    CLEAR,
+) = range(15)
+ZIGZAG32, LOW32, SIGN32 = range(15, 18)
+OPS: Final = {
+    "int64": SIGNED,
+    "uint64": UNSIGNED,
+    "int32": SIGN32,
+    "uint32": LOW32,
+    "sint64": ZIGZAG,
+    "sint32": ZIGZAG32,
+    "fixed64": WORD64,
+    "sfixed64": SIGNED64,
+    "fixed32": WORD32,
+    "sfixed32": SIGNED32,
+    "float": SINGLE,
+    "double": DOUBLE,
+    "string": TEXT,
+    "bytes": RAW,
+    "enum": ENUM,
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A slot and whether a default value counts where a field without presence is absent."""
+
+    slot: Slot
+    default: bool
+
+
+@dataclass
+class Plan:
+    """Nodes and their rows, counted from the plan's own beginning; the first node is the message itself.
+
+    Args:
+        nodes: first row, one past the last row, first default, one past the last default, and a bit for each number of
+            a field below 64 that has a row.
+        rows: tag, op, slot or node, flag or first symbol, number of symbols, mask of slots to clear.
+        defaults: slot, kind, number or symbol (-1: an empty text).
+        numbers: values of enums, sorted within each.
+        symbols: their names.
+    """
+
+    nodes: list[list[int]] = field(default_factory=list)
+    rows: list[list[int]] = field(default_factory=list)
+    defaults: list[list[int]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    symbols: list[bytes] = field(default_factory=list)
+
+
+Wanted = list[tuple[int, tuple[str, ...]]]
+
+
+def compile_plan(message: Message, wishes: Sequence[Wish]) -> Plan:
+    """The plan of a message.
+
+    Args:
+        message: the type of the values.
+        wishes: what is wanted; a time that is a Timestamp must have been split by `split_times`.
+    """
+    builder = _Builder(wishes)
+    builder.node(message, [(slot, one.slot.path) for slot, one in enumerate(wishes)])
+    return builder.plan
+
+
+class _Builder:
+    """The plan so far."""
+
+    def __init__(self, wishes: Sequence[Wish]) -> None:
+        self.wishes = wishes
+        self.plan = Plan()
+
+    def node(self, message: Message, wanted: Wanted) -> int:
+        """Add a node and all below it; returns its place."""
+        nodes = self.plan.nodes
+        place = len(nodes)
+        nodes.append([0, 0, 0, 0, 0])
+        below = {
+            one.name: [(slot, path[1:]) for slot, path in wanted if path and path[0] == one.name]
+            for one in message.fields
+        }
+        rows: list[list[int]] = []
+        for one in message.fields:
+            rows += self._rows(one, below[one.name])
+        masks = {one.name: sum(1 << slot for slot in {slot for slot, _ in below[one.name]}) for one in message.fields}
+        tags = {one.tag: one for one in message.fields}
+        for one in message.fields:
+            others = [other for other in message.fields if other is not one and 0 <= other.oneof == one.oneof]
+            mask = sum(masks[other.name] for other in others)
+            if mask and not any(row[0] == one.tag for row in rows):
+                rows.append([one.tag, CLEAR, 0, 0, 0, 0])
+            for row in rows:
+                if tags.get(row[0]) is one:
+                    row[5] = mask
+        defaults = [
+            made
+            for one in message.fields
+            for slot, path in below[one.name]
+            if (made := self._default(one, slot, path)) is not None
+        ]
+        first, start = len(self.plan.rows), len(self.plan.defaults)
+        self.plan.rows += rows
+        self.plan.defaults += defaults
+        numbers = {row[0] >> 3 for row in rows}
+        mask = sum(1 << number for number in numbers if number < WORD_BITS)
+        nodes[place] = [first, first + len(rows), start, start + len(defaults), mask - (mask >> 63 << 64)]
+        return place
+
+    def _rows(self, one: Field, wanted: Wanted) -> list[list[int]]:
+        """The rows of a field."""
+        if not wanted:
+            return []
+        direct = [slot for slot, path in wanted if not path]
+        deeper = [(slot, path) for slot, path in wanted if path]
+        if one.repeated or one.kind == "group":
+            wires = {one.tag, one.number << 3 | BYTES} if one.kind != "group" else {one.tag}
+            return [[tag, USELESS, slot, 0, 0, 0] for tag in sorted(wires) for slot in direct]
+        if one.message is not None:
+            if one.message.name in WRAPPERS:
+                deeper += [(slot, ("value",)) for slot in direct]
+                direct = []
+            rows = [[one.tag, USELESS, slot, 0, 0, 0] for slot in direct]
+            if deeper:
+                rows.append([one.tag, DESCEND, self.node(one.message, deeper), 0, 0, 0])
+            return rows
+        return [self._take(one, slot) for slot in direct]
+
+    def _take(self, one: Field, slot: int) -> list[int]:
+        wanted = self.wishes[slot].slot
+        op = OPS.get(one.kind, USELESS)
+        if op in (SINGLE, DOUBLE):
+            return [one.tag, op, slot, int(wanted.number), 0, 0]
+        if op == RAW:
+            return [one.tag, op, slot, int(wanted.text), 0, 0]
+        if op == ENUM:
+            first = len(self.plan.symbols)
+            self.plan.numbers += sorted(one.symbols)
+            self.plan.symbols += [one.symbols[number].encode() for number in sorted(one.symbols)]
+            return [one.tag, op, slot, first, len(one.symbols), 0]
+        return [one.tag, op, slot, 0, 0, 0]
+
+    def _default(self, one: Field, slot: int, path: tuple[str, ...]) -> list[int] | None:
+        """What a slot holds where its message is there and its field is not."""
+        if path or one.explicit or one.repeated or one.message is not None or not self.wishes[slot].default:
+            return None
+        if one.kind in ("string", "bytes"):
+            return [slot, STRING, -1]
+        if one.kind == "enum":
+            if 0 not in one.symbols:
+                return [slot, INTEGER, 0]
+            self.plan.numbers.append(0)
+            self.plan.symbols.append(one.symbols[0].encode())
+            return [slot, STRING, len(self.plan.symbols) - 1]
+        return [slot, OTHER if one.kind == "bool" else INTEGER, 0]
+
+
+def split_times(message: Message, path: tuple[str, ...]) -> bool:
+    """Whether a path leads to a Timestamp, so that its seconds and its nanoseconds are wanted instead of it."""
+    here: Message | None = message
+    found: Field | None = None
+    for name in path:
+        found = None if here is None else here.named(name)
+        here = None if found is None or found.repeated else found.message
+    return found is not None and here is not None and here.name == TIMESTAMP
+
+
+def leaf_names(message: Message, depth: int = 3, before: str = "") -> list[str]:
+    """Dotted fields of a message, for the messages of a validation."""
+    out: list[str] = []
+    for one in message.fields:
+        if one.message is None or one.repeated or one.message.name in (TIMESTAMP, *WRAPPERS) or depth == 1:
+            out.append(before + one.name)
+        else:
+            out += leaf_names(one.message, depth - 1, f"{before}{one.name}.")
+    return out

@@ -1,0 +1,270 @@
+"""Protobuf messages, as descriptors tell of them: fields by number, with their types and their presence.
+
+In: descriptors of files, in the bytes that protoc or a registry writes. Out: `Message`. Touches: nothing.
+Source: descriptor.proto; the language guides of proto2, proto3 and editions (presence).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sketchstream.errors import FormatError, MissingExtraError
+
+VARINT, FIXED64, BYTES, START, STOP, FIXED32 = range(6)
+"""Wire types."""
+KINDS = {
+    1: ("double", FIXED64),
+    2: ("float", FIXED32),
+    3: ("int64", VARINT),
+    4: ("uint64", VARINT),
+    5: ("int32", VARINT),
+    6: ("fixed64", FIXED64),
+    7: ("fixed32", FIXED32),
+    8: ("bool", VARINT),
+    9: ("string", BYTES),
+    10: ("group", START),
+    11: ("message", BYTES),
+    12: ("bytes", BYTES),
+    13: ("uint32", VARINT),
+    14: ("enum", VARINT),
+    15: ("sfixed32", FIXED32),
+    16: ("sfixed64", FIXED64),
+    17: ("sint32", VARINT),
+    18: ("sint64", VARINT),
+}
+"""Types of fields by their numbers in descriptors, and the wire type of one value."""
+WRAPPERS = frozenset(
+    f".google.protobuf.{name}Value"
+    for name in ("String", "Bytes", "Int64", "UInt64", "Int32", "UInt32", "Double", "Float", "Bool")
+)
+TIMESTAMP = ".google.protobuf.Timestamp"
+
+
+@dataclass(eq=False)
+class Field:
+    """One field.
+
+    Args:
+        name: of the field.
+        number: on the wire.
+        kind: see `KINDS`.
+        wire: wire type of one value.
+        repeated: whether it is a list or a map.
+        explicit: whether absence is told from the default value.
+        oneof: number of its oneof in the message; -1: none.
+        message: of a message.
+        symbols: names of an enum's values.
+    """
+
+    name: str
+    number: int
+    kind: str
+    wire: int
+    repeated: bool
+    explicit: bool
+    oneof: int
+    message: Message | None = None
+    symbols: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def tag(self) -> int:
+        """What stands in front of one value."""
+        return self.number << 3 | self.wire
+
+
+@dataclass(eq=False)
+class Message:
+    """One type of messages."""
+
+    name: str
+    fields: list[Field] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"Message({self.name})"
+
+    def named(self, name: str) -> Field | None:
+        """The field of a name."""
+        return next((one for one in self.fields if one.name == name), None)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Messages by their full names, with a dot in front; those of the last file also in their order."""
+
+    messages: dict[str, Message]
+    order: list[Any]
+
+    def at(self, indexes: Sequence[int]) -> Message | None:
+        """The message that indexes lead to: among those of the file, then those inside of one."""
+        level, name = self.order, ""
+        for index in indexes:
+            if not 0 <= index < len(level):
+                return None
+            name, level = level[index]
+        return self.messages.get(name)
+
+
+def read_files(texts: Sequence[bytes], own: bytes) -> Files:
+    """Read descriptors of files.
+
+    Args:
+        texts: FileDescriptorProto of imports, in any order.
+        own: that of the file itself, or a FileDescriptorSet.
+
+    Raises:
+        FormatError: these are no descriptors, or a type is missing.
+    """
+    try:
+        from google.protobuf import descriptor_pb2, message
+    except ImportError:
+        msg = "format = 'protobuf' needs protobuf: pip install 'sketchstream[protobuf]'"
+        raise MissingExtraError(msg) from None
+    files = []
+    try:
+        files += [descriptor_pb2.FileDescriptorProto.FromString(text) for text in texts]
+        both = descriptor_pb2.FileDescriptorSet.FromString(own) if _is_set(own) else None
+        files += list(both.file) if both is not None else [descriptor_pb2.FileDescriptorProto.FromString(own)]
+    except message.DecodeError:
+        msg = "this is no descriptor of Protobuf; expected the bytes that `protoc --descriptor_set_out` writes"
+        raise FormatError(msg) from None
+    messages: dict[str, Message] = {}
+    given: dict[str, tuple[Any, bool]] = {}
+    enums: dict[str, dict[int, str]] = {}
+    order: list[Any] = []
+    for one in [*_well_known(), *files]:
+        before = f".{one.package}" if one.package else ""
+        implicit = one.syntax == "proto3"
+        order = [_collect(inner, before, implicit, given, enums) for inner in one.message_type]
+        enums |= {f"{before}.{inner.name}": _symbols(inner) for inner in one.enum_type}
+    messages |= {name: Message(name) for name in given}
+    for name, (described, implicit) in given.items():
+        messages[name].fields += _fields(described, implicit, messages, enums)
+    return Files(messages, order)
+
+
+def _is_set(own: bytes) -> bool:
+    """Whether bytes are a set of files: its first field is a message, that of a file its name."""
+    from google.protobuf import descriptor_pb2, message
+
+    try:
+        files = descriptor_pb2.FileDescriptorSet.FromString(own).file
+    except message.DecodeError:
+        return False
+    return bool(files) and all(one.name for one in files)
+
+
+def _well_known() -> list[Any]:
+    """Files that protoc brings."""
+    from google.protobuf import descriptor_pb2, duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2
+
+    found = []
+    for module in (timestamp_pb2, wrappers_pb2, duration_pb2, struct_pb2):
+        proto = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(proto)
+        found.append(proto)
+    return found
+
+
+def _symbols(enum: Any) -> dict[int, str]:
+    """Names of values; the first one counts where several have a number."""
+    found: dict[int, str] = {}
+    for value in enum.value:
+        found.setdefault(value.number, value.name)
+    return found
+
+
+def _collect(
+    described: Any, before: str, implicit: bool, given: dict[str, tuple[Any, bool]], enums: dict[str, dict[int, str]]
+) -> tuple[str, list[Any]]:
+    """Note a message and those inside of it; returns its name, and their tree."""
+    name = f"{before}.{described.name}"
+    given[name] = described, implicit
+    enums |= {f"{name}.{inner.name}": _symbols(inner) for inner in described.enum_type}
+    return name, [_collect(inner, name, implicit, given, enums) for inner in described.nested_type]
+
+
+def _fields(
+    described: Any, implicit: bool, messages: dict[str, Message], enums: dict[str, dict[int, str]]
+) -> Iterator[Field]:
+    """The fields of a message."""
+    for one in described.field:
+        kind, wire = KINDS[one.type]
+        made = Field(
+            one.name,
+            one.number,
+            kind,
+            wire,
+            repeated=one.label == one.LABEL_REPEATED,
+            explicit=not implicit or one.proto3_optional or one.HasField("oneof_index") or kind == "message",
+            oneof=one.oneof_index if one.HasField("oneof_index") and not one.proto3_optional else -1,
+        )
+        try:
+            if kind in ("message", "group"):
+                made.message = messages[one.type_name]
+            elif kind == "enum":
+                made.symbols = enums[one.type_name]
+        except KeyError:
+            msg = "a descriptor uses a type that none of its files has: write it with `protoc --include_imports`"
+            raise FormatError(msg) from None
+        yield made
+
+
+def from_registry(text: str, references: Sequence[str]) -> Files:
+    """The files of a registry's answer in its serialized form.
+
+    Raises:
+        FormatError: it is not in that form.
+    """
+    try:
+        own = base64.b64decode(text, validate=True)
+        others = [base64.b64decode(one, validate=True) for one in references]
+    except (binascii.Error, ValueError):
+        msg = "the registry does not give descriptors (format=serialized), only .proto text"
+        raise FormatError(msg) from None
+    return read_files(others, own)
+
+
+def document(message: Message, body: bytes, depth: int = 8) -> dict[str, Any] | None:
+    """A message as plain data of JSON, for a sample; None if it is malformed. Lists and groups are left out."""
+    out: dict[str, Any] = {}
+    at = 0
+    known = {one.tag: one for one in message.fields if not one.repeated}
+    try:
+        while at < len(body):
+            tag, at = _varint(body, at)
+            size = {VARINT: 0, FIXED64: 8, FIXED32: 4}.get(tag & 7, -1)
+            value: Any = None
+            if tag & 7 == VARINT:
+                value, at = _varint(body, at)
+            elif tag & 7 == BYTES:
+                size, at = _varint(body, at)
+            if size < 0 or at + size > len(body):
+                return None
+            content, at = body[at : at + size], at + size
+            one = known.get(tag)
+            if one is None:
+                continue
+            if one.message is not None:
+                out[one.name] = document(one.message, content, depth - 1) if depth else {}
+            else:
+                out[one.name] = content.decode("latin-1") if tag & 7 == BYTES else value
+    except IndexError:
+        return None
+    return out
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """A varint, and the position behind it; IndexError at the end of the bytes."""
+    raw = shift = 0
+    while True:
+        raw |= (body[at] & 127) << shift
+        at += 1
+        if body[at - 1] < 128:
+            return raw & (1 << 64) - 1, at
+        shift += 7
+        if shift > 63:
+            raise IndexError

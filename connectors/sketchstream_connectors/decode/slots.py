@@ -1,0 +1,94 @@
+"""What is wanted of binary payloads, and what the loops over them leave: slots and places.
+
+In: the wanted fields. Out: slots; times. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.columns import Column
+from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
+from sketchstream.stream.formats import Fields
+from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode.binary_kernels import APICURIO, BARE, CONFLUENT, GLUE
+from sketchstream_connectors.decode.decoded import RECORD_TIME
+from sketchstream_connectors.decode.json_values import column_times
+from sketchstream_connectors.decode.named_fields import wanted_fields
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+FRAMINGS: Final = {"none": BARE, "confluent": CONFLUENT, "apicurio8": APICURIO, "glue": GLUE}
+MOST_KNOWN: Final = 2_000
+"""Ids whose plans are kept; above it all are looked up again."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One field that is wanted.
+
+    Args:
+        path: names of fields.
+        text: bytes are of use only as UTF-8.
+        number: decimals and floats that are whole become integers.
+        time: times become milliseconds.
+    """
+
+    path: tuple[str, ...]
+    text: bool = True
+    number: bool = False
+    time: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the slots of n values are; see `scan_avro`.
+
+    Args:
+        buffer: of the bounds.
+        kinds: (k, n).
+        starts: (k, n).
+        ends: (k, n).
+        broken: (n,) malformed values.
+    """
+
+    buffer: Bytes
+    kinds: Bytes
+    starts: Ints
+    ends: Ints
+    broken: Flags
+
+
+def slots_of(fields: Fields) -> tuple[tuple[Slot, ...], int]:
+    """The slots of the wanted fields in their order; and that of the time, which is the last one, -1 if there is none.
+
+    A field that is the time and something else as well has two slots, as its number and as its milliseconds.
+    """
+    text = fields.item_type != "bytes"
+    names = wanted_fields(fields)
+    others = {fields.item, fields.weight, *fields.columns}
+    slots = [Slot(tuple(name.split(".")), text, name == fields.weight, name not in others) for name in names]
+    if fields.time == RECORD_TIME:
+        return tuple(slots), -1
+    if fields.time in others:
+        slots.append(Slot(tuple(fields.time.split(".")), text, fields.time == fields.weight, time=True))
+        return tuple(slots), len(slots) - 1
+    return tuple(slots), names.index(fields.time)
+
+
+def binary_times(column: Column) -> Ints:
+    """(n,) int64 event times: numbers are milliseconds already, strings RFC 3339; NO_TIME where unreadable."""
+    numbers = (column.kinds == INTEGER) & (column.ends < 0) if column.binary else np.zeros(len(column), np.bool_)
+    if numbers.all():
+        return column.starts.copy()
+    kinds = np.where(column.kinds == STRING, STRING, OTHER).astype(np.uint8)
+    times = column_times(Column(kinds, column.buffer, column.starts, column.ends))
+    times[numbers] = column.starts[numbers]
+    times[~numbers & (kinds != STRING)] = NO_TIME
+    return times
