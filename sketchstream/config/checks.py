@@ -258,7 +258,11 @@ def check_limit(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
         return
     specs: dict[str, Any] = {plan.name: plan.spec for plan in plans}
     overlap = {plan.name: plan.overlap for plan in plans}
-    worst = {name: overlap[name] * max(one.epsilon, getattr(one, "epsilon_publish", 0)) for name, one in specs.items()}
+    early = {plan.name: plan.early.most * plan.early.epsilon for plan in plans if plan.early is not None}
+    worst = {
+        name: overlap[name] * max(one.epsilon, getattr(one, "epsilon_publish", 0) + early.get(name, 0))
+        for name, one in specs.items()
+    }
     for name, epsilon in worst.items():
         if epsilon > limit:
             lies_in = "" if overlap[name] == 1 else f" (an event lies in {overlap[name]} overlapping windows)"

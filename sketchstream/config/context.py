@@ -5,9 +5,10 @@ In: a configuration, a sketch's plan, facts about the input topic. Out: a `Conte
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from sketchstream.kinds import of, planned
+from sketchstream.kinds import of
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -48,6 +49,8 @@ def context(
         late_records=bool(config.input.late_topic),
         refused=evidence.refused,
         misplaced=evidence.misplaced,
+        early=0 if plan.early is None else plan.early.most,
+        epsilon_early=Fraction(0) if plan.early is None else plan.early.epsilon,
         beside=tuple(
             _beside(other, a_day(other, plan.calendar.timezone)) for other in config.sketches if other.name != plan.name
         ),
@@ -81,7 +84,7 @@ def _beside(plan: SketchPlan, a_day: int) -> Beside:
     from sketchstream.privacy.guarantee import Beside
     from sketchstream.privacy.publications import cost_of_record
 
-    ledger, groups = planned(plan.spec), of(plan.spec).groups_of_item(plan.spec)
+    ledger, groups = plan.ledger, of(plan.spec).groups_of_item(plan.spec)
     every_ms = plan.starts.shortest_ms
     return Beside.of(
         plan.name,

@@ -16,8 +16,9 @@ from sketchstream import kinds
 from sketchstream.config import checks
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.item_lists import read_items
-from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, exact_noise
-from sketchstream.stream.plans import SketchPlan
+from sketchstream.kinds.interface import Spec
+from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
+from sketchstream.stream.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.windows import Calendar, Width, hopping
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.tables import Around, DomainTable, SketchTable
 
 _Series = tuple[str, Calendar, int, int]
+MOST_EARLY = 100
+"""Early answers of one window."""
 SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
@@ -67,6 +70,11 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
             ]
         except (SpecError, ConfigError) as error:
             mistakes.append(str(error))
+        else:
+            try:
+                early = _early(block, spec, series, given.lateness)
+            except (SpecError, ConfigError) as error:
+                mistakes.append(str(error))
     if mistakes:
         return [], mistakes
     for one in caught:
@@ -75,10 +83,50 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
     if said is not None:
         warnings.warn(f'sketch "{block.name}": {said}', NoPrivacyWarning, stacklevel=6)
     fields = dict(block.fields())
+    refused, misplaced = noises
     plans = [
-        SketchPlan(name, spec, calendar, steps, fields, stride, *noises) for name, calendar, steps, stride in series
+        SketchPlan(name, spec, calendar, steps, fields, stride, refused, misplaced, early)
+        for name, calendar, steps, stride in series
     ]
     return plans, []
+
+
+def _early(block: SketchTable, spec: Spec, series: list[_Series], lateness_ms: int) -> EarlyAnswers | None:
+    """Releases from open windows, if the block asks for them.
+
+    Raises:
+        ConfigError: its sketch or its windows have none.
+    """
+    if not series or (block.emit_every is None and block.epsilon_early is None):
+        return None
+    if block.emit_every is None or block.epsilon_early is None:
+        msg = (
+            "emit_every and epsilon_early belong together: how often a window is published before it is sealed, and "
+            "what all of these early answers cost"
+        )
+        raise ConfigError(msg)
+    kind = kinds.of(spec)
+    if kind.answer != "profile":
+        msg = (
+            f"emit_every belongs to kind 'profile': kind {kind.name!r} publishes every counter of a window, not their "
+            "histogram, and each early answer would put noise of its own on each of them"
+        )
+        raise ConfigError(msg)
+    if kind.promise(spec).kind != "histogram":
+        msg = (
+            "emit_every needs publish = 'histogram': a state published before its window is sealed would show, beside "
+            "the one published then, exactly what came in between"
+        )
+        raise ConfigError(msg)
+    if len(series) != 1 or series[0][2] != 1:
+        msg = "emit_every belongs to one window without every: windows that hop are published often as they are"
+        raise ConfigError(msg)
+    every_ms, longest = series[0][1].positions(block.emit_every, "emit_every")
+    most = longest - (lateness_ms == 0)  # without lateness, the watermark that passes a window's end seals it
+    if most > MOST_EARLY:
+        msg = f"emit_every gives at most {MOST_EARLY} early answers of a window, found {most}: publish less often"
+        raise ConfigError(msg)
+    return EarlyAnswers(every_ms, exact_epsilon(block.epsilon_early, "epsilon_early") / most, most)
 
 
 def _series(block: SketchTable) -> list[_Series]:

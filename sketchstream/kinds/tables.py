@@ -118,6 +118,8 @@ class SketchTable(Table):
     quality: QualityTable | None = None
     epsilon_refused: Number | None = None
     epsilon_misplaced: Number | None = None
+    emit_every: str | None = None
+    epsilon_early: Number | None = None
 
     def lists(self) -> Mapping[str, Path]:
         """Keys of the block whose list lies in a file, beside that of its domain."""

@@ -11,7 +11,7 @@ about them and about everything else that a deployment publishes (`privacy.publi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -211,7 +211,11 @@ class Guarantee(PrintedStatement):
             total=total,
             kept=kept,
             protects=tuple(protects),
-            seen=(*_seen(spec, delta, published, looked, total, kept, around, whole), *[MEANING] * any(mixed)),
+            seen=(
+                *_seen(spec, delta, published, looked, total, kept, around, whole),
+                *_early(around),
+                *[MEANING] * any(mixed),
+            ),
             lost=(*publications.uncovered(spec, around), *lost),
             assumes=tuple(assumes),
         )
@@ -301,6 +305,15 @@ def summary(unit: str, published: str, looked: str, warning: str | None = None) 
         f"somebody who also copied the open state once, it {bound}."
     )
     return text if warning is None else f"{warning}. {text}"
+
+
+def _early(around: Context) -> Iterator[str]:
+    """What is published of windows that are still open."""
+    if around.early:
+        yield (
+            f"preliminary answers are included: up to {around.early} of each window before it is sealed, at a cost of "
+            f"{around.epsilon_early} each"
+        )
 
 
 def windows_said(around: Context) -> list[str]:

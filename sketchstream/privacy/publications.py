@@ -185,6 +185,7 @@ PUBLICATIONS: Final[tuple[Publication, ...]] = (
                 frozenset({"patterns"})),
     Publication("positions", "positions of a series that have closed", "sealed topic", "ledger",
                 frozenset({"first", "stop"})),
+    Publication("early", "histograms of windows that are still open", "sealed topic", "ledger"),
     Publication("total", "the sum of the weights", "sealed sketches, releases", "ledger", frozenset({"total"})),
     Publication("counted", "the number of events counted", "sealed sketches, releases", "ledger",
                 frozenset({"counted"})),

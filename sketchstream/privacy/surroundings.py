@@ -98,6 +98,8 @@ class Context:
         every_ms: from the beginning of a window to that of the next, at least; None: `window_ms` / `overlap`.
         refused: epsilon of the noise of the numbers of refused records; 0: not published.
         misplaced: epsilon of the noise of the numbers of misplaced events or items; 0: not published.
+        early: answers that are published from a window before it is sealed, at most.
+        epsilon_early: cost of each of them.
     """
 
     window_ms: int | None = None
@@ -112,6 +114,8 @@ class Context:
     late_records: bool = False
     refused: Fraction = Fraction(0)
     misplaced: Fraction = Fraction(0)
+    early: int = 0
+    epsilon_early: Fraction = Fraction(0)
     beside: tuple[Beside, ...] = ()
     a_day: int | None = None
     overlap: int = 1

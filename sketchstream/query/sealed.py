@@ -22,6 +22,8 @@ from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, Seale
 from sketchstream.stream.windows import iso
 
 Span = tuple[int, int]
+_Waiting = dict[Span, dict[int, SealedEntry]]
+"""Releases from windows that are not sealed in all partitions: the newest of each partition."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class SealedWindow:
         rule: determines which losses of records are reported.
         group: group of the answers, for sketches with groups; see `each_group`.
         evidence: what each partition published about refused records and misplaced items.
+        early: by partition: of the parts that were released before their window was sealed, the watermark (ms) then.
     """
 
     sketch: str
@@ -60,6 +63,17 @@ class SealedWindow:
     rule: Rule = DEFAULT
     group: str | None = None
     evidence: Mapping[int, Heard] = field(default_factory=dict, repr=False)
+    early: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def preliminary(self) -> bool:
+        """Whether parts were released before their window was sealed: a later answer replaces this one."""
+        return bool(self.early)
+
+    @property
+    def as_of(self) -> int | None:
+        """The time (ms) through which all early parts had counted, up to lateness; None: there are none."""
+        return min(self.early.values(), default=None)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -107,7 +121,7 @@ class SealedWindow:
     @property
     def complete(self) -> bool | None:
         """Whether the window is whole, of one partition count, and shows no loss; None: it is not known."""
-        if not self.whole or self.repartitioned:
+        if not self.whole or self.repartitioned or self.preliminary:
             return False
         return {"incomplete": False, "unknown": None}.get(self.quality.verdict, True)
 
@@ -169,6 +183,9 @@ class SealedWindow:
             "partitions": {"published": self.published, "of": self.of, "missing": list(self.missing)},
             "revision": self.revision,
         }
+        if self.as_of is not None:
+            out["preliminary"] = True
+            out["as_of"] = iso(self.as_of)
         if self.group is not None:
             out["group"] = self.group
         if self.partial:
@@ -184,6 +201,8 @@ class SealedWindow:
 
     def describe(self) -> str:
         """Completeness in words."""
+        if self.as_of is not None:
+            return f"preliminary, as of {iso(self.as_of)}: {len(self.parts)} of {self.of} partitions"
         if self.missing:
             shown = ", ".join(map(str, self.missing[:8])) + (", ..." if len(self.missing) > 8 else "")
             why = ", deleted since" if self.deleted else ""
@@ -233,7 +252,13 @@ class SealedReader:
         return revision, min(one.published_through for one in newest.values())
 
     def windows(
-        self, sketch: str, from_ms: int | None = None, to_ms: int | None = None, *, revision: int | None = None
+        self,
+        sketch: str,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        *,
+        revision: int | None = None,
+        early: bool = False,
     ) -> Iterator[SealedWindow]:
         """Yield windows that begin at or after `from_ms` and end by `to_ms`, ascending, with a published sketch.
 
@@ -245,11 +270,13 @@ class SealedReader:
             from_ms: ms since 1970; None: from the first.
             to_ms: ms since 1970; None: to the last.
             revision: revision to read; None: the newest one with publications of the window.
+            early: also windows that are not sealed in all partitions, with what was released from them before.
 
         Raises:
             DataLossError: an incident: two different publications of one window, or of one noise.
             FormatError, StoreError: a publication cannot be read.
         """
+        waiting = self._early(sketch, from_ms, to_ms, revision) if early else {}
         found = _Found(sketch, self._rule(sketch))
         for one in self._source.read(sketch, from_ms, to_ms):
             if isinstance(one, Frontier):
@@ -258,10 +285,27 @@ class SealedReader:
                 found.deleted[one.partition] = max(one.through, found.deleted.get(one.partition, one.through))
             elif (revision is None or one.revision == revision) and found.is_news(one):
                 if found.window not in (None, one.window):
-                    yield found.assemble()
+                    yield from found.assembled(waiting)
                 found.add(one)
         if found.window is not None:
-            yield found.assemble()
+            yield from found.assembled(waiting)
+        yield from found.unsealed(waiting, None)
+
+    def _early(self, sketch: str, from_ms: int | None, to_ms: int | None, revision: int | None) -> _Waiting:
+        """The newest release of each partition from each window, of the newest revision."""
+        settled = self.settled(sketch)
+        if settled is not None:  # windows before that are sealed
+            from_ms = settled[1] if from_ms is None else max(from_ms, settled[1])
+        found: _Waiting = {}
+        newest: dict[Span, int] = {}
+        for one in self._source.early(sketch, from_ms, to_ms):
+            if revision not in (None, one.revision) or one.revision < newest.get(one.window, 0):
+                continue
+            if one.revision > newest.get(one.window, 0):
+                found.pop(one.window, None)
+            newest[one.window] = one.revision
+            found.setdefault(one.window, {})[one.partition] = one
+        return dict(sorted(found.items()))
 
     def before(self, window: SealedWindow) -> SealedWindow | None:
         """Find the window that ends at the start of this one, for answers that use both.
@@ -354,16 +398,38 @@ class _Found:
         self.window = entry.window
         self._parts.setdefault(entry.revision, {})[entry.partition] = part
 
-    def assemble(self) -> SealedWindow:
-        """Build the current window with its completeness, from its newest revision."""
-        window, revision = self.window, max(self._parts)
-        assert window is not None
-        here = self._parts[revision]
+    def assembled(self, waiting: _Waiting) -> Iterator[SealedWindow]:
+        """Build the windows that are not sealed before the current one, and the current one.
+
+        Args:
+            waiting: releases from windows that are not sealed in all partitions; those that are used are taken out.
+        """
+        assert self.window is not None
+        yield from self.unsealed(waiting, self.window)
+        yield self._assemble(self.window, waiting.pop(self.window, {}))
+
+    def unsealed(self, waiting: _Waiting, before: Span | None) -> Iterator[SealedWindow]:
+        """Build the windows of which nothing is sealed yet, up to a window; None: all of them."""
+        held, self._parts = self._parts, {}
+        for window in [one for one in waiting if before is None or one < before]:
+            yield self._assemble(window, waiting.pop(window))
+        self._parts = held
+
+    def _assemble(self, window: Span, early: Mapping[int, SealedEntry]) -> SealedWindow:
+        """Build a window with its completeness, from its newest revision."""
+        revision = max([*self._parts, *(one.revision for one in early.values())])
+        here = self._parts.get(revision, {})
+        shown = {
+            partition: _released(one)
+            for partition, one in early.items()
+            if one.revision == revision and partition not in here
+        }
         own = {partition: one for (rev, partition), one in self.frontiers.items() if rev == revision}
         counts = [one.partitions for one in own.values()]
-        for part in here.values():
+        parts = {**here, **shown}
+        for part in parts.values():
             counts += part.origin.partition_counts
-        of = max([*counts, max(here) + 1])
+        of = max([*counts, max(parts) + 1])
         missing, deleted = [], False
         for partition in range(of):
             if partition in here:
@@ -375,7 +441,8 @@ class _Found:
                 missing.append(partition)
             elif frontier is None or frontier.published_through < window[1]:
                 missing.append(partition)
-        self._parts, self.window = {}, None
+        if window == self.window:
+            self._parts, self.window = {}, None
         return SealedWindow(
             sketch=self.sketch,
             revision=revision,
@@ -385,11 +452,12 @@ class _Found:
             missing=tuple(missing),
             partial=any(one.partial.covers(window[1]) for one in own.values()),
             diverged=any(one.diverged.covers(window[1]) for one in own.values()),
-            counts=partition_counts(part.origin for part in here.values()),
-            parts=tuple(here[partition] for partition in sorted(here)),
+            counts=partition_counts(part.origin for part in parts.values()),
+            parts=tuple(parts[partition] for partition in sorted(parts)),
             deleted=deleted,
             rule=self._rule,
             evidence={partition: heard(own.get(partition), window) for partition in range(of)},
+            early={partition: early[partition].early or 0 for partition in shown},
         )
 
 
@@ -415,6 +483,20 @@ def _newest(said: Sequence[Frontier]) -> dict[tuple[int, int], Frontier]:
     for one in sorted(said, key=lambda frontier: frontier.sequence):
         out[one.revision, one.partition] = one
     return out
+
+
+def _released(entry: SealedEntry) -> Release:
+    """The release that was published from an open window.
+
+    Raises:
+        FormatError: it is something else, or contradicts its header.
+    """
+    part = read(entry.body)
+    if not isinstance(part, Release) or part.final:
+        msg = f"what was published as {entry.key} is not a release from an open window"
+        raise FormatError(msg)
+    _check_origin(part, entry)
+    return part
 
 
 def _check_origin(found: Release | SealedState, entry: SealedEntry) -> None:

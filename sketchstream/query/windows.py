@@ -129,7 +129,11 @@ class PublishedWindows:
 
     def every(self, name: str, since: int | None, until: int | None) -> Iterator[SealedWindow]:
         """Yield windows in a range of time, ascending, each as soon as it is read."""
-        return self.reader.windows(name, since, until)
+        return self.reader.windows(name, since, until, early=self._has_early(name))
+
+    def _has_early(self, name: str) -> bool:
+        """Whether a sketch publishes windows before they are sealed."""
+        return any(plan.name == name and plan.early is not None for plan in self.config.sketches)
 
     def one(self, name: str, since: int | None, until: int | None) -> SealedWindow:
         """The only window in a range of time."""
@@ -384,6 +388,7 @@ class PublishedWindows:
             part for part in found if isinstance(part, (Release, SealedState))
         ]
         parts += self._closed(since, until)
+        parts += self._early(since, until)
         keyed = self.config.checked or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
         return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget)
@@ -394,6 +399,15 @@ class PublishedWindows:
             if kinds.of(plan.spec).closes(plan.spec) is not None:
                 for entry in self.source.closed(plan.name, since, until):
                     yield Instalment.from_bytes(entry.body)
+
+    def _early(self, since: int | None, until: int | None) -> Iterator[Release]:
+        """All releases from open windows: the ledger of a window that is not sealed is in the newest of them."""
+        for plan in self.config.sketches:
+            if self._has_early(plan.name):
+                for entry in self.source.early(plan.name, since, until):
+                    part = read(entry.body)
+                    if isinstance(part, Release):
+                        yield part
 
 
 def to_ms(text: str | None, option: str) -> int | None:

@@ -95,6 +95,8 @@ def unfinished(facts: Mapping[str, Any]) -> list[str]:
     """
     if facts.get("complete", True) is True:
         return []
+    if facts.get("preliminary"):
+        return [f"This answer is preliminary, as of {facts['as_of']}: its window is not sealed yet."]
     if (facts.get("partitions") or {}).get("missing"):
         return ["Not all partitions of this window are published yet: the numbers will grow."]
     quality = facts.get("quality") or {}

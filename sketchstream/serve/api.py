@@ -375,13 +375,13 @@ _QUALITY: Final = tuple(
 WINDOWS: Final = (
     "sketch", "window_start", "window_end", "complete", "partitions_published", "partitions_of", "partitions_missing",
     "revision", "partial", "diverged", "repartitioned", "deleted", "quality_verdict", "quality_reason", *_QUALITY,
-    "status", "answer", "failure",
+    "status", "answer", "failure", "preliminary", "as_of",
 )  # fmt: skip
 """Columns of a list of windows."""
 WINDOWS_TYPES: Final[Types] = {
     **WINDOW,
     **dict.fromkeys(("partitions_published", "partitions_of", "revision"), "int64"),
-    **dict.fromkeys(("partial", "diverged", "repartitioned", "deleted"), "bool"),
+    **dict.fromkeys(("partial", "diverged", "repartitioned", "deleted", "preliminary"), "bool"),
     **dict.fromkeys(_QUALITY, "float64"),
 }
 TOGETHER_BYTES: Final = 64 << 20

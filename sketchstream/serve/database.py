@@ -53,6 +53,10 @@ CREATE TABLE IF NOT EXISTS instalments (
     seal_id BLOB NOT NULL, body BLOB NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS instalments_place
     ON instalments (sketch, start, stop, revision, partition, first, last, digest);
+CREATE TABLE IF NOT EXISTS early (
+    sketch INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, revision INTEGER NOT NULL,
+    partition INTEGER NOT NULL, time INTEGER NOT NULL, digest BLOB NOT NULL, seal_id BLOB NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (sketch, start, stop, revision, partition)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS noises (
     name BLOB PRIMARY KEY, sketch INTEGER NOT NULL, start INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS incidents (

@@ -198,7 +198,7 @@ class Service:
     def _summaries(self) -> dict[str, str]:
         """By sketch of the configuration, its guarantee in one sentence."""
         return {
-            plan.name: kinds.of(plan.spec).guarantee(plan.spec, kinds.planned(plan.spec)).summary
+            plan.name: kinds.of(plan.spec).guarantee(plan.spec, plan.ledger).summary
             + overlapping(plan.spec.unit, plan.overlap)
             for plan in self.config.sketches
         }

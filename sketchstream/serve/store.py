@@ -161,6 +161,20 @@ class StoreSource:
         for revision, start, stop, partition, seal_id, body, first, last in found:
             yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, (first, last))
 
+    def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """The newest release of each partition from windows that are not sealed in it."""
+        last = LATEST if until is None else until
+        found = self._connection.execute(
+            "SELECT e.revision, e.start, e.stop, e.partition, e.seal_id, e.body, e.time, e.digest FROM early e"
+            " JOIN sketches s ON s.id = e.sketch WHERE s.name = ? AND e.start >= ? AND e.start < ? AND e.stop <= ?"
+            " ORDER BY e.start, e.stop, e.time, e.partition",
+            (sketch, -LATEST if since is None else since, last, last),
+        )
+        for revision, start, stop, partition, seal_id, body, time_ms, digest in found:
+            if not _sound(body, digest):
+                raise DamagedError
+            yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, early=time_ms)
+
     def read(
         self, sketch: str | None = None, since: int | None = None, until: int | None = None
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
@@ -368,6 +382,9 @@ class Store:
                     if self._take_instalment(execute, entry):
                         spans.add(entry.window)
                     continue
+                if entry.early is not None:
+                    self._take_early(execute, entry)
+                    continue
                 touched = self._take_entry(execute, entry)
                 if touched:
                     new += 1
@@ -409,10 +426,9 @@ class Store:
         )
         if not known.rowcount:
             return set()
+        self._anew(execute, sketch, entry.window)
         execute(
-            "INSERT INTO windows (sketch, start, stop, version, state, todo) VALUES (?, ?, ?, 0, ?, 0)"
-            " ON CONFLICT DO UPDATE SET state = excluded.state, todo = 0, version = version + 1",
-            (sketch, start, stop, NEW),
+            "DELETE FROM early WHERE sketch = ? AND start = ? AND stop = ? AND revision <= ? AND partition = ?", place
         )
         self._doubt_next(execute, sketch, stop)
         touched = {(sketch, start, stop, entry.revision)}
@@ -477,6 +493,34 @@ class Store:
             (*place, last, first, digest, *place),
         ).fetchone()
         return before is None or (doubtful is not None and Ledgers(self._write).copied(*place[:4]))
+
+    def _take_early(self, execute: Any, entry: SealedEntry) -> None:
+        """Store a release from an open window in place of an earlier one, unless the window is sealed there."""
+        sketch = self._sketch(execute, entry.sketch)
+        (start, stop), digest = entry.window, _digest(entry.body)
+        place = (sketch, start, stop, entry.revision, entry.partition)
+        sealed = execute(
+            "SELECT 1 FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision >= ? AND partition = ?",
+            place,
+        ).fetchone()
+        old = self._retention_ms is not None and stop < self._horizon(execute, sketch)
+        if sealed is not None or old:
+            return
+        stored = execute(
+            "INSERT INTO early VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET time = excluded.time,"
+            " digest = excluded.digest, seal_id = excluded.seal_id, body = excluded.body WHERE excluded.time > time",
+            (*place, entry.early, digest, entry.seal_id, entry.body),
+        )
+        if stored.rowcount:
+            self._anew(execute, sketch, entry.window)
+
+    def _anew(self, execute: Any, sketch: int, window: Span) -> None:
+        """Have a window put together, because something new was published of it."""
+        execute(
+            "INSERT INTO windows (sketch, start, stop, version, state, todo) VALUES (?, ?, ?, 0, ?, 0)"
+            " ON CONFLICT DO UPDATE SET state = excluded.state, todo = 0, version = version + 1",
+            (sketch, *window, NEW),
+        )
 
     def _forget_instalments(self, execute: Any, sketch: int, window: Span, revision: int) -> bool:
         """Delete the instalments of a final window, which its seal repeats; those that it does not repeat are kept.
@@ -634,7 +678,8 @@ class Store:
         ranges = [(first, last)] if there <= 2 * len(spans) else list(spans)
         try:
             for since, until in ranges:
-                for window in self._reader.windows(name, since, until):
+                early = any(plan.name == name and plan.early is not None for plan in self.config.sketches)
+                for window in self._reader.windows(name, since, until, early=early):
                     if window.window in wanted:
                         wanted.remove(window.window)
                         self._put(execute, sketch, window)
@@ -707,6 +752,8 @@ class Store:
             digest.update(one.window[0].to_bytes(8, "big", signed=True))
             for partition, body in rows:
                 digest.update(partition.to_bytes(4, "big") + body)
+        for partition, time_ms in sorted(window.early.items()):
+            digest.update(f"early {partition} {time_ms}".encode())
         return digest.digest()
 
     def put_answer(self, stored: StoredWindow, question: str, computed: Computed, *, special: bool = False) -> bool:
@@ -837,7 +884,7 @@ class Store:
                 for table in ("bodies", "costs", "windows", "points"):
                     execute(f"DELETE FROM {table} WHERE sketch = ? AND start = ? AND stop = ?", place)  # noqa: S608
                 self._doubt_next(execute, sketch, stop)
-            for table in ("answers", "instalments"):
+            for table in ("answers", "instalments", "early"):
                 execute(f"DELETE FROM {table} WHERE sketch = ? AND stop < ?", (sketch, horizon))  # noqa: S608
             execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
         return len(rows)

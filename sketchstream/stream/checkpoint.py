@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 MANIFEST_FORMAT = 3
 """Written; 1, whose blobs are all of byte format 1, and 2, without evidence about windows, are read too."""
+EARLY_FORMAT = 4
+"""Written instead where the outbox holds releases from open windows: earlier versions of the program would publish them
+as those of sealed ones."""
 CHANGE_AHEAD_MS = 600_000
 """How far beyond the latest event time changed sketches begin: time for all workers to be started anew."""
 
@@ -122,6 +125,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
                     "slots_for": list(window.slots_for),
                     "blob": window.blob,
                     **({"closed": window.closed} if window.closed else {}),
+                    **({"early": window.early} if window.early else {}),
                 }
             )
         sketches[track.name] = {
@@ -158,14 +162,16 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
                 "seal_id": entry.seal_id,
                 "blob": one.blob,
                 **({} if entry.positions is None else {"positions": list(entry.positions)}),
+                **({} if entry.early is None else {"early": entry.early}),
             }
         )
     state.waiting.capture()
     lists, fresh = state.lists.capture(_specs(state))
     blobs |= fresh
     keep |= set(lists.values()) - fresh.keys()
+    has_early = any(one.entry.early is not None for one in state.waiting.entries)
     manifest: dict[str, Plain] = {
-        "format": MANIFEST_FORMAT,
+        "format": EARLY_FORMAT if has_early else MANIFEST_FORMAT,
         "partition": state.partition,
         "position": state.position,
         "revision": state.revision,
@@ -236,10 +242,10 @@ def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) 
     rules, partition = state.rules, state.partition
     manifest = restored.manifest
     with _Usable(partition):
-        if manifest["format"] not in range(1, MANIFEST_FORMAT + 1):
+        if manifest["format"] not in range(1, EARLY_FORMAT + 1):
             msg = (
                 f"partition {partition}: its snapshot has format {manifest['format']!r:.20}, this version reads "
-                f"formats 1 to {MANIFEST_FORMAT}; run the version that wrote it, or a newer one"
+                f"formats 1 to {EARLY_FORMAT}; run the version that wrote it, or a newer one"
             )
             raise DataLossError(msg)
         if manifest["partition"] != partition or manifest["position"] != restored.position:
@@ -249,6 +255,7 @@ def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) 
         state.revision = _int(manifest["revision"])
         votes = manifest.get("votes")
         state._watermark.restore(_int(manifest["watermark"]), None if votes is None else _table(votes))
+        state.early_through = state.watermark
         state.newest = _int(manifest.get("newest", state.watermark))  # older snapshots: no time is beyond the watermark
         state._idled = [(_int(before), _int(after)) for before, after in _pairs(manifest.get("idled", []))]
         state.counts.restore(_former_counts(manifest.get("former_counts", [])))
@@ -303,7 +310,7 @@ def _restore_track(
             msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
             raise DataLossError(msg)
         window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
-        window.closed = _int(one.get("closed", 0))
+        window.closed, window.early = _int(one.get("closed", 0)), _int(one.get("early", 0))
         state.slots.fit(window, counts)
         track.windows[start] = window
         known = max(known, end)
@@ -399,6 +406,7 @@ def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapp
         seal_id=bytes(fields["seal_id"]),
         body=bytes(blobs[fields["blob"]]),
         positions=_positions(fields.get("positions")),
+        early=None if fields.get("early") is None else _int(fields["early"]),
     )
     state.waiting.entries.append(Outgoing(entry, str(fields["blob"]), saved=True))
 

@@ -370,7 +370,8 @@ class SealedEntry:
     """One sealed sketch to be published: the bytes of a Release or SealedState, and where they belong.
 
     Publishing it twice must give the same bytes in the same place. `window`: [start, end) in ms since 1970.
-    `positions`: [first, stop) of an instalment of closed positions; None: a whole sealed sketch.
+    `positions`: [first, stop) of an instalment of closed positions; None: a whole sealed sketch. `early`: of a release
+    from a window that was still open, the time (ms) that the partition's watermark had passed; None: it is sealed.
     """
 
     sketch: str
@@ -380,11 +381,18 @@ class SealedEntry:
     seal_id: bytes
     body: bytes = field(repr=False)
     positions: tuple[int, int] | None = None
+    early: int | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether it is the publication of a sealed window, and not something that was published before the seal."""
+        return self.positions is None and self.early is None
 
     @property
     def key(self) -> str:
         """`sketch/revision/window start/partition`: the same for every publication of this entry."""
         part = "" if self.positions is None else f"/{self.positions[0]}-{self.positions[1]}"
+        part += "" if self.early is None else f"/early-{self.early}"
         return f"{self.sketch}/{self.revision}/{self.window[0]}/{self.partition}{part}"
 
 
@@ -520,6 +528,15 @@ class SealedSource(Protocol):
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Read instalments of closed positions, by ascending windows and positions; `read` does not return them.
+
+        Args:
+            sketch: its name.
+            since: see `read`.
+            until: see `read`.
+        """
+
+    def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Read releases from windows that were still open, by ascending windows and times; `read` leaves them out.
 
         Args:
             sketch: its name.

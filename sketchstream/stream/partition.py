@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -41,7 +42,7 @@ from sketchstream.stream.outbox import Outbox
 from sketchstream.stream.outcome import NO_INTS, Ints, Mask, Outcome
 from sketchstream.stream.partition_counts import CountNeeded, LongWork, PartitionCounts, Steps, unanswered
 from sketchstream.stream.partitioner import belongs
-from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.quorum import Watermark
 from sketchstream.stream.rules import Rules
 from sketchstream.stream.sketch_state import OpenWindow, Track
@@ -85,6 +86,7 @@ class PartitionState:
             for plan in rules.sketches
         }
         self._idled: list[tuple[int, int]] = []
+        self.early_through = NO_TIME
         self.waiting = Outbox()
         self._partial = False
         self._rewound = False
@@ -219,7 +221,11 @@ class PartitionState:
                 self._note_partial(max(known, int(times[np.argmax(judged.verdict == kernels.ADMITTED)])))
                 self.newest = max(self.newest, judged.high)
                 for track in self.tracks.values():
-                    yield from self._count(track, whole, outcome)
+                    if track.plan is None or track.plan.early is None:
+                        yield from self._count(track, whole, outcome)
+                    else:
+                        yield from self._count_with_early(track, track.plan.early, whole, outcome)
+                self.early_through = max(self.early_through, int(judged.before[-1]))
             self._note_unplaced(chunk, judged.verdict)
             outcome.sealed += yield from self._seal()
             outcome.note_refused(decoded, judged.verdict, late)
@@ -339,6 +345,89 @@ class PartitionState:
             window = yield from self._opening(track, int(starts[index]), int(ends[index]))
             if window is not None:
                 yield from self._take(track, window, whole, places, index, outcome)
+
+    def _count_with_early(self, track: Track, early: EarlyAnswers, whole: Admitted, outcome: Outcome) -> Steps[None]:
+        """Count the records of a chunk, and release early answers between them, where the watermark passed their time.
+
+        An answer that is due at a watermark holds the records before the one that comes at that watermark: it is a
+        function of the sequence of records, however that is divided into chunks.
+        """
+        first, n = 0, whole.times.size
+        for index, due in [*self._due_early(track, early, whole), (n, [])]:
+            part = whole.between(first, index)
+            if part is not None:
+                yield from self._count(track, part, outcome)
+            first = index
+            for start, time_ms in due:
+                yield from self._release_early(track, early, start, time_ms, int(whole.before[index]))
+
+    def _due_early(self, track: Track, early: EarlyAnswers, whole: Admitted) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Before which records of a chunk early answers are due: starts of windows, and times. `_emit` has the rest."""
+        starts, ends = covering(track, whole)
+        bounds = {(one.start, one.end) for one in track.windows.values()} | set(
+            zip(starts.tolist(), ends.tolist(), strict=True)
+        )
+        due: dict[int, dict[int, int]] = {}
+        for start, end in sorted(bounds):
+            for time_ms in early.times((start, end)):
+                if self.early_through < time_ms <= whole.mark:
+                    index = int(np.searchsorted(whole.before, time_ms, side="left"))
+                    if index < whole.times.size:
+                        due.setdefault(index, {})[start] = time_ms  # the last of several that are due at once
+        return [(index, sorted(due[index].items())) for index in sorted(due)]
+
+    def _emit(self) -> Steps[None]:
+        """Release the early answers whose time the watermark has passed since the last record."""
+        for track in self.tracks.values():
+            early = None if track.plan is None else track.plan.early
+            if early is None:
+                continue
+            for window in sorted(track.windows.values(), key=lambda one: one.start):
+                passed = [
+                    time_ms
+                    for time_ms in early.times((window.start, window.end))
+                    if self.early_through < time_ms <= self.watermark
+                ]
+                if passed:
+                    yield from self._release_early(track, early, window.start, passed[-1], self.watermark)
+        self.early_through = max(self.early_through, self.watermark)
+
+    def _release_early(
+        self, track: Track, early: EarlyAnswers, start: int, time_ms: int, watermark: int
+    ) -> Steps[None]:
+        """Put a release from an open window into the outbox.
+
+        Nothing if it is not open, has had all of its early answers, or is sealed at this watermark anyway.
+        """
+        window = track.windows.get(start)
+        if window is None or window.early >= early.most or window.end + self.rules.lateness_ms <= watermark:
+            return
+        kind, spec = kinds.of(window.sketch.spec), window.sketch.spec
+        if kind.answer != "profile" or kind.promise(spec).kind != "histogram":
+            return  # it was opened under another configuration
+        window.early, window.dirty, self._changed = window.early + 1, True, True
+        if window.sketch.origin.partitions:
+            window.sketch.origin = replace(window.sketch.origin, partitions=window.counts)
+        release = partial(self._release, track, window, early.epsilon, time_ms)
+        if _is_large(window.sketch.spec):
+            released = LongWork(release)
+            yield released
+            self.waiting.put(released.result)
+        else:
+            self.waiting.put(release())
+
+    def _release(self, track: Track, window: OpenWindow, epsilon: Fraction, time_ms: int) -> SealedEntry:
+        """Release the view of one open window. Touches nothing but its sketch."""
+        shown = window.sketch.release(epsilon)
+        return SealedEntry(
+            sketch=track.name,
+            revision=self.revision,
+            window=(window.start, window.end),
+            partition=self.partition,
+            seal_id=shown.seal_id,
+            body=shown.to_bytes(),
+            early=time_ms,
+        )
 
     def _step(self, track: Track, start: int) -> int | None:
         """Length of a position in ms, for windows whose positions are published when they close."""
@@ -657,6 +746,7 @@ class PartitionState:
         return (yield from self._seal(everything))
 
     def _seal(self, everything: bool = False) -> Steps[int]:
+        yield from self._emit()
         n = 0
         for track in list(self.tracks.values()):
             through = self._target(track)

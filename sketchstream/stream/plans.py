@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 from sketchstream import kinds
 from sketchstream.image import DEFERRED_PART, is_large
@@ -42,6 +43,26 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class EarlyAnswers:
+    """Releases from windows that are still open.
+
+    Args:
+        every_ms: from the beginning of a window to the first of them, and from each to the next.
+        epsilon: cost of each.
+        most: of them in one window.
+    """
+
+    every_ms: int
+    epsilon: Fraction
+    most: int
+
+    def times(self, window: tuple[int, int]) -> list[int]:
+        """The watermarks (ms) at which they are due in a window [start, end), ascending; its end is the last."""
+        start, end = window
+        return [*range(start + self.every_ms, end, self.every_ms), end][: self.most]
+
+
+@dataclass(frozen=True)
 class SketchPlan:
     """One series of windows: its name, spec and calendar.
 
@@ -56,6 +77,7 @@ class SketchPlan:
         epsilon_refused: noise of the numbers of records that its windows refused; None: by its spec, see
             `stream.evidence`.
         epsilon_misplaced: noise of the numbers of misplaced events or items; None: by its spec.
+        early: releases from windows that are still open; None: there are none.
     """
 
     name: str
@@ -66,6 +88,7 @@ class SketchPlan:
     stride: int = field(default=1, compare=False)
     epsilon_refused: Fraction | None = field(default=None, compare=False)
     epsilon_misplaced: Fraction | None = field(default=None, compare=False)
+    early: EarlyAnswers | None = field(default=None, compare=False)
 
     @property
     def window(self) -> str:
@@ -114,7 +137,18 @@ class SketchPlan:
     @property
     def loss(self) -> float:
         """The most that one event (or item) loses by what one window publishes: epsilon, at the kind's delta if any."""
+        if self.early is not None:
+            return float(self.ledger.loss())
         return kinds.of(self.spec).planned_epsilon(self.spec)
+
+    @cached_property
+    def ledger(self) -> Any:
+        """The ledger that each window begins with, with all of its early answers charged."""
+        ledger = kinds.planned(self.spec)
+        for _ in range(0 if self.early is None else self.early.most):
+            assert self.early is not None
+            ledger = ledger.charge_release(self.early.epsilon)
+        return ledger
 
     @property
     def epsilon_records(self) -> Fraction:

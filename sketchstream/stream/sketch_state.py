@@ -33,6 +33,7 @@ class OpenWindow:
         counts: partition counts that were valid since it opened, ascending.
         slots_for: closed domains: the partition counts whose items have slots.
         closed: positions that were published when they closed.
+        early: releases that were published before the seal.
     """
 
     start: int
@@ -43,6 +44,7 @@ class OpenWindow:
     dirty: bool = True
     slots_for: tuple[int, ...] = ()
     closed: int = 0
+    early: int = 0
 
     @property
     def n_bytes(self) -> int:

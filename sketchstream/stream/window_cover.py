@@ -57,6 +57,23 @@ class Admitted:
         good = decoded.valid & (admitted if decoded.record is None else admitted[decoded.record])
         self.good = None if good.all() else good
 
+    def between(self, first: int, stop: int) -> Admitted | None:
+        """The chunk with the records from `first` to before `stop` alone; None if none of them is admitted."""
+        from sketchstream.stream import kernels
+
+        if (first, stop) == (0, self.times.size):
+            return self
+        verdict = np.full_like(self.verdict, kernels.FUTURE)
+        verdict[first:stop] = self.verdict[first:stop]
+        admitted = self.times[verdict == kernels.ADMITTED]
+        if not admitted.size:
+            return None
+        mark = self.mark if stop == self.times.size else int(self.before[stop])
+        low, high = int(admitted.min()), int(admitted.max())
+        part = Admitted(self.decoded, self.times, self.before, verdict, low, high, mark, self.late)
+        part._events = self._events
+        return part
+
     def events(self, spec: Spec, fields: Mapping[str, str], window: tuple[int, int]) -> Events:
         """The events of the chunk for a sketch of this spec; computed once for all windows, unless its kind needs them.
 

@@ -182,7 +182,7 @@ class Calendar:
         # One of the windows of an odd day takes what the day is longer, unless they restart at its midnight only.
         return self.width.count * MINUTE_MS + (max(0, longest - DAY_MS) if self.width.count > 60 else 0)
 
-    def positions(self, step: str) -> tuple[int, int]:
+    def positions(self, step: str, name: str = "step") -> tuple[int, int]:
         """A series within a window: ms of one position, and positions of the longest window.
 
         Position 0 begins with the window, and all last equally long in real time. Where a clock change gives a day 23
@@ -190,13 +190,14 @@ class Calendar:
 
         Args:
             step: of one position, such as "1m" or "1h".
+            name: of the step in errors.
 
         Raises:
             ConfigError: no duration, or one that is not shorter than the windows.
         """
-        milliseconds = duration_ms(step, "step")
+        milliseconds = duration_ms(step, name)
         if not 0 < milliseconds < self.width.shortest_ms:
-            msg = f"step must be above 0 and shorter than the window of {self.width}, found {step!r:.40}"
+            msg = f"{name} must be above 0 and shorter than the window of {self.width}, found {step!r:.40}"
             raise ConfigError(msg)
         return milliseconds, -(-self.longest_ms // milliseconds)
 

@@ -292,7 +292,7 @@ class MemorySealed:
     ) -> Iterator[Frontier | SealedEntry | Deleted]:
         """What was published of a sketch."""
         yield from self.frontiers(sketch)
-        chosen = (one for one in self._publisher.log if one.positions is None and sketch in (None, one.sketch))
+        chosen = (one for one in self._publisher.log if one.final and sketch in (None, one.sketch))
         yield from sorted((one for one in chosen if within(one.window, since, until)), key=lambda one: one.window)
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
@@ -300,6 +300,12 @@ class MemorySealed:
         chosen = [one for one in self._publisher.log if one.positions is not None and one.sketch == sketch]
         chosen = [one for one in chosen if within(one.window, since, until)]
         yield from sorted(chosen, key=lambda one: (one.window, one.partition, one.positions or (0, 0)))
+
+    def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Releases from windows that were still open."""
+        chosen = [one for one in self._publisher.log if one.early is not None and one.sketch == sketch]
+        chosen = [one for one in chosen if within(one.window, since, until)]
+        yield from sorted(chosen, key=lambda one: (one.window, one.early, one.partition))
 
     def sketches(self) -> Sequence[str]:
         """Names."""

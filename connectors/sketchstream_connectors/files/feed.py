@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows import iso
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,
+    EARLY_NAME,
     REVISION_NAME,
     SEALED_NAME,
     file_name,
@@ -25,6 +27,7 @@ from sketchstream_connectors.files.publisher import (
 )
 from sketchstream_connectors.files.sealed import describe, describe_instalment, start_ms
 
+NAMES: Final = (SEALED_NAME, CLOSED_NAME, EARLY_NAME)
 FILES: Final = 512
 """Files of one batch."""
 
@@ -124,7 +127,7 @@ class _Listing:
                     if start is None:
                         continue
                     for file in self._inside(sketch, f"{sketch}/{revision}/{window}"):
-                        if SEALED_NAME.fullmatch(file) or CLOSED_NAME.fullmatch(file):
+                        if any(names.fullmatch(file) for names in NAMES):
                             name = f"{sketch}/{revision}/{window}/{file}"
                             yield start, name, self._mark(name)
 
@@ -149,19 +152,21 @@ class _Listing:
 
 
 def _partition(file: str) -> int:
-    named = SEALED_NAME.fullmatch(file) or CLOSED_NAME.fullmatch(file)
-    assert named is not None
+    (named,) = (found for names in NAMES if (found := names.fullmatch(file)))
     return int(named[1])
 
 
 def _entry(body: bytes, name: str) -> SealedEntry:
-    """The entry in a file: a sealed sketch, or positions that have closed.
+    """The entry in a file: a sealed sketch, positions that have closed, or a release from an open window.
 
     Raises:
         FormatError: it is invalid, or does not match its path.
     """
     sketch, revision, start, file = name.split("/")
     entry = describe_instalment(body, name) if CLOSED_NAME.fullmatch(file) else describe(body, name)
+    early = EARLY_NAME.fullmatch(file)
+    if early is not None:
+        entry = replace(entry, early=start_ms(early[2]))
     found = (entry.sketch, f"r{entry.revision}", start_ms(start), file_name(entry))
     if found != (sketch, revision, entry.window[0], file):
         msg = f"{name} holds another sketch than its name says: {entry.sketch} of {iso(entry.window[0])}"

@@ -4,6 +4,7 @@ In: sealed entries and frontiers. Out: files that anyone may read. Touches: the 
 
     <sketch>/r<revision>/<start>/p00000.sealed      one sealed sketch; <start> as 20130101T050000Z
     <sketch>/r<revision>/<start>/p00000.0000000-0000024.closed      words of closed positions, first to stop
+    <sketch>/r<revision>/<start>/p00000.20130101T051000Z.early      a release from the open window, and its watermark
     <sketch>/r<revision>/frontier.p00000.json       how far partition 0 has published
 
 A sealed file never changes: writing the same bytes again is allowed, writing other bytes is an incident.
@@ -32,6 +33,7 @@ from sketchstream.stream.windows import iso
 
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
 CLOSED_NAME = re.compile(r"p(\d{5,})\.(\d{7,})-(\d{7,})\.closed")
+EARLY_NAME = re.compile(r"p(\d{5,})\.(\d{8}T[\d.]+Z)\.early")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
 LARGEST = 1 << 63
@@ -87,6 +89,8 @@ def start_name(start_ms: int) -> str:
 
 def file_name(entry: SealedEntry) -> str:
     """Name of an entry's file in the folder of its window."""
+    if entry.early is not None:
+        return f"p{entry.partition:05d}.{start_name(entry.early)}.early"
     if entry.positions is None:
         return f"p{entry.partition:05d}.sealed"
     first, stop = entry.positions

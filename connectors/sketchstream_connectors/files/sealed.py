@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import within
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,
+    EARLY_NAME,
     REVISION_NAME,
     SEALED_NAME,
     read_frontiers,
@@ -104,6 +106,34 @@ class DirectorySealed:
                 said = (start_name(entry.window[0]), entry.partition, *(entry.positions or ()), entry.sketch)
                 if said != (start, partition, first, stop, sketch):
                     msg = f"{path} holds other positions than its name says"
+                    raise FormatError(msg)
+                if within(entry.window, since, until):
+                    yield entry
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            msg = f"cannot read {self.root}: {error.strerror}"
+            raise StoreError(msg) from error
+
+    def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Releases from windows that were still open. See `SealedSource.early`.
+
+        Raises:
+            StoreError: a file cannot be read.
+            FormatError: the content of a file does not match its name.
+        """
+        found = []
+        try:
+            for path in (self.root / sketch).glob("r*/*/p*.early"):
+                named = EARLY_NAME.fullmatch(path.name)
+                revision = REVISION_NAME.fullmatch(path.parent.parent.name)
+                time = start_ms(named[2]) if named else None
+                if named and revision and time is not None:
+                    found.append((path.parent.name, time, int(named[1]), path))
+            for start, time, partition, path in sorted(found):
+                entry = replace(describe(read_regular(path), str(path)), early=time)
+                if (start_name(entry.window[0]), entry.partition, entry.sketch) != (start, partition, sketch):
+                    msg = f"{path} holds another release than its name says"
                     raise FormatError(msg)
                 if within(entry.window, since, until):
                     yield entry

@@ -21,6 +21,7 @@ from sketchstream_connectors.kafka.sealed import (
     KafkaSealedSource,
     digest_of,
     read_closed_key,
+    read_early_key,
     read_frontier,
     read_key,
 )
@@ -35,8 +36,9 @@ ENTRIES: Final = 512
 BATCH_BYTES: Final = 32 * 2**20
 """Bytes of bodies of one batch."""
 
-Positions = tuple[int, int] | None
-"""Of an instalment: its first position, and the one after its last; None for a sealed sketch."""
+Positions = tuple[int, int] | int | None
+"""Of an instalment: its first position, and the one after its last; of a release from an open window: its time; of a
+sealed sketch: None."""
 
 
 class KafkaFeed:
@@ -142,6 +144,11 @@ class _Reading:
             body, positions, number = closed
             self._add_chunk(partition, body, positions, number, record)
             return
+        early = read_early_key(record.key)
+        if early is not None:
+            body, time_ms, number = early
+            self._add_chunk(partition, body, time_ms, number, record)
+            return
         named = read_key(record.key)
         if named is None:
             return
@@ -157,7 +164,7 @@ class _Reading:
             self._add_chunk(partition, named[0], None, named[1], record)
 
     def _add_chunk(self, partition: int, body: Body, positions: Positions, number: int, record: Any) -> None:
-        """A part of a body: of a sealed sketch, or of an instalment of these positions."""
+        """A part of a body: of a sealed sketch, of an instalment of these positions, or of an early release."""
         chunks = self._open.setdefault((partition, body, positions), {})
         chunks.setdefault(number, (record.offset, record.value or b""))
         if len(chunks) < body.count:
@@ -172,7 +179,9 @@ class _Reading:
         self._bytes += len(data)
         seal_id = bytes.fromhex(body.seal_id)
         place = (body.sketch, body.revision, body.window, body.partition)
-        self._entries.append(SealedEntry(*place, seal_id, data, positions))
+        early = positions if isinstance(positions, int) else None
+        closed = None if isinstance(positions, int) else positions
+        self._entries.append(SealedEntry(*place, seal_id, data, closed, early))
 
     def reached(self, partition: int, end: int) -> None:
         """Note that the partition is read up to this offset; transaction markers at its end are no records."""

@@ -23,16 +23,25 @@ if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.query.sealed import SealedReader, SealedWindow
     from sketchstream.query.windows import PublishedWindows
+    from sketchstream.stream.plans import SketchPlan
 
 log = logging.getLogger("sketchstream.kafka")
 
 EVERY_S = 5.0
+PRELIMINARY = "ss-preliminary"
+"""Header of results of windows that are still open."""
 
 
 def result_key(window: SealedWindow) -> str:
     """The key of one result."""
     group = "" if window.group is None else f"/{window.group}"
-    return f"{window.sketch}/{window.revision}/{window.window[0]}{group}"
+    early = "/preliminary" if window.preliminary else ""
+    return f"{window.sketch}/{window.revision}/{window.window[0]}{group}{early}"
+
+
+def _shown(window: SealedWindow) -> tuple[int, int]:
+    """What tells two preliminary results of one window apart: the time that they hold, and the number of parts."""
+    return window.as_of or 0, len(window.parts)
 
 
 class KafkaResults:
@@ -55,6 +64,7 @@ class KafkaResults:
         self._outlet = Outlet(connection, "sketchstream-results")
         self._done: set[str] | None = None
         self._from: dict[tuple[str, int], int] = {}
+        self._early: dict[str, tuple[int, int]] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-results", daemon=True)
         self._thread.start()
@@ -88,9 +98,9 @@ class KafkaResults:
         done = self._done
         n = 0
         for plan in self._config.sketches:
-            for window in self._answerable(published.reader, plan.name):
+            for window in self._answerable(published.reader, plan):
                 key = result_key(window)
-                if not window.whole or key in done or self._stopped.is_set():
+                if self._stopped.is_set() or not (window.whole or self._is_news(key, window)) or key in done:
                     continue
                 try:
                     value = published.given_out(window).to_json().encode()
@@ -100,27 +110,36 @@ class KafkaResults:
                     done.add(key)
                     continue
                 headers = [("content-type", b"application/json"), ("ss-format", b"1")]
+                headers += [(PRELIMINARY, b"1")] * window.preliminary
                 self._outlet.send(topic, 0, [(key.encode(), value, headers)], f"publishing a result to {topic!r}")
-                done.add(key)
+                if window.preliminary:
+                    self._early[key] = _shown(window)
+                else:
+                    done.add(key)
                 n += 1
                 log.info("event=result sketch=%s window_start=%d", plan.name, window.window[0])
         return n
 
-    def _answerable(self, reader: SealedReader, sketch: str) -> Iterator[SealedWindow]:
-        """Unsettled windows, each once for each of its groups."""
-        return (one for window in self._unsettled(reader, sketch) for one in window.each_group())
+    def _is_news(self, key: str, window: SealedWindow) -> bool:
+        """Whether a preliminary result differs from the one that was published last."""
+        return window.preliminary and self._early.get(key) != _shown(window)
 
-    def _unsettled(self, reader: SealedReader, sketch: str) -> Iterator[SealedWindow]:
+    def _answerable(self, reader: SealedReader, plan: SketchPlan) -> Iterator[SealedWindow]:
+        """Unsettled windows, each once for each of its groups."""
+        return (one for window in self._unsettled(reader, plan) for one in window.each_group())
+
+    def _unsettled(self, reader: SealedReader, plan: SketchPlan) -> Iterator[SealedWindow]:
         """The windows that may still change, and those that were settled since the last look.
 
         The others are not read again: a topic holds years of them. A new revision begins anew.
         """
+        sketch, early = plan.name, plan.early is not None
         settled = reader.settled(sketch)
         if settled is None:
-            yield from reader.windows(sketch)
+            yield from reader.windows(sketch, early=early)
             return
         revision, through = settled
-        for window in reader.windows(sketch, self._from.get((sketch, revision))):
+        for window in reader.windows(sketch, self._from.get((sketch, revision)), early=early):
             yield window
             if window.window[1] <= through:  # what came of it is published by now
                 self._from[sketch, revision] = window.window[0]
@@ -129,7 +148,11 @@ class KafkaResults:
         """Keys in the results topic."""
         reading = Log(self._connection, topic)
         try:
-            return {record.key.decode(errors="replace") for record in reading.advance() if record.key}
+            return {
+                record.key.decode(errors="replace")
+                for record in reading.advance()
+                if record.key and PRELIMINARY not in dict(record.headers)
+            }
         finally:
             reading.close()
 

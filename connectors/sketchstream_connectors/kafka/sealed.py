@@ -35,7 +35,7 @@ LARGEST = 1 << 63
 SEAL_ID_BYTES = 16
 CHUNK_BYTES = 512 * 1024 - 2048
 FORMAT = b"1"
-SEALED, FRONTIER, CLOSED = "sealed", "frontier", "closed"
+SEALED, FRONTIER, CLOSED, EARLY = "sealed", "frontier", "closed", "early"
 TAIL = 64
 """Records before the end of a partition among which its newest frontiers are looked for first."""
 
@@ -57,6 +57,8 @@ def entry_records(entry: SealedEntry) -> Iterator[tuple[bytes, bytes, Headers]]:
         if entry.positions is not None:
             first, stop = entry.positions
             key = f"{CLOSED}/{entry.sketch}/{entry.revision}/{start}/{end}/{entry.partition}/{first}/{stop}"
+        if entry.early is not None:
+            key = f"{EARLY}/{entry.sketch}/{entry.revision}/{start}/{end}/{entry.partition}/{entry.early}"
         key += f"/{entry.seal_id.hex()}/{digest}/{number}/{count}"
         headers: Headers = [
             ("content-type", b"application/vnd.sketchstream.sealed"),
@@ -126,6 +128,19 @@ def read_closed_key(key: bytes | None) -> tuple[Body, tuple[int, int], int] | No
         _, sketch, revision, start, end, partition, first, stop, seal_id, digest, number, count = parts
         body, at = _chunk(sketch, revision, start, end, partition, seal_id, digest, number, count)
         return body, (_number(first), _number(stop)), at
+    except ValueError:
+        return None
+
+
+def read_early_key(key: bytes | None) -> tuple[Body, int, int] | None:
+    """A chunk of a release from an open window that a key names: the body, its watermark, the chunk; or None."""
+    try:
+        parts = (key or b"").decode().split("/")
+        if parts[0] != EARLY or len(parts) != 11:
+            return None
+        _, sketch, revision, start, end, partition, time_ms, seal_id, digest, number, count = parts
+        body, at = _chunk(sketch, revision, start, end, partition, seal_id, digest, number, count)
+        return body, _number(time_ms), at
     except ValueError:
         return None
 
@@ -458,6 +473,28 @@ class KafkaSealedSource:
                 continue
             seal_id = bytes.fromhex(body.seal_id)
             yield SealedEntry(sketch, body.revision, body.window, body.partition, seal_id, data, positions)
+
+    def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Releases from windows that were still open. See `SealedSource.early`."""
+        chunks: dict[tuple[Body, int], dict[int, bytes]] = {}
+        with self._reading() as log_:
+            extent = log_.extent()
+            starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
+            for records, _ in log_.batches(starts, extent.ends):
+                for record in records:
+                    named = read_early_key(record.key)
+                    if named is not None and named[0].sketch == sketch and within(named[0].window, since, until):
+                        chunks.setdefault(named[:2], {}).setdefault(named[2], record.value or b"")
+        for body, time_ms in sorted(chunks, key=lambda one: (one[0].window, one[1], one[0])):
+            held = chunks[body, time_ms]
+            if len(held) < body.count:
+                continue  # cut short by a crash: it comes again, whole
+            data = b"".join(held[number] for number in sorted(held))
+            if digest_of(data) != body.digest:
+                log.error("event=early_body_altered sketch=%s partition=%d", body.sketch, body.partition)
+                continue
+            seal_id = bytes.fromhex(body.seal_id)
+            yield SealedEntry(sketch, body.revision, body.window, body.partition, seal_id, data, early=time_ms)
 
     def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
         """Fetch chunks of a body that were not kept, with another consumer, so that the first one keeps its place."""

@@ -53,7 +53,6 @@ def command(
     """
     from sketchstream.cli import clusters
     from sketchstream.errors import ConfigError
-    from sketchstream.kinds import planned
     from sketchstream_connectors.published import open_published
 
     config = clusters.load(config_file)
@@ -69,7 +68,7 @@ def command(
     limited = config.privacy.max_epsilon is not None or config.budget is not None
     if limited and (start not in ("end", "committed") or not config.from_kafka):
         with open_published(config) as published:
-            ledgers = [planned(plan.spec) for plan in config.sketches for _ in range(plan.overlap)]
+            ledgers = [plan.ledger for plan in config.sketches for _ in range(plan.overlap)]
             published.deployment().require_room(ledgers, config.items_in_a_period())
     if config.from_kafka:
         _topic(config, start, dry_run, form)

@@ -211,13 +211,12 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     """One sketch: its spec, costs and guarantee in this deployment."""
     from sketchstream import kinds
     from sketchstream.config.context import context
-    from sketchstream.kinds import planned
     from sketchstream.kinds.profile.estimate import laws
     from sketchstream.privacy.guarantee import readers_of_the_topic
 
     spec: Any = plan.spec
     around = context(config, plan, partitions=partitions, retention_ms=retention_ms)
-    said = kinds.of(spec).guarantee(spec, planned(spec), around).to_dict()
+    said = kinds.of(spec).guarantee(spec, plan.ledger, around).to_dict()
     facts: dict[str, Any] = {
         "name": plan.name,
         "window": plan.window,
@@ -232,6 +231,9 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     }
     if spec.kind != "profile":
         facts["kind"] = spec.kind
+    if plan.early is not None:
+        most, each = plan.early.most, plan.early.epsilon
+        facts["early"] = f"up to {most} preliminary answers of each window, at a cost of {each} each"
     if getattr(spec, "modulus", None) is not None:
         from sketchstream.kinds.profile.planner.heavy import share_beyond
 

@@ -74,7 +74,7 @@ def about(plan: SketchPlan | None) -> tuple[str, str]:
     kind = kinds.of(plan.spec)
     what = KINDS.get(kind.name, f"A sketch of kind {kind.name}")
     said = f"{what}, in windows of {width(plan)} ({plan.calendar.timezone})."
-    return said, words.promise(kind.guarantee(plan.spec, kinds.planned(plan.spec)).to_dict())
+    return said, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict())
 
 
 def width(plan: SketchPlan) -> str:

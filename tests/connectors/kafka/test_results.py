@@ -32,6 +32,7 @@ class Window(SimpleNamespace):
     """A window without groups, as far as results need it."""
 
     group = None
+    preliminary = False
 
     def each_group(self) -> list[Window]:
         """The window itself."""
@@ -40,7 +41,7 @@ class Window(SimpleNamespace):
 
 EMPTY = SimpleNamespace(to_json=lambda: "{}")
 CONFIG = SimpleNamespace(
-    sketches=[SimpleNamespace(name="s")],
+    sketches=[SimpleNamespace(name="s", early=None)],
     input=SimpleNamespace(partitioned_by="item"),
     output=SimpleNamespace(results_topic="results"),
 )
@@ -61,7 +62,8 @@ def test_a_window_without_a_result_does_not_hold_up_those_after_it(monkeypatch: 
         def settled(self, name: str) -> None:
             asked.append(len(name))
 
-        def windows(self, name: str) -> list[Window]:
+        def windows(self, name: str, *, early: bool) -> list[Window]:
+            assert not early
             assert name == "s"
             return windows
 
