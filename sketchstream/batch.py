@@ -22,6 +22,7 @@ from sketchstream.errors import DomainError, ItemError, WeightError
 from sketchstream.items import Ints, Items, Spans, Weights
 
 Invalid = Literal["error", "skip", "noop"]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 State: TypeAlias = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 
@@ -46,6 +47,33 @@ def require_options(threads: object, invalid: object) -> None:
     if type(threads) is not int or threads not in (1, 2):
         msg = f"threads must be 1 or 2, found {threads!r:.20}"
         raise ItemError(msg)
+
+
+def refuse_first(
+    outside: Mask, heavy: Mask, limit: object, *, bound: str = "max_weight", start: int = 0, hint: str = ""
+) -> None:
+    """Raise an error that names the position of the first invalid event, never the event; nothing if there is none.
+
+    Args:
+        outside: (n,) events outside the domain.
+        heavy: (n,) events with an invalid weight.
+        limit: largest absolute weight.
+        bound: parameter that says so.
+        start: position of the first of these events in its batch.
+        hint: further words about weights.
+
+    Raises:
+        DomainError, WeightError: there is one.
+    """
+    wrong = outside | heavy
+    if not wrong.any():
+        return
+    at = int(np.argmax(wrong))
+    if outside[at]:
+        msg = f"the event at position {start + at} is not in the domain; nothing was applied"
+        raise DomainError(msg)
+    msg = f"the weight at position {start + at} is not within -{limit}..{limit} ({bound}); nothing was applied{hint}"
+    raise WeightError(msg)
 
 
 def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:
@@ -219,13 +247,6 @@ class Batch:
             wrong = wrong_item | wrong_weight
             if wrong.any():
                 break
-        at = int(np.argmax(wrong))
-        place = position + first + at
-        if wrong_item[at]:
-            msg = f"the item at position {place} is not in the domain; nothing was applied"
-            raise DomainError(msg)
-        msg = (
-            f"the weight at position {place} is not within -{self.max_weight}..{self.max_weight} (max_weight); "
-            "nothing was applied"
-        )
-        raise WeightError(msg)
+        refuse_first(wrong_item, wrong_weight, self.max_weight, start=position + first)
+        msg = "no event of this batch is invalid"
+        raise AssertionError(msg)

@@ -315,6 +315,35 @@ class Pairs:
         return f"Pairs({len(self)} of types {self.rows.kind}, {self.items.kind})"
 
 
+def arguments_of(items: object, columns: tuple[object, ...], weights: object, *, pairs: bool) -> tuple[object, object]:
+    """The batch and its weights, of what was given in order.
+
+    Args:
+        items: first column: items; with `pairs` rows, or whole pairs.
+        columns: all further ones.
+        weights: weights that were given by name, or None.
+        pairs: whether events are pairs of a row and an item.
+
+    Raises:
+        ItemError: more columns than there are, or weights twice.
+    """
+    batch, rest = items, list(columns)
+    if pairs and not _are_pairs(items):
+        batch = Pairs(items, rest.pop(0))
+    if len(rest) > (weights is None):
+        wanted = "rows, items and weights" if pairs else "items and weights"
+        msg = f"update takes {wanted}, found {len(rest) - (weights is None)} more"
+        raise ItemError(msg)
+    return batch, rest[0] if rest else weights
+
+
+def _are_pairs(batch: object) -> bool:
+    """Whether a batch has both columns."""
+    if isinstance(batch, list):
+        return not batch or isinstance(batch[0], (tuple, list))
+    return isinstance(batch, Pairs) or (isinstance(batch, np.ndarray) and batch.ndim == 2)
+
+
 def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
     """(n,) int32 or int64 weights, or an empty array for None, which stands for ones.
 

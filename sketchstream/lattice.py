@@ -127,8 +127,8 @@ class Lattice:
         if not good.all():
             place = int(np.argmin(good))
             msg = (
-                f"the weight at position {place} is not a number within -{self.max_weight}..{self.max_weight} "
-                f"(max_weight) and below 2^40 units of 2^-{self.bits}; nothing was applied"
+                f"the weight at position {place} is not within -{self.max_weight}..{self.max_weight} (max_weight); "
+                "nothing was applied"
             )
             raise WeightError(msg)
         return units

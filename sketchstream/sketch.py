@@ -29,6 +29,7 @@ from sketchstream.errors import FormatError, KeyMismatchError, MergeError, Seale
 from sketchstream.files import replace_secret, write_durably
 from sketchstream.hashing import Key
 from sketchstream.image import StateImage, is_large
+from sketchstream.items import arguments_of
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Instalment,
@@ -193,16 +194,18 @@ class Sketch:
     def update(
         self,
         items: object,
+        *columns: object,
         weights: object = None,
-        *,
         threads: int = 1,
         invalid: Literal["error", "skip", "noop"] = "error",
     ) -> None:
         """Count items, in place.
 
         Args:
-            items: (n,) integers, a list of int/str/bytes, a (buffer, offsets) pair, a pyarrow array, or `Items`; for
-                kinds whose events name a row too, `Pairs(rows, items)` or a list of (row, item).
+            items: (n,) integers, a list of int/str/bytes, a (buffer, offsets) pair, a pyarrow array, or `Items`. For
+                kinds whose events name a row too: the rows, followed by the items; or both together as
+                `Pairs(rows, items)`, a list of (row, item), or an (n, 2) array.
+            columns: the items, after rows; and the weights, if they are not given by name.
             weights: (n,) integers, at most `max_weight` in absolute value; negative ones delete. Default 1.
             threads: 1 or 2; two gain most for strings, and for states far larger than the caches.
             invalid: "error" rejects the whole batch and names the position; "skip" skips items outside a closed
@@ -213,6 +216,8 @@ class Sketch:
             SealedError: the sketch is closed.
         """
         require_options(threads, invalid)
+        if columns:
+            items, weights = arguments_of(items, columns, weights, pairs="row" in self.kind.carries)
         state, given, counters = self._require_open("update"), self.kind.items(items), self._content.counters.moved()
         what = (self.spec, self._index, state, given, weights)
         if self._image is not None and not self._image.closed:

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import EstimateError, FormatError, SpecError
+from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items import Items
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.privacy.publications import require_listed
@@ -214,6 +214,9 @@ class AnyLedger(Protocol):
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Any:
         """The largest loss of any protected unit, including the promised publication."""
+
+    def epsilon(self, delta: Epsilon | None = None) -> float:
+        """That loss as an epsilon, rounded up, at this delta; by default at that of the budget, or else of the spec."""
 
     def loss_of_cost(self, cost: Fraction) -> Any:
         """What one layer or view of this cost shows by itself."""
@@ -747,7 +750,7 @@ class Kind(ABC, Generic[S]):
 
     def planned_epsilon(self, spec: S) -> float:
         """The epsilon of that loss, at the spec's delta where the kind has one."""
-        return float(self.planned_loss(spec))
+        return self.ledger(spec, b"").epsilon()
 
     def planned_loss(self, spec: S) -> Loss | Any:
         """The loss of a sketch of this spec that is sealed and never looked at otherwise."""
@@ -756,13 +759,3 @@ class Kind(ABC, Generic[S]):
     def _answers(self, asked: str) -> EstimateError:
         """What to do instead."""
         return EstimateError(f"a sketch of kind {self.name!r} has no {asked}: ask it for .{self.answer}()")
-
-    def refuse_delta(self, delta: Epsilon | None) -> None:
-        """For kinds of pure differential privacy.
-
-        Raises:
-            SpecError: a delta was given.
-        """
-        if delta is not None:
-            msg = f"kind {self.name!r} is differentially private with delta = 0: leave delta out"
-            raise SpecError(msg)

@@ -21,12 +21,11 @@ from sketchstream.privacy.looks import event_losses
 from sketchstream.privacy.measures import MU_SQUARED
 from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, refuse, show
 from sketchstream.privacy.zcdp import DELTA
-from sketchstream.spec import Epsilon, exact_epsilon, exact_rational
+from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
 GAUSSIAN_LAWS = ("discrete-gaussian", "spectral-gaussian")
 ONE = UnitShift.of(1, 1)
 """One coordinate moves by one."""
-MIN_DELTA, MAX_DELTA = Fraction(1, 10**300), Fraction(1, 2)
 STEPS = 40
 """Bisections by which the largest affordable release is found."""
 MOST_RAISED = 12
@@ -46,22 +45,23 @@ class ApproximateBudget:
     delta: Fraction
 
     @classmethod
-    def of(cls, epsilon: Epsilon | None, delta: Epsilon | None) -> ApproximateBudget | None:
+    def of(cls, epsilon: Epsilon | None, delta: Epsilon | None, usual: Fraction) -> ApproximateBudget | None:
         """The limit that was asked for; None if neither number was given.
 
+        Args:
+            epsilon: `max_epsilon`.
+            delta: `max_delta`.
+            usual: delta where none is given: that of the spec.
+
         Raises:
-            SpecError: one number without the other, or a number outside its range.
+            SpecError: a delta without an epsilon, or a number outside its range.
         """
         if epsilon is None and delta is None:
             return None
-        if epsilon is None or delta is None:
-            msg = "a budget of Gaussian noise is an epsilon and a delta: give max_epsilon and max_delta"
+        if epsilon is None:
+            msg = "a budget needs max_epsilon beside max_delta"
             raise SpecError(msg)
-        wanted = f"max_delta must be from {float(MIN_DELTA):g} to {float(MAX_DELTA):g}"
-        limit = exact_rational(delta, wanted)
-        if not MIN_DELTA <= limit <= MAX_DELTA:
-            msg = f"{wanted}, found {str(delta)[:40]}"
-            raise SpecError(msg)
+        limit = usual if delta is None else exact_delta(delta, "max_delta")
         return cls(exact_epsilon(epsilon, "max_epsilon"), limit)
 
     def allows(self, loss: GaussianLoss) -> bool:
@@ -83,6 +83,7 @@ class GaussianLedger(SketchHistory):
     Args:
         budget: largest permitted loss of any event, or item; None: no limit.
         shift: how far the unit moves the state, a function of the sketch's spec.
+        usual: delta at which losses are stated where there is no budget: that of the spec.
 
     Examples:
         >>> shift = UnitShift.of(1, 1, shapes=[(1,)])
@@ -97,6 +98,7 @@ class GaussianLedger(SketchHistory):
 
     budget: ApproximateBudget | None = None
     shift: UnitShift = ONE
+    usual: Fraction = Fraction(str(DELTA))
 
     laws: ClassVar[tuple[str, ...]] = GAUSSIAN_LAWS
     alike: ClassVar[tuple[str, ...]] = ("shift",)
@@ -118,6 +120,7 @@ class GaussianLedger(SketchHistory):
         promised: Promise,
         shift: UnitShift,
         budget: ApproximateBudget | None = None,
+        usual: Fraction = Fraction(str(DELTA)),
     ) -> Self:
         """The ledger of a fresh sketch.
 
@@ -127,6 +130,7 @@ class GaussianLedger(SketchHistory):
             promised: what the seal will publish: "fresh" or "bare".
             shift: how far the unit moves the state.
             budget: largest permitted loss of the unit.
+            usual: delta at which losses are stated where there is no budget.
 
         Raises:
             BudgetError: if the promised publication alone costs more than the budget.
@@ -136,7 +140,7 @@ class GaussianLedger(SketchHistory):
             wanted = " or ".join(cls.laws)
             msg = f"a ledger in {cls.said} needs unit 'event' or 'item' and layers of {wanted}, found {unit!r:.20}"
             raise ValueError(msg)
-        ledger = cls(unit, 1, History(entries), promised, budget, shift)
+        ledger = cls(unit, 1, History(entries), promised, budget, shift, usual)
         loss = ledger.loss()
         if budget is not None and not budget.allows(loss):
             msg = (
@@ -238,12 +242,25 @@ class GaussianLedger(SketchHistory):
         since = len(self._seen(copies=copies).entries) if from_now else 0
         return self._loss_of(history, look=intrusion, since=since)
 
+    @property
+    def delta(self) -> Fraction:
+        """Delta at which losses are stated: that of the budget, or else of the spec."""
+        return self.usual if self.budget is None else self.budget.delta
+
+    def epsilon(self, delta: Epsilon | None = None) -> float:
+        """The largest loss of any event (or item) as an epsilon, rounded up; infinite if nothing hides the unit.
+
+        Args:
+            delta: at which it holds; default: that of the budget, or else of the spec.
+        """
+        return self.loss().epsilon(self.delta if delta is None else exact_delta(delta))
+
     def totals(self) -> dict[str, Any]:
-        """Losses at the delta of the budget, or at 1e-6, and in the measure of the ledger, as plain data.
+        """Losses at the delta of the budget, or of the spec, and in the measure of the ledger, as plain data.
 
         Noise of which a rho is known is stated as the Gaussian noise of that rho: mu^2 = 2 rho.
         """
-        delta = Fraction(str(DELTA)) if self.budget is None else self.budget.delta
+        delta = self.delta
         quiet, looked = self.loss(), self.loss(intrusion=True)
         return {
             "measure": self.said,
@@ -277,12 +294,18 @@ class GaussianLedger(SketchHistory):
         return out
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], shift: UnitShift) -> Self:
+    def from_dict(
+        cls,
+        data: Mapping[str, Any],
+        shift: UnitShift,
+        usual: Fraction = Fraction(str(DELTA)),
+    ) -> Self:
         """The ledger that `to_dict` described.
 
         Args:
             data: what `to_dict` wrote.
             shift: of the unit, by the sketch's spec.
+            usual: delta at which losses are stated where there is no budget.
 
         Raises:
             FormatError: for anything that `to_dict` does not write.
@@ -293,13 +316,13 @@ class GaussianLedger(SketchHistory):
             fields = cls._read(data, {"measure", "budget"})
             limit = data.get("budget")
             if limit is None:
-                return cls(*fields, None, shift)
-            return cls(*fields, ApproximateBudget(fraction(limit["epsilon"]), fraction(limit["delta"])), shift)
+                return cls(*fields, None, shift, usual)
+            budget = ApproximateBudget(fraction(limit["epsilon"]), fraction(limit["delta"]))
+            return cls(*fields, budget, shift, usual)
 
     def __str__(self) -> str:
         """A table for people; costs are in the ledger's measure."""
-        delta = self.budget.delta if self.budget is not None else Fraction(str(DELTA))
-        quiet, looked = self.loss().at(delta), self.loss(intrusion=True).at(delta)
+        quiet, looked = self.loss().at(self.delta), self.loss(intrusion=True).at(self.delta)
         lines = [*self._table(), f"any {self.unit} loses at most {quiet},"]
         lines[-1] += f" with one unannounced look at the open state at most {looked}"
         if self.budget is not None:

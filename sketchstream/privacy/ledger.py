@@ -16,12 +16,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-from sketchstream.errors import BudgetError
+from sketchstream.errors import BudgetError, SpecError
 from sketchstream.privacy.history import LOOK, Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.looks import event_losses, item_loss, worst_loss, worst_loss_with_look
 from sketchstream.privacy.measures import PureEpsilon, concentrated
 from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, show
 from sketchstream.privacy.zcdp import worst_rho
+from sketchstream.spec import Epsilon, exact_epsilon
 
 __all__ = ["Gap", "LayerEntry", "Ledger", "Loss", "Promise", "View", "show"]
 
@@ -184,6 +185,17 @@ class Ledger(SketchHistory):
         since = len(self._seen(copies=copies).entries) if from_now else 0
         return worst_loss_with_look(history, unit=self.unit, measure=self.measure, since=since)
 
+    def epsilon(self, delta: Epsilon | None = None) -> float:
+        """The largest loss of any event (or item) as a float, rounded up; infinite if nothing hides the unit.
+
+        Args:
+            delta: of no effect, as the loss holds at every delta; ledgers of other noise need one.
+        """
+        del delta
+        exact = self.loss()
+        found = float(exact)
+        return found if exact <= found else math.nextafter(found, math.inf)
+
     def zcdp(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
         """The same loss as rho of zCDP, an exact rational or infinity; at most half the square of `loss`.
 
@@ -273,3 +285,32 @@ class Ledger(SketchHistory):
         if self.unit == "item":
             return [item_loss(history)]
         return [gap.loss for gap in event_losses(history, self.measure)]
+
+
+def pure_budget(epsilon: Epsilon | None, delta: Epsilon | None) -> Fraction | None:
+    """The budget that was asked for, of a sketch whose losses are pure epsilons; None if none was.
+
+    Args:
+        epsilon: `max_epsilon`.
+        delta: `max_delta`, which such losses do not have.
+
+    Raises:
+        SpecError: a number outside its range, or a delta.
+    """
+    require_no_delta(delta, "max_delta")
+    return None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
+
+
+def require_no_delta(delta: Epsilon | None, name: str = "delta") -> None:
+    """Refuse a delta where the noise is pure.
+
+    Args:
+        delta: as given; None: not given.
+        name: of the parameter.
+
+    Raises:
+        SpecError: one was given.
+    """
+    if delta is not None:
+        msg = f"the noise of this sketch is pure: its loss has delta = 0, leave {name} out"
+        raise SpecError(msg)

@@ -23,7 +23,7 @@ from sketchstream.errors import FormatError, SpecError
 from sketchstream.items import as_weights
 from sketchstream.kinds.interface import Kind
 from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import ClosedDomain, DomainOutline, exact_epsilon
 
@@ -136,7 +136,7 @@ class TallyKind(Kind[TallySpec]):
         return spec.epsilon
 
     def asked_cost(self, spec: TallySpec, epsilon: Any, delta: Any) -> Fraction:
-        self.refuse_delta(delta)
+        require_no_delta(delta)
         return exact_epsilon(epsilon)
 
     def parameter(self, spec: TallySpec, cost: Fraction) -> Fraction:
@@ -152,8 +152,7 @@ class TallyKind(Kind[TallySpec]):
         return Promise("fresh", spec.epsilon)
 
     def ledger(self, spec: TallySpec, lineage: bytes, epsilon: Any = None, delta: Any = None) -> Ledger:
-        self.refuse_delta(delta)
-        budget = None if epsilon is None else exact_epsilon(epsilon)
+        budget = pure_budget(epsilon, delta)
         return Ledger.create("event", 1, self.entry(spec, lineage, spec.epsilon), self.promise(spec), budget)
 
     def entry(self, spec: TallySpec, lineage: bytes, cost: Fraction) -> LayerEntry:

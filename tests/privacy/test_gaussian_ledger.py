@@ -17,6 +17,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
+from sketchstream.privacy.calibration import discrete_delta_of
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.privacy.gaussian import GaussianLoss, Part, UnitShift
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
@@ -443,7 +444,7 @@ def test_losses_of_independent_sketches_add() -> None:
         assert two.mu2 == 2 * one.mu2
         assert two.kappa >= 2 * one.kappa
     # Two such sketches are one with two coordinates: the smoothed bound holds for the exact delta of the pair.
-    assert both.delta(2) >= ss.kinds.gaussian.discrete_delta_of(2, 1, (1, 1))
+    assert both.delta(2) >= discrete_delta_of(2, 1, (1, 1))
     assert GaussianLoss.none() + loss == loss == loss + GaussianLoss.none()
     assert GaussianLoss.none().epsilon("1e-6") == 0 == GaussianLoss.none().delta(0)
     worst = GaussianLoss.worst([loss, both])

@@ -15,28 +15,27 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
-from sketchstream.errors import FormatError, SpecError
+from sketchstream.errors import SpecError
 from sketchstream.items import Items
+from sketchstream.kinds.convolution import statement
 from sketchstream.kinds.convolution.filters import LONGEST
 from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.series import estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.statement import statement
 from sketchstream.kinds.convolution.update import Updater
 from sketchstream.kinds.expansion import Expansion
-from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Mask, Progress, State
+from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.privacy.euclidean_ledger import EuclideanLedger
-from sketchstream.privacy.gaussian_ledger import ONE, ApproximateBudget, GaussianLedger
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger
-from sketchstream.privacy.sketch_history import Promise
-from sketchstream.spec import Epsilon, Item, exact_epsilon, exact_rational
+from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.gaussian_ledger import ONE, GaussianLedger
+from sketchstream.spec import Epsilon, Item
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.hashing import Key
     from sketchstream.kinds.convolution.series import Series
-    from sketchstream.privacy.guarantee import Context, Guarantee
+    from sketchstream.privacy.guarantee import Context
     from sketchstream.published import Published
 
 LAWS: Final = {
@@ -48,7 +47,7 @@ LAWS: Final = {
 """Law of a layer by the noise of the spec."""
 
 
-class ConvolutionKind(Kind[ConvolutionSpec]):
+class ConvolutionKind(LinearKind[ConvolutionSpec]):
     """A series or a table of counts that is read through filters known beforehand."""
 
     name = "convolution"
@@ -92,10 +91,6 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         del items
         return ConvolutionSpec.from_dict(data)
 
-    def comparable(self, spec: ConvolutionSpec) -> ConvolutionSpec:
-        """Parts have equal specs: their states are added up."""
-        return spec
-
     def facts(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words."""
         what = "cells" if spec.columns is not None else "positions"
@@ -119,9 +114,13 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         """Noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts."""
         return LAWS[spec.noise]
 
-    def creation_cost(self, spec: ConvolutionSpec) -> Fraction:
-        """The cost of the creation layer: mu^2, sqrt(2 rho) or epsilon."""
-        return spec.layer().cost
+    def noise_cost(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """mu^2, sqrt(2 rho) or epsilon."""
+        return spec.layer(epsilon, delta).cost
+
+    def account(self, spec: ConvolutionSpec) -> tuple[type[GaussianLedger], UnitShift]:
+        """mu^2, or sqrt(2 rho)."""
+        return (EuclideanLedger, ONE) if spec.measure == "rho" else (GaussianLedger, spec.shift)
 
     def asked_cost(self, spec: ConvolutionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
         """The cost of fresh noise for this promise; noise that is not pure needs a delta (default: the spec's).
@@ -130,18 +129,16 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
             SpecError: noise that the state cannot hold, or Laplace noise in layout "time", whose rounding mixes the
                 coordinates in which releases and layers compose.
         """
-        if spec.measure == "epsilon":
-            self.refuse_delta(delta)
-            return exact_epsilon(epsilon, "epsilon of a release")
         if spec.measure == "rho" and spec.layout == "time":
             msg = (
                 "noise = 'laplace' in layout = 'time' is published once, by seal: what a release and a layer cost "
                 "together is known by coordinate, and rounding mixes them; use layout = 'fourier' or noise = 'gaussian'"
             )
             raise SpecError(msg)
-        layer = spec.layer(epsilon, delta)
-        spec.require_scales([layer])
-        return layer.cost
+        cost = super().asked_cost(spec, epsilon, delta)
+        if not spec.pure:
+            spec.require_scales([spec.layer_of(cost)])
+        return cost
 
     def parameter(self, spec: ConvolutionSpec, cost: Fraction) -> Fraction:
         """sigma2 or epsilon of noise on the counts with the words' cost; the spec determines its distribution."""
@@ -159,58 +156,13 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         words = Component("slots", 1 - spec.counted_share, spec.bound, law)
         return (words, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
-    def promise(self, spec: ConvolutionSpec) -> Promise:
-        """The state, under fresh noise or bare."""
-        layer = spec.published_layer
-        return Promise("bare") if layer is None else Promise("fresh", layer.cost)
+    def protects(self, spec: ConvolutionSpec, ledger: AnyLedger) -> tuple[str, ...]:
+        """See `statement.protects`."""
+        return statement.protects(spec, ledger)
 
-    def ledger(
-        self, spec: ConvolutionSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
-    ) -> GaussianLedger | Ledger:
-        """A ledger of mu^2, of sqrt(2 rho), or of pure epsilon."""
-        first = self.entry(spec, lineage, self.creation_cost(spec))
-        if spec.measure == "epsilon":
-            self.refuse_delta(delta)
-            budget = None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
-            return Ledger.create(spec.unit, 1, first, self.promise(spec), budget)
-        limit = None
-        if epsilon is not None or delta is not None:
-            if epsilon is None:
-                msg = "a budget needs an epsilon: give max_epsilon, and max_delta where it is not the delta of the spec"
-                raise SpecError(msg)
-            wanted = "max_delta must be in [1e-300, 0.5]"
-            exact = spec.delta if delta is None else exact_rational(delta, wanted)
-            if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
-                raise SpecError(wanted)
-            limit = ApproximateBudget(exact_epsilon(epsilon, "max_epsilon"), exact)
-        if spec.measure == "rho":
-            return EuclideanLedger.create(spec.unit, first, self.promise(spec), ONE, limit)
-        return GaussianLedger.create(spec.unit, first, self.promise(spec), spec.shift, limit)
-
-    def entry(self, spec: ConvolutionSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
-        """The loss of the whole unit."""
-        return LayerEntry(lineage, self.law(spec), cost)
-
-    def read_ledger(self, spec: ConvolutionSpec, data: Mapping[str, Any]) -> GaussianLedger | Ledger:
-        """A ledger of mu^2, of sqrt(2 rho), or of pure epsilon."""
-        if spec.measure == "rho":
-            return EuclideanLedger.from_dict(data, ONE)
-        return GaussianLedger.from_dict(data, spec.shift) if spec.measure == "mu2" else Ledger.from_dict(data)
-
-    def order(self, ledger: AnyLedger) -> Any:
-        """mu^2, twice rho, or epsilon."""
-        loss = ledger.loss()
-        return getattr(loss, "mu2", loss)
-
-    def planned_epsilon(self, spec: ConvolutionSpec) -> float:
-        """At the spec's delta; a pure loss has none."""
-        loss: Any = self.planned_loss(spec)
-        return float(loss if spec.measure == "epsilon" else loss.epsilon(spec.delta))
-
-    def statement(self, spec: ConvolutionSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
-        """In (epsilon, delta) and mu^2 or rho, or in pure epsilons."""
-        assert isinstance(ledger, (Ledger, GaussianLedger))
-        return statement(spec, ledger, context)
+    def assumes(self, spec: ConvolutionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+        """See `statement.assumes`."""
+        return statement.assumes(spec, ledger, around)
 
     # Updates and states.
 
@@ -286,17 +238,6 @@ class ConvolutionKind(Kind[ConvolutionSpec]):
         """Their words; the first ones follow those of the padding, which hold noise only."""
         words = state[first:stop]
         return words.copy() if first else np.concatenate([state[spec.length :], words])
-
-    def require_view(self, spec: ConvolutionSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """Require the number of words of the state."""
-        self.require_state(spec, header["slots"], body)
-
-    def require_state(self, spec: ConvolutionSpec, slots: int, body: npt.NDArray[Any]) -> None:
-        """The words of the spec."""
-        super().require_state(spec, slots, body)
-        if slots != spec.size:
-            msg = f"a state of this spec has {spec.size} words, found {slots}"
-            raise FormatError(msg)
 
     # Answers.
 

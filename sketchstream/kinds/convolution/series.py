@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from sketchstream import kinds
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.convolution.answers import LEVEL, Answers, answers, closed_values
 from sketchstream.kinds.convolution.joining import joined
+from sketchstream.kinds.linear.publication import require_method, require_options, shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
     from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
     from sketchstream.published import Instalment, Published
+
+
+OPTIONS: Final = ("name", "level", "before")
+"""Of `estimate`, beside the method."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,7 @@ def estimate(
     name: str | None = None,
     level: float = LEVEL,
     before: Published | None = None,
+    **options: object,
 ) -> Series:
     """Compute all filters' answers from published parts; the parts and their noise add up.
 
@@ -149,13 +155,13 @@ def estimate(
         level: of intervals, above 0 and below 1.
         before: publication of the window before, with an equal spec: the first answers of filters that reach back
             into it are completed with it, and hold the noise of both; default: they are partial.
+        options: none.
 
     Raises:
-        EstimateError: another method, name or level, or a window that is not the one before.
+        EstimateError: another method, option, name or level, or a window that is not the one before.
     """
-    if method != "auto":
-        msg = f"kind 'convolution' has one method, 'auto', found {method!r:.40}"
-        raise EstimateError(msg)
+    require_method(method, ("auto",))
+    require_options(published.kind.name, options, OPTIONS)
     spec: ConvolutionSpec = published.spec
     layers, state, window = _held(published)
     start = None if window is None else window[0]
@@ -217,14 +223,9 @@ def _completed(
 
 def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tuple[int, int] | None]:
     """All layers of the publication, the sum of its states, and its window."""
-    parts: Any = getattr(published, "parts", (published,))
     spec, kind = published.spec, published.kind
-    layers: list[Layer] = []
-    for part in parts:
-        layers += [spec.layer_of(kind.cost(spec, layer.parameter)) for layer in part.layers]
-        cost = getattr(part, "cost", None)
-        layers += [] if cost is None else [spec.layer_of(cost)]
-    shown = [part.state if getattr(part, "cost", None) is None else part.noised for part in parts]
+    parts = shown(kind, published)
+    layers = [spec.layer_of(kind.cost(spec, one)) for part in parts for one in part.parameters]
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None
-    return layers, np.sum(shown, axis=0, dtype=np.int64), window
+    return layers, np.sum([part.numbers for part in parts], axis=0, dtype=np.int64), window

@@ -15,7 +15,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, Literal, cast
 
-import msgpack
 import numpy as np
 
 from sketchstream.columns import Choices
@@ -34,15 +33,17 @@ from sketchstream.kinds.convolution.mechanism import (
     smooth_length,
     spectral_shape,
 )
+from sketchstream.kinds.linear.fields import delta_of
+from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
-    NO_PRIVACY,
     UNITS,
     ClosedDomain,
     Epsilon,
     Unit,
     exact_counted_share,
+    exact_delta,
     exact_epsilon,
     exact_rational,
     exact_records,
@@ -115,7 +116,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class ConvolutionSpec:
+class ConvolutionSpec(LinearSpec):
     """A noisy series of counts, or table of counts, that is read through filters known beforehand.
 
     Args:
@@ -186,6 +187,7 @@ class ConvolutionSpec:
     grid: int
 
     kind = "convolution"
+    zero_delta = True
 
     def __init__(
         self,
@@ -215,27 +217,17 @@ class ConvolutionSpec:
         epsilon_records: Epsilon = 0,
         transform_length: int | None = None,
     ) -> None:
-        def put(**values: object) -> None:
-            for name, value in values.items():
-                object.__setattr__(self, name, value)
-
-        put(epsilon=exact_epsilon(epsilon), delta=_delta(delta, "delta"))
-        put(
-            epsilon_publish=self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish),
-            delta_publish=self.delta if delta_publish is None else _delta(delta_publish, "delta_publish"),
-        )
+        put = self._put
+        self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         put(floor=exact_share(floor, "floor"))
         require_choice(layout, "layout", ("fourier", "time"))
         require_choice(noise, "noise", (*NOISES, "auto"))
         require_choice(publish, "publish", ("state", "closed"))
-        if intrusion not in (True, False):
-            msg = f"intrusion must be True or False, found {intrusion!r:.40}"
-            raise SpecError(msg)
-        put(publish=publish, intrusion=intrusion, capacity=whole(capacity, "capacity", 1, 1 << 61))
-        self._put_unit(put, unit, max_weight, max_total)
+        put(publish=publish, capacity=whole(capacity, "capacity", 1, 1 << 61))
+        self._put_unit(unit, max_weight, max_total)
         put(counted_share=exact_counted_share(counted_share, self.unit))
         put(epsilon_records=exact_records(epsilon_records, self.unit))
-        self._put_group(put, kernel, length, group, columns, mode, origin, layout, transform_length)
+        self._put_group(kernel, length, group, columns, mode, origin, layout, transform_length)
         put(step_ms=None if step_ms is None else whole(step_ms, "step_ms", 1, 1 << 40))
         if step_ms is not None and self.mode != "linear":
             msg = "step_ms is for series in mode 'linear': positions of groups and columns are no times"
@@ -246,11 +238,13 @@ class ConvolutionSpec:
             msg = f"weights must be positive numbers, one for each of {len(self.filters)} filters"
             raise SpecError(msg)
         put(weights=shares)
-        self._put_noise(put, noise, layout, chosen=transform_length is None)
+        self._put_noise(noise, layout, chosen=transform_length is None)
         self._require_closed()
+        self._warn_of_privacy()
 
-    def _put_unit(self, put: Any, unit: Unit, max_weight: int | None, max_total: int | None) -> None:
+    def _put_unit(self, unit: Unit, max_weight: int | None, max_total: int | None) -> None:
         """Check the unit of privacy and its bound."""
+        put = self._put
         require_choice(unit, "unit", UNITS)
         if unit == "event":
             if max_total is not None:
@@ -266,7 +260,6 @@ class ConvolutionSpec:
 
     def _put_group(
         self,
-        put: Any,
         kernel: object,
         length: int | None,
         group: str | Sequence[int],
@@ -277,6 +270,7 @@ class ConvolutionSpec:
         transform_length: int | None,
     ) -> None:
         """Check the positions, the group and the filters."""
+        put = self._put
         series = group == "cyclic" and columns is None
         chosen = ("linear" if series else "circular") if mode is None else mode
         require_choice(chosen, "mode", ("linear", "circular"))
@@ -327,8 +321,9 @@ class ConvolutionSpec:
                 size = whole(transform_length, "transform_length", positions + len(widest) - 1, 4 * LONGEST)
             put(group=Group((size,)))
 
-    def _put_noise(self, put: Any, noise: str, layout: Layout, *, chosen: bool) -> None:
+    def _put_noise(self, noise: str, layout: Layout, *, chosen: bool) -> None:
         """Check the noise, or choose it."""
+        put = self._put
         candidates: Sequence[str] = NOISES if noise == "auto" else (noise,)
         if self.delta == 0:
             if noise in ("gaussian", "laplace"):
@@ -336,8 +331,7 @@ class ConvolutionSpec:
                 raise SpecError(msg)
             candidates = [one for one in candidates if one in ("laplace_pure", "counts")]
         else:
-            require_delta(self.delta)
-            require_delta(self.delta_publish, "delta_publish")
+            exact_delta(self.delta_publish, "delta_publish")
         if noise == "laplace_pure" and self.delta != 0:
             msg = "noise = 'laplace_pure' needs delta = 0; 'auto' may choose it for any delta"
             raise SpecError(msg)
@@ -466,24 +460,9 @@ class ConvolutionSpec:
         return {} if self.columns is None else {n: Choices(one) for n, one in self.columns.values.items()}
 
     @property
-    def needs_key(self) -> bool:
-        """False: positions are public."""
-        return False
-
-    @property
     def counted(self) -> bool:
         """Whether the events counted have a counter."""
         return bool(self.counted_share)
-
-    @property
-    def no_privacy(self) -> bool:
-        """Whether an epsilon is above 10: results then say NO PRIVACY."""
-        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of a word of the state: int64, wrapping."""
-        return np.dtype(np.int64)
 
     @property
     def grid_scale(self) -> float:
@@ -509,7 +488,7 @@ class ConvolutionSpec:
             SpecError: a number outside its range, or noise that the state cannot hold.
         """
         eps = self.epsilon if epsilon is None else exact_epsilon(epsilon)
-        target = self.delta if delta is None else _delta(delta, "delta")
+        target = self.delta if delta is None else delta_of(delta, "delta", zero=True)
         loss = self._loss(eps, target) if self.measure != "mu2" else self._lattice_loss(eps, target)
         if self.measure == "rho":
             loss = _short(Fraction(math.sqrt(2 * loss) * (1 - 1e-15))) ** 2 / 2
@@ -788,11 +767,7 @@ class ConvolutionSpec:
         Raises:
             SpecError: unknown fields, or derived fields that come out otherwise on this machine.
         """
-        fields = dict(data)
-        kind = fields.pop("kind", None)
-        if kind != cls.kind:
-            msg = f"expected a spec of kind 'convolution', found {kind!r:.40}"
-            raise SpecError(msg)
+        fields = cls._stored(data)
         derived = {name: fields.pop(name, None) for name in ("transform_length", "grid", "support")}
         if fields.get("mode") == "linear":  # other releases may choose others
             fields["transform_length"] = derived["transform_length"]
@@ -803,25 +778,15 @@ class ConvolutionSpec:
         delta = fields.get("delta")
         if fields.get("noise") == "laplace_pure":  # chosen by "auto" for a delta that it does not spend
             fields["delta"] = 0
-        try:
-            made = cls(**fields)
-        except TypeError:
-            msg = "spec has fields that this version does not know, or lacks some"
-            raise SpecError(msg) from None
+        made = cls._made(**fields)
         if fields.get("noise") == "laplace_pure" and delta is not None:
-            object.__setattr__(made, "delta", _delta(delta, "delta"))
+            made._put(delta=delta_of(delta, "delta", zero=True))
         found = {"transform_length": made.transform_length, "grid": made.grid, "support": made.support_digest}
         if found != derived:
             wrong = ", ".join(name for name in found if found[name] != derived[name])
             msg = f"spec was written with another {wrong} than this machine derives: the states do not fit"
             raise SpecError(msg)
         return made
-
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """16 bytes that are equal if and only if the specs are equal."""
-        described = dict(sorted(self.to_dict().items()))
-        return hashlib.blake2b(msgpack.packb(described), digest_size=16, person=b"sketch-spec").digest()
 
 
 def _short(value: Fraction) -> Fraction:
@@ -833,17 +798,6 @@ def _short(value: Fraction) -> Fraction:
 def laplace_variance(epsilon: Fraction) -> float:
     """Variance of discrete Laplace noise of ratio exp(-epsilon): 1 / (2 sinh(epsilon / 2)^2)."""
     return 1 / (2 * math.sinh(float(epsilon) / 2) ** 2)
-
-
-def _delta(value: Epsilon, name: str) -> Fraction:
-    """A delta as written, exactly."""
-    exact = exact_rational(value, f"{name} must be a number in [0, 0.5]")
-    if not 0 <= exact <= Fraction(1, 2):
-        msg = f"{name} must be 0 or in [1e-300, 0.5], found {str(value)[:40]}"
-        raise SpecError(msg)
-    if exact:
-        require_delta(exact, name)
-    return exact
 
 
 def _filters(written: object, positions: int, columns: Columns | None, *, trim: bool) -> tuple[Filter, ...]:

@@ -1,44 +1,27 @@
 """The guarantee of a sketch of kind `convolution`: what is its own in it.
 
-In: a spec, the ledger of its sketch, facts about its deployment. Out: a `Guarantee`. Touches: nothing.
+In: a spec, the ledger of its sketch, facts about its deployment. Out: sentences of its `Guarantee`. Touches: nothing.
 Source: docs/theory/convolution.md, sections 3, 6, 7 and 10; docs/theory/gaussian_ledger.md; docs/guarantee.md.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import Context, Guarantee, assumptions, not_protected
+from sketchstream.privacy.guarantee import Context, assumptions
 
 if TYPE_CHECKING:
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
-    from sketchstream.privacy.ledger import Ledger
+    from sketchstream.kinds.interface import AnyLedger
 
 
-def statement(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger, context: Context | None = None) -> Guarantee:
-    """The guarantee of a sketch with this ledger, in this deployment.
+def protects(spec: ConvolutionSpec, ledger: AnyLedger) -> tuple[str, ...]:
+    """Sentences on the unit.
 
     Args:
-        spec: spec of the sketch.
+        spec: of the sketch.
         ledger: its history.
-        context: the deployment, as far as it is known.
     """
-    around = context or Context()
-    return Guarantee.build(
-        spec,
-        ledger,
-        around,
-        delta=spec.delta if isinstance(ledger, GaussianLedger) else Fraction(0),
-        protects=_protects(spec, ledger),
-        lost=not_protected(spec, ledger, around, states=True, bare=not spec.intrusion),
-        assumes=_assumes(spec, ledger, around),
-    )
-
-
-def _protects(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger) -> tuple[str, ...]:
-    """Sentences on the unit."""
     if spec.unit == "event":
         unit = (
             f"one event: whether it counted, at which position, and with which weight up to {spec.bound} in absolute "
@@ -52,7 +35,7 @@ def _protects(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger) -> tuple[s
     parts = len(ledger.history.parts)
     merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
     swapped = "every epsilon below doubles"
-    if isinstance(ledger, GaussianLedger):
+    if not spec.pure:
         measure = "mu^2" if spec.measure == "mu2" else "rho"
         swapped = f"the shift doubles, so every {measure} below becomes four times as large"
     return (
@@ -65,9 +48,15 @@ def _protects(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger) -> tuple[s
     )
 
 
-def _assumes(spec: ConvolutionSpec, ledger: GaussianLedger | Ledger, around: Context) -> tuple[str, ...]:
-    """Sentences on the assumptions of the proof."""
-    gaussian = isinstance(ledger, GaussianLedger)
+def assumes(spec: ConvolutionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+    """Sentences on the assumptions of the proof.
+
+    Args:
+        spec: of the sketch.
+        ledger: its history.
+        around: its deployment.
+    """
+    gaussian = not spec.pure
     lines = list(assumptions(spec, around, "and (epsilon, delta)") if gaussian else assumptions(spec, around))
     lines.append("filters, positions and the length of the series were fixed before the first event")
     if spec.unit == "item":

@@ -6,8 +6,6 @@ Source: Balle & Wang, ICML 2018 (calibration); docs/theory/gaussian.md, sections
 
 from __future__ import annotations
 
-import hashlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,9 +13,10 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Final
 
 import msgpack
-import numpy as np
 
 from sketchstream.errors import SpecError
+from sketchstream.kinds.linear.fields import epsilon_of
+from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.privacy.calibration.discrete import (
     DiscreteCalibration,
@@ -28,14 +27,13 @@ from sketchstream.privacy.calibration.discrete import (
 )
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
-    NO_PRIVACY,
     UNITS,
     ClosedDomain,
     DomainOutline,
     Epsilon,
     Item,
-    NoPrivacyWarning,
     Unit,
+    exact_delta,
     exact_rational,
     exact_records,
     exact_share,
@@ -46,8 +44,6 @@ from sketchstream.spec import (
 Shape = tuple[int, ...]
 
 MOST_EPSILON: Final = Fraction(1000)
-LARGE_DELTA: Final = Fraction(1, 1000)
-"""Above this delta a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
 CAPACITY: Final = 1 << 40
 """Default of `capacity`."""
 MOST_CAPACITY: Final = 1 << 62
@@ -59,7 +55,7 @@ LISTED_WEIGHT: Final = 200
 
 
 @dataclass(frozen=True)
-class GaussianSpec:
+class GaussianSpec(LinearSpec):
     """A vector of counts or sums, one for each item, under exact Gaussian noise.
 
     Args:
@@ -114,7 +110,12 @@ class GaussianSpec:
     epsilon_records: Fraction
 
     kind = "gaussian"
-    dtype: ClassVar[np.dtype[np.int64]] = np.dtype(np.int64)
+    epsilons = (Fraction(0), MOST_EPSILON)
+    alike: ClassVar[Mapping[str, object]] = {
+        "total_share": Fraction(0),
+        "counted": False,
+        "epsilon_records": Fraction(0),
+    }
 
     def __init__(
         self,
@@ -135,46 +136,25 @@ class GaussianSpec:
         counted: bool | None = None,
         epsilon_records: Epsilon = 0,
     ) -> None:
-        def put(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        put("epsilon", _epsilon(epsilon, "epsilon"))
-        put("delta", _delta(delta, "delta"))
-        put(
-            "epsilon_publish", self.epsilon if epsilon_publish is None else _epsilon(epsilon_publish, "epsilon_publish")
-        )
-        put("delta_publish", self.delta if delta_publish is None else _delta(delta_publish, "delta_publish"))
-        put("unit", require_choice(unit, "unit", UNITS))
+        self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
+        self._put(unit=require_choice(unit, "unit", UNITS))
         if not isinstance(domain, ClosedDomain):
             msg = f"kind 'gaussian' needs a ClosedDomain, found {type(domain).__name__}"
             raise SpecError(msg)
         if domain.sample_rate is not None:
             msg = "kind 'gaussian' answers for each item: leave sample_rate out"
             raise SpecError(msg)
-        put("domain", domain)
-        put("fraction_bits", whole(fraction_bits, "fraction_bits", 0, MOST_BITS))
-        if intrusion not in (True, False):  # for callers without a type checker
-            msg = f"intrusion must be True or False, found {intrusion!r:.40}"
-            raise SpecError(msg)
-        put("intrusion", bool(intrusion))
-        if intrusion is False and (epsilon_publish is not None or delta_publish is not None):
-            msg = "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
-            raise SpecError(msg)
+        self._put(domain=domain, fraction_bits=whole(fraction_bits, "fraction_bits", 0, MOST_BITS))
         self._put_bounds(max_weight, max_total, max_per_slot)
         self._put_counters(total_share, counted, epsilon_records)
-        put("capacity", self._bound(capacity, "capacity"))
+        self._put(capacity=self._bound(capacity, "capacity"))
         if self.lattice.units(self.capacity) >= MOST_CAPACITY:
             msg = (
                 f"capacity times 2^fraction_bits must be below 2^62, found {self.capacity} times "
                 f"2^{self.fraction_bits}: lower one of them"
             )
             raise SpecError(msg)
-        if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
-            text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
-            warnings.warn(text, NoPrivacyWarning, stacklevel=2)
-        if max(self.delta, self.delta_publish) > LARGE_DELTA:
-            text = "delta above 1e-3 allows whole units to be shown now and then; 1e-6 or less is usual"
-            warnings.warn(text, NoPrivacyWarning, stacklevel=2)
+        self._warn_of_privacy()
 
     def _put_bounds(self, max_weight: Epsilon | None, max_total: Epsilon | None, max_per_slot: Epsilon | None) -> None:
         """Check and set the bounds of the unit, each at least one lattice unit."""
@@ -194,9 +174,7 @@ class GaussianSpec:
                 slot = None
             weight = (slot or total) if max_weight is None else self._bound(max_weight, "max_weight")
             weight = min(weight, slot or total)
-        object.__setattr__(self, "max_weight", weight)
-        object.__setattr__(self, "max_total", total)
-        object.__setattr__(self, "max_per_slot", slot)
+        self._put(max_weight=weight, max_total=total, max_per_slot=slot)
 
     def _put_counters(self, total_share: Epsilon, counted: bool | None, epsilon_records: Epsilon) -> None:
         """Check and set the counters beside the slots."""
@@ -209,9 +187,8 @@ class GaussianSpec:
             raise SpecError(msg)
         records = exact_records(epsilon_records, self.unit)
         apart = (self.max_weight != 1 or self.fraction_bits > 0) if counted is None else counted
-        object.__setattr__(self, "total_share", share)
-        object.__setattr__(self, "counted", bool(apart and self.unit == "event" and share))
-        object.__setattr__(self, "epsilon_records", records)
+        kept = bool(apart and self.unit == "event" and share)
+        self._put(total_share=share, counted=kept, epsilon_records=records)
 
     def _bound(self, value: Epsilon, name: str) -> Fraction:
         """An exact bound of at least one lattice unit."""
@@ -338,18 +315,13 @@ class GaussianSpec:
         return self.shift.cost(self.sigma2)
 
     @property
-    def no_privacy(self) -> bool:
-        """Whether the epsilons are so large that results must say NO PRIVACY."""
-        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
-
-    @property
     def needs_key(self) -> bool:
         """Whether a hash key decides where an item goes."""
         return self.domain.listed
 
     def calibrated(self, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
         """Noise for one release of (epsilon, delta) to this unit."""
-        exact = _epsilon(epsilon, "epsilon"), _delta(delta, "delta")
+        exact = epsilon_of(epsilon, "epsilon", self.epsilons), exact_delta(delta)
         if self.total_share:
             return _calibrated_parts(*exact, tuple((p.sensitivity2, p.coordinates, p.share) for p in self.shift.parts))
         return _calibrated(*exact, self._reach)
@@ -409,11 +381,7 @@ class GaussianSpec:
         Raises:
             SpecError: the data do not describe a spec of this kind, or have another list of items.
         """
-        fields = dict(data)
-        kind = fields.pop("kind", None)
-        if kind != cls.kind:
-            msg = f"expected a spec of kind 'gaussian', found {kind!r:.40}"
-            raise SpecError(msg)
+        fields = cls._stored(data)
         described = fields.pop("domain", None)
         if not isinstance(described, dict) or described.get("kind") != "closed":
             msg = "a spec of kind 'gaussian' needs a closed domain"
@@ -430,18 +398,16 @@ class GaussianSpec:
                 if made.items_digest != digest or made.size != domain.get("size"):
                     msg = "the list of items is not the one this sketch was made with"
                     raise SpecError(msg)
-            return cls(domain=made, **fields)
         except TypeError:
-            msg = "spec has fields that this version does not know"
+            msg = "spec has a domain with fields that this version does not know"
             raise SpecError(msg) from None
+        return cls._made(domain=made, **fields)
 
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """16 bytes that are equal if and only if the specs are equal."""
+    def _canonical(self) -> bytes:
+        """Sorted, the domain too."""
         data = self.to_dict()
-        data["domain"] = dict(sorted(data["domain"].items()))
-        packed = msgpack.packb(dict(sorted(data.items())))
-        return hashlib.blake2b(packed, digest_size=16, person=b"sketch-spec").digest()
+        packed: bytes = msgpack.packb(dict(sorted({**data, "domain": dict(sorted(data["domain"].items()))}.items())))
+        return packed
 
 
 @lru_cache(maxsize=128)
@@ -472,23 +438,3 @@ def _partitions(total: int, largest: int) -> Iterator[Shape]:
     for first in range(min(total, largest), 0, -1):
         for rest in _partitions(total - first, first):
             yield (first, *rest)
-
-
-def _epsilon(value: Epsilon, name: str) -> Fraction:
-    """An exact epsilon, at least 0."""
-    wanted = f"{name} must be a rational number from 0 to {MOST_EPSILON}, such as '1', '0.1' or '1/2'"
-    exact = exact_rational(value, wanted)
-    if not 0 <= exact <= MOST_EPSILON:
-        msg = f"{wanted}, found {value!s:.40}"
-        raise SpecError(msg)
-    return exact
-
-
-def _delta(value: Epsilon, name: str) -> Fraction:
-    """An exact delta, which is never 0."""
-    wanted = f"{name} must be in [1e-300, 0.5]"
-    exact = exact_rational(value, wanted)
-    if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
-        msg = f"{wanted}, found {value!s:.40}"
-        raise SpecError(msg)
-    return exact

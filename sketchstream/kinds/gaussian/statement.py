@@ -1,6 +1,6 @@
 """The guarantee of a sketch of kind `gaussian`: what is its own in it.
 
-In: a spec, the ledger of its sketch, facts about its deployment. Out: a `Guarantee`. Touches: nothing.
+In: a spec, the ledger of its sketch, facts about its deployment. Out: sentences of its `Guarantee`. Touches: nothing.
 Source: docs/theory/gaussian.md and docs/theory/gaussian_ledger.md prove each line; docs/guarantee.md explains them.
 """
 
@@ -8,36 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sketchstream.privacy.guarantee import Context, Guarantee, assumptions, not_protected
+from sketchstream.privacy.guarantee import Context, assumptions
 from sketchstream.privacy.sketch_history import show
 
 if TYPE_CHECKING:
     from sketchstream.kinds.gaussian.spec import GaussianSpec
-    from sketchstream.privacy.gaussian_ledger import GaussianLedger
+    from sketchstream.kinds.interface import AnyLedger
 
 
-def statement(spec: GaussianSpec, ledger: GaussianLedger, context: Context | None = None) -> Guarantee:
-    """The guarantee of a sketch with this ledger, in this deployment.
+def protects(spec: GaussianSpec, ledger: AnyLedger) -> tuple[str, ...]:
+    """Sentences on the unit.
 
     Args:
         spec: of the sketch.
         ledger: its history.
-        context: the deployment, as far as it is known.
     """
-    around = context or Context()
-    return Guarantee.build(
-        spec,
-        ledger,
-        around,
-        delta=spec.delta,
-        protects=_protects(spec, ledger),
-        lost=not_protected(spec, ledger, around, states=True, bare=not spec.intrusion),
-        assumes=(*assumptions(spec, around, "and (epsilon, delta)"), *_bounds(spec)),
-    )
-
-
-def _protects(spec: GaussianSpec, ledger: GaussianLedger) -> tuple[str, ...]:
-    """Sentences on the unit."""
     if spec.unit == "event":
         unit = (
             f"one event: whether it counted, for which item, and with which weight up to {spec.max_weight} in absolute "
@@ -62,11 +47,16 @@ def _protects(spec: GaussianSpec, ledger: GaussianLedger) -> tuple[str, ...]:
     )
 
 
-def _bounds(spec: GaussianSpec) -> tuple[str, ...]:
-    """Sentences on the assumptions of the calibration."""
+def assumes(spec: GaussianSpec, around: Context) -> tuple[str, ...]:
+    """Sentences on the assumptions of the proof and of the calibration.
+
+    Args:
+        spec: of the sketch.
+        around: its deployment.
+    """
     route = spec.calibration.route
     how = "summed exactly for every shift" if route == "exact" else "bounded by a rounded Gaussian nearby"
     lines = [f"delta of the discrete noise: {how}; sigma2 {show(spec.sigma2)} in squared units of {show(spec.step)}"]
     if spec.total_share:
         lines.append(f"counters beside the slots have {show(spec.total_share)} of every mu^2; they are in it")
-    return tuple(lines)
+    return (*assumptions(spec, around, "and (epsilon, delta)"), *lines)

@@ -30,7 +30,7 @@ from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
 from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
@@ -122,7 +122,7 @@ class ProfileKind(Kind[ProfileSpec]):
     def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
         """The requested epsilon."""
         del spec
-        self.refuse_delta(delta)
+        require_no_delta(delta)
         return exact_epsilon(epsilon, "epsilon of a release")
 
     def parameter(self, spec: ProfileSpec, cost: Fraction) -> Fraction:
@@ -145,8 +145,7 @@ class ProfileKind(Kind[ProfileSpec]):
         self, spec: ProfileSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
     ) -> Ledger:
         """A ledger of pure epsilon."""
-        self.refuse_delta(delta)
-        budget = None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
+        budget = pure_budget(epsilon, delta)
         first = self.entry(spec, lineage, self.creation_cost(spec))
         return Ledger.create(spec.unit, spec.max_weight, first, self.promise(spec), budget)
 

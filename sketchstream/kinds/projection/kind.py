@@ -6,7 +6,6 @@ is given, and entropy through `mechanism`.
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.batch import refuse_first
 from sketchstream.components import DISCRETE_GAUSSIAN, Component, quality_counters
-from sketchstream.errors import DomainError, EstimateError, FormatError, MergeError, SpecError, WeightError
-from sketchstream.items import Pairs, as_weights
+from sketchstream.errors import EstimateError, FormatError, MergeError, SpecError
+from sketchstream.items import Pairs
 from sketchstream.kinds.expansion import Expansion
-from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Kind, Mask, Progress, State
-from sketchstream.kinds.projection import mechanism
+from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Mask, Progress, State
+from sketchstream.kinds.linear.events import WHOLE, in_units
+from sketchstream.kinds.linear.kind import LinearKind
+from sketchstream.kinds.linear.publication import require_method, shown
+from sketchstream.kinds.projection import mechanism, statement
 from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.matrix import MOST_COLUMNS
 from sketchstream.kinds.projection.places import Cells, matrix_of, secret_scope
@@ -29,25 +32,23 @@ from sketchstream.kinds.projection.questions import asked
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
 from sketchstream.kinds.projection.sensitivity import MOST_PAIRED, MOST_PASSED
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
-from sketchstream.kinds.projection.statement import statement
-from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.sketch_history import Promise
-from sketchstream.spec import ClosedDomain, Epsilon, Item, exact_epsilon, exact_rational
+from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.spec import ClosedDomain, Item
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.hashing import Key
     from sketchstream.kinds.interface import Places
     from sketchstream.kinds.projection.matrix import Matrix
-    from sketchstream.privacy.guarantee import Context, Guarantee
+    from sketchstream.privacy.guarantee import Context
     from sketchstream.published import Origin, Published
 
 DRAWN = 1 << 22
 """Cells that get their noise at a time, where somebody watches the progress."""
 
 
-class ProjectionKind(Kind[ProjectionSpec]):
+class ProjectionKind(LinearKind[ProjectionSpec]):
     """Noisy random projections of users' rows; costs are mu^2, answers are distances, norms and inner products."""
 
     name = "projection"
@@ -99,15 +100,6 @@ class ProjectionKind(Kind[ProjectionSpec]):
         del spec
         return "norm.0"
 
-    def comparable(self, spec: ProjectionSpec) -> ProjectionSpec:
-        """Epsilons and deltas may differ between parts."""
-        twin = copy.copy(spec)
-        for name in ("epsilon", "epsilon_publish", "delta", "delta_publish"):
-            object.__setattr__(twin, name, Fraction(1, 2))
-        for name in ("counted_share", "epsilon_records"):
-            object.__setattr__(twin, name, Fraction(0))
-        return twin
-
     def facts(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words."""
         at_seal = f"epsilon {spec.epsilon_publish}, delta {float(spec.delta_publish):g}"
@@ -135,15 +127,14 @@ class ProjectionKind(Kind[ProjectionSpec]):
         del spec
         return DISCRETE_GAUSSIAN
 
-    def creation_cost(self, spec: ProjectionSpec) -> Fraction:
-        """mu^2 of the calibrated noise."""
-        return self.cost(spec, mechanism.creation_sigma2(spec))
+    def noise_cost(self, spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """mu^2 of noise that is calibrated to (epsilon, delta)."""
+        return self.cost(spec, mechanism.sigma2(spec, epsilon, delta))
 
-    def asked_cost(self, spec: ProjectionSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """mu^2 of noise that is calibrated to (epsilon, delta); the spec's delta, if none is given."""
-        exact = exact_epsilon(epsilon, "epsilon of a release")
-        limit = spec.delta if delta is None else exact_rational(delta, "delta must be in [1e-300, 0.5]")
-        return self.cost(spec, mechanism.sigma2(spec, exact, limit))
+    def account(self, spec: ProjectionSpec) -> tuple[type[GaussianLedger], UnitShift]:
+        """mu^2; for a secret matrix, its mean over matrices."""
+        shift = mechanism.unit_shift(spec)
+        return SecretLedger if isinstance(shift, SecretShift) else GaussianLedger, shift
 
     def parameter(self, spec: ProjectionSpec, cost: Fraction) -> Fraction:
         """sigma2 of every cell: the squared sensitivity over mu^2."""
@@ -158,46 +149,25 @@ class ProjectionKind(Kind[ProjectionSpec]):
         cells = Component("slots", 1 - spec.counted_share, law=DISCRETE_GAUSSIAN)
         return (cells, *quality_counters(DISCRETE_GAUSSIAN, spec.counted_share, spec.epsilon_records))
 
-    def promise(self, spec: ProjectionSpec) -> Promise:
-        """The state, under fresh noise or bare."""
-        if not spec.intrusion:
-            return Promise("bare")
-        return Promise("fresh", self.cost(spec, mechanism.publication_sigma2(spec)))
+    def protects(self, spec: ProjectionSpec, ledger: AnyLedger) -> tuple[str, ...]:
+        """See `statement.protects`."""
+        del ledger
+        return statement.protects(spec)
 
-    def ledger(
-        self, spec: ProjectionSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
-    ) -> GaussianLedger:
-        """A ledger of mu^2; its budget is an epsilon at a delta."""
-        first = self.entry(spec, lineage, self.creation_cost(spec))
-        shift, budget = mechanism.unit_shift(spec), ApproximateBudget.of(epsilon, delta)
-        made = SecretLedger if isinstance(shift, SecretShift) else GaussianLedger
-        return made.create(spec.unit, first, self.promise(spec), shift, budget)
-
-    def entry(self, spec: ProjectionSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
-        """mu^2 of the whole sketch."""
+    def exposes(self, spec: ProjectionSpec) -> tuple[str, ...]:
+        """Everything that is public."""
         del spec
-        return LayerEntry(lineage, DISCRETE_GAUSSIAN, cost)
+        return (statement.PUBLIC,)
 
-    def read_ledger(self, spec: ProjectionSpec, data: Mapping[str, Any]) -> GaussianLedger:
-        """A ledger of mu^2."""
-        shift = mechanism.unit_shift(spec)
-        made = SecretLedger if isinstance(shift, SecretShift) else GaussianLedger
-        return made.from_dict(data, shift)
+    def assumes(self, spec: ProjectionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+        """See `statement.assumes`."""
+        del ledger, around
+        return statement.assumes(spec)
 
-    def order(self, ledger: AnyLedger) -> Any:
-        """Its mu^2, or the mean of it."""
-        assert isinstance(ledger, GaussianLedger)
-        loss = ledger.loss()
-        return getattr(loss, "mean", loss.mu2)
-
-    def planned_epsilon(self, spec: ProjectionSpec) -> float:
-        """Epsilon at the spec's delta."""
-        return self.ledger(spec, b"").loss().at(spec.delta).epsilon
-
-    def statement(self, spec: ProjectionSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
-        """The guarantee in (epsilon, delta) and mu^2."""
-        assert isinstance(ledger, GaussianLedger)
-        return statement(spec, ledger, context)
+    def promised_for_all_partitions(self, spec: ProjectionSpec) -> bool:
+        """The promises are over all partitions."""
+        del spec
+        return True
 
     # Updates and states.
 
@@ -252,11 +222,15 @@ class ProjectionKind(Kind[ProjectionSpec]):
         invalid: Invalid,
     ) -> None:
         """Add to each user's row the weight times the feature's row of the matrix, wrapping; one thread."""
-        amounts, good = _lattice_weights(spec, weights, len(items), alone=invalid == "noop")
+        lattice = spec.lattice
+        given, good = in_units(lattice, weights, len(items))
+        amounts = np.array(given, np.int64)  # a copy of its own, which is erased
         users, features = index.places(items)
         try:
-            outside = (users < 0) | (features < 0)
-            _refuse(spec, outside & (invalid == "error"), ~good & (invalid != "noop"))
+            outside = ((users < 0) | (features < 0)) & (invalid == "error")
+            hint = "" if lattice.bits else WHOLE
+            heavy = ~good & (invalid != "noop")
+            refuse_first(outside, heavy, lattice.max_weight, bound=spec.bounding, hint=hint)
             users[~good] = -1
             mechanism.apply(spec, index.matrix, state.reshape(-1, spec.k), users, features, amounts, counters)
         finally:
@@ -279,14 +253,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
         if spec.matrix_seed == "secret":
             msg = "a release of a sketch with a secret matrix was not written by this package and is not used"
             raise FormatError(msg)
-        self.require_state(spec, header["slots"], body)
-
-    def require_state(self, spec: ProjectionSpec, slots: int, body: npt.NDArray[Any]) -> None:
-        """One row of k cells for each user."""
-        super().require_state(spec, slots, body)
-        if slots != spec.domain.size:
-            msg = f"a sketch of this spec has {spec.domain.size} counters, found {slots}"
-            raise FormatError(msg)
+        super().require_view(spec, header, body)
 
     # Answers.
 
@@ -304,10 +271,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
         Raises:
             EstimateError: an unknown option, or parts that do not belong together.
         """
-        method = options.pop("method", "auto")
-        if method != "auto":
-            msg = f"kind 'projection' has one method, 'auto', found {method!r:.40}"
-            raise EstimateError(msg)
+        require_method(options.pop("method", "auto"), ("auto",))
         lists = {name: options.pop(name, None) for name in ("users", "features")}
         key = options.pop("key", None)
         return asked(self._projection(published, key, lists), options, lambda one: self._projection(one, key, lists))
@@ -321,7 +285,7 @@ class ProjectionKind(Kind[ProjectionSpec]):
         self, published: Published, key: Key | None, lists: Mapping[str, Sequence[Item] | None]
     ) -> Projection:
         """The rows that were published, with the variance of their noise."""
-        parts: Sequence[Any] = getattr(published, "parts", (published,))
+        parts = shown(self, published)
         spec = published.spec
         self.require_addable(spec, [part.origin for part in parts])
         if any(given is not None for given in lists.values()):
@@ -329,68 +293,22 @@ class ProjectionKind(Kind[ProjectionSpec]):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 spec = ProjectionSpec.from_dict(data, lists["users"], lists["features"])
-        shown = [part.state if getattr(part, "cost", None) is None else part.noised for part in parts]
-        variance = sum((layer.parameter for part in parts for layer in part.layers), Fraction(0))
-        costs = [(part.spec, part.cost) for part in parts if getattr(part, "cost", None) is not None]
-        variance += sum((self.parameter(own, cost) for own, cost in costs), Fraction(0))
+        variance = sum((one for part in parts for one in part.parameters), Fraction(0))
         matrix: Matrix | None = None
         if spec.matrix_seed == "public" or key is not None:
-            if key is not None and parts[0].key_id not in (None, key.id):
+            made_with = parts[0].key_id
+            if key is not None and made_with not in (None, key.id):
                 msg = "the sketch was made with another hash key; give the one it was created with"
                 raise EstimateError(msg)
             matrix = matrix_of(spec, key, secret_scope(parts[0].origin))
-        return Projection(spec, self.add(spec, shown).reshape(spec.shape), variance, matrix)
+        cells = self.add(spec, [part.numbers for part in parts]).reshape(spec.shape)
+        return Projection(spec, cells, variance, matrix)
 
 
 def _type_of(domain: ClosedDomain) -> Literal["text", "int", "bytes"]:
     """Type of a domain's items in records: ids are integers."""
     first = 0 if domain.items is None else domain.items[0]
     return "int" if isinstance(first, int) else "text" if isinstance(first, str) else "bytes"
-
-
-def _lattice_weights(
-    spec: ProjectionSpec, weights: object, n: int, *, alone: bool
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """(n,) int64 weights in lattice units, an own copy, and (n,) bool: which of them are weights of events.
-
-    Args:
-        spec: spec of the sketch.
-        weights: integers, floats, Decimals, Fractions, texts of JSON numbers, or None for ones.
-        n: expected number of weights.
-        alone: judge each by itself.
-
-    Raises:
-        WeightError: not one for each event.
-    """
-    lattice = spec.lattice
-    if weights is None:
-        one = 1 << lattice.bits
-        return np.full(n, one, np.int64), np.full(n, one <= lattice.most)
-    if isinstance(weights, (int, float, np.generic)) or not hasattr(weights, "__len__") or len(weights) != n:
-        as_weights(weights, n, alone=alone)
-    given: Any = weights
-    amounts, good = lattice.weights(given.to_pylist() if hasattr(given, "to_pylist") else given)
-    return np.array(amounts, np.int64), good
-
-
-def _refuse(spec: ProjectionSpec, outside: npt.NDArray[np.bool_], bad: npt.NDArray[np.bool_]) -> None:
-    """Raise an error with the position of the first invalid event.
-
-    Raises:
-        DomainError, WeightError: there is one.
-    """
-    wrong = outside | bad
-    if not wrong.any():
-        return
-    place = int(np.argmax(wrong))
-    if outside[place]:
-        msg = f"the user or the feature at position {place} is not in the domain; nothing was applied"
-        raise DomainError(msg)
-    msg = (
-        f"the weight at position {place} is not a number within -{spec.lattice.max_weight}.."
-        f"{spec.lattice.max_weight}; nothing was applied"
-    )
-    raise WeightError(msg)
 
 
 KIND: Final = ProjectionKind()

@@ -14,29 +14,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgpack
-import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
+from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.kinds.projection.matrix import FAMILIES, MOST_COLUMNS, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.sensitivity import MOST_PASSED
 from sketchstream.lattice import Lattice
-from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked
 from sketchstream.spec import (
     MAX_SLOTS,
-    NO_PRIVACY,
     UNITS,
     ClosedDomain,
     DomainOutline,
     Epsilon,
     Item,
-    NoPrivacyWarning,
     Unit,
     exact_counted_share,
-    exact_epsilon,
     exact_rational,
     exact_records,
     require_choice,
@@ -51,7 +47,6 @@ MOST_FRACTION_BITS: Final = 30
 MOST_CAPACITY: Final = 1 << 53
 """Sums of absolute weights in lattice units stay below this, so that no cell reaches 2^63."""
 CAPACITY: Final = 1 << 31
-LARGE_DELTA: Final = Fraction(1, 1000)
 IDENTITY_CELLS: Final = 1 << 26
 """Up to this many users x features, rows kept without a projection are affordable."""
 
@@ -93,7 +88,7 @@ class PairDomain(ClosedDomain):
 
 
 @dataclass(frozen=True)
-class ProjectionSpec:
+class ProjectionSpec(LinearSpec):
     """Noisy projections of users' rows, from which distances, norms and inner products are estimated.
 
     Args:
@@ -155,7 +150,6 @@ class ProjectionSpec:
     epsilon_records: Fraction
 
     kind = "projection"
-    dtype: ClassVar[np.dtype[np.int64]] = np.dtype(np.int64)
 
     def __init__(
         self,
@@ -181,41 +175,29 @@ class ProjectionSpec:
         counted_share: Epsilon = 0,
         epsilon_records: Epsilon = 0,
     ) -> None:
-        def put(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
-        put("users", _closed(users, "users"))
-        put("features", _closed(features, "features"))
-        put("k", whole(k, "k", 1, MOST_COLUMNS))
+        self._put(users=_closed(users, "users"), features=_closed(features, "features"))
+        self._put(k=whole(k, "k", 1, MOST_COLUMNS))
         whole(self.users.size * self.k, "users x k", 1, MAX_SLOTS)
-        put("epsilon", exact_epsilon(epsilon))
-        put("delta", checked(delta, "delta", _DELTA))
-        again = self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish")
-        put("epsilon_publish", again)
-        put("delta_publish", self.delta if delta_publish is None else checked(delta_publish, "delta_publish", _DELTA))
-        put("unit", require_choice(unit, "unit", UNITS))
-        put("fraction_bits", whole(fraction_bits, "fraction_bits", 0, MOST_FRACTION_BITS))
-        put("capacity", whole(capacity, "capacity", 1, (MOST_CAPACITY >> self.fraction_bits) - 1))
+        self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
+        self._put(unit=require_choice(unit, "unit", UNITS))
+        self._put(fraction_bits=whole(fraction_bits, "fraction_bits", 0, MOST_FRACTION_BITS))
+        self._put(capacity=whole(capacity, "capacity", 1, (MOST_CAPACITY >> self.fraction_bits) - 1))
         if unit == "event" and max_weight is None:
             max_weight = 1
         bounds = {"max_weight": max_weight, "max_total": max_total, "max_norm": max_norm}
         for name, value in bounds.items():
-            put(name, None if value is None else self._bound(name, value))
-        put("max_features", None if max_features is None else whole(max_features, "max_features", 1, MAX_SLOTS))
+            self._put(**{name: None if value is None else self._bound(name, value)})
+        self._put(max_features=None if max_features is None else whole(max_features, "max_features", 1, MAX_SLOTS))
         self._check_bounds()
-        put("matrix", require_choice(matrix, "matrix", FAMILIES))
-        put("matrix_seed", require_choice(matrix_seed, "matrix_seed", get_args(MatrixSeed)))
+        self._put(matrix=require_choice(matrix, "matrix", FAMILIES))
+        self._put(matrix_seed=require_choice(matrix_seed, "matrix_seed", get_args(MatrixSeed)))
         if matrix_seed == "secret" and seed is not None:
             msg = "seed belongs to matrix_seed = 'public'; a secret seed is derived from the sketch's key"
             raise SpecError(msg)
-        put("seed", None if matrix_seed == "secret" else _seed(PUBLIC_SEED if seed is None else seed))
+        self._put(seed=None if matrix_seed == "secret" else _seed(PUBLIC_SEED if seed is None else seed))
         self._check_matrix()
-        if intrusion not in (True, False):  # for callers without a type checker
-            msg = f"intrusion must be True or False, found {intrusion!r:.40}"
-            raise SpecError(msg)
-        put("intrusion", bool(intrusion))
-        put("counted_share", exact_counted_share(counted_share, self.unit))
-        put("epsilon_records", exact_records(epsilon_records, self.unit))
+        self._put(counted_share=exact_counted_share(counted_share, self.unit))
+        self._put(epsilon_records=exact_records(epsilon_records, self.unit))
         self._warn()
 
     def _bound(self, name: str, value: Epsilon) -> Fraction:
@@ -271,12 +253,7 @@ class ProjectionSpec:
 
     def _warn(self) -> None:
         """Warn of parameters without meaningful privacy, or with avoidable errors."""
-        if max(self.epsilon, self.epsilon_publish) > NO_PRIVACY:
-            text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
-            warnings.warn(text, NoPrivacyWarning, stacklevel=3)
-        if max(self.delta, self.delta_publish) > LARGE_DELTA:
-            text = "delta above 1e-3: one in a thousand users may lose all protection"
-            warnings.warn(text, NoPrivacyWarning, stacklevel=3)
+        self._warn_of_privacy(5)
         dense = self.max_norm is not None and self.max_total is None and self.max_features is None
         if dense and self.matrix_seed == "public" and self.users.size * self.features.size <= IDENTITY_CELLS:
             text = (
@@ -301,11 +278,6 @@ class ProjectionSpec:
         return self.users.listed or self.features.listed or self.matrix_seed == "secret"
 
     @property
-    def no_privacy(self) -> bool:
-        """Whether the epsilons are so large that results must say NO PRIVACY."""
-        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
-
-    @property
     def counted(self) -> bool:
         """Whether the events counted have a counter."""
         return bool(self.counted_share)
@@ -318,8 +290,14 @@ class ProjectionSpec:
     @property
     def lattice(self) -> Lattice:
         """The lattice of weights; an event beyond the largest weight is a no-op, which depends on that event alone."""
-        most = min(one for one in (self.max_weight, self.max_total, self.max_norm) if one is not None)
+        most = getattr(self, self.bounding)
         return Lattice(self.fraction_bits, most)
+
+    @property
+    def bounding(self) -> str:
+        """Name of the parameter that bounds the weight of one event: the smallest."""
+        bounds = {name: getattr(self, name) for name in ("max_weight", "max_total", "max_norm")}
+        return min((name for name, one in bounds.items() if one is not None), key=lambda name: bounds[name])
 
     def projection_matrix(self, secret: bytes | None = None) -> Matrix:
         """The matrix.
@@ -385,24 +363,14 @@ class ProjectionSpec:
         Raises:
             SpecError: the dictionary is none of ours, or a list is not the one the spec was made with.
         """
-        fields = dict(data)
-        kind = fields.pop("kind", None)
-        if kind != cls.kind:
-            msg = f"expected a spec of kind 'projection', found {kind!r:.40}"
-            raise SpecError(msg)
+        fields = cls._stored(data)
         fields["users"] = _domain(fields.get("users"), users)
         fields["features"] = _domain(fields.get("features"), features)
-        try:
-            return cls(**fields)
-        except TypeError:
-            msg = "spec has fields that this version does not know"
-            raise SpecError(msg) from None
+        return cls._made(**fields)
 
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """16 bytes that are equal if and only if the specs are equal."""
-        text = json.dumps(self.to_dict(), sort_keys=True, default=bytes.hex)
-        return hashlib.blake2b(text.encode(), digest_size=16, person=b"sketch-spec").digest()
+    def _canonical(self) -> bytes:
+        """Sorted JSON."""
+        return json.dumps(self.to_dict(), sort_keys=True, default=bytes.hex).encode()
 
 
 def secret_seed(key: Key, spec: ProjectionSpec, label: str, window: str = "") -> bytes:
@@ -427,9 +395,6 @@ def secret_seed(key: Key, spec: ProjectionSpec, label: str, window: str = "") ->
     data = msgpack.packb([spec.fingerprint, label, window])
     digest = hashlib.blake2b(data, key=key.secret(), digest_size=SEED_BYTES, person=b"sketchstream-P2")
     return digest.digest()
-
-
-_DELTA: Final = (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]")
 
 
 def _closed(domain: Any, name: str) -> ClosedDomain:

@@ -1,38 +1,28 @@
 """The guarantee of a sketch of kind `projection`: what is its own in it.
 
-In: a spec, the ledger of its sketch, facts about its deployment. Out: a `Guarantee`. Touches: nothing.
+In: a spec. Out: sentences of its `Guarantee`. Touches: nothing.
 Source: docs/theory/projection.md, sections 2 to 4; docs/theory/gaussian_ledger.md.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import Context, Guarantee, not_protected
+
+PUBLIC: Final = (
+    "the users and features of the domain, k, the bounds of weights, and the class of the matrix: all are public"
+)
+"""What of this kind is not protected."""
 
 
-def statement(spec: ProjectionSpec, ledger: GaussianLedger, context: Context | None = None) -> Guarantee:
-    """The guarantee of a sketch with this ledger, in this deployment.
+def protects(spec: ProjectionSpec) -> tuple[str, ...]:
+    """Sentences on the unit, with the promise that bounds it.
 
     Args:
         spec: of the sketch.
-        ledger: its history.
-        context: the deployment, as far as it is known.
     """
-    around = context or Context()
-    public = (
-        "the users and features of the domain, k, the bounds of weights, and the class of the matrix: all are public"
-    )
-    return Guarantee.build(
-        spec,
-        ledger,
-        around,
-        delta=spec.delta,
-        protects=(_protected(spec), _relation(spec)),
-        lost=(public, *not_protected(spec, ledger, around, states=True, bare=not spec.intrusion)),
-        assumes=_assumed(spec),
-        whole=True,
-    )
+    return _protected(spec), _relation(spec)
 
 
 def _protected(spec: ProjectionSpec) -> str:
@@ -62,8 +52,12 @@ def _relation(spec: ProjectionSpec) -> str:
     )
 
 
-def _assumed(spec: ProjectionSpec) -> list[str]:
-    """Sentences on the assumptions of the proof."""
+def assumes(spec: ProjectionSpec) -> tuple[str, ...]:
+    """Sentences on the assumptions of the proof.
+
+    Args:
+        spec: of the sketch.
+    """
     lines = [
         "AES-256: this is computational differential privacy up to the cipher; the samplers are exact",
         "parameters, lists of users and features, and a public seed were not chosen from the data",
@@ -85,4 +79,4 @@ def _assumed(spec: ProjectionSpec) -> list[str]:
             "no other sketch of this spec, name, revision and window is made with this key",
             "BLAKE2b: the matrix comes from a keyed hash, which stands for a random function",
         ]
-    return lines
+    return tuple(lines)

@@ -16,28 +16,27 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
-from sketchstream.errors import EstimateError, FormatError, SpecError
+from sketchstream.errors import SpecError
 from sketchstream.items import Ints as IntItems
 from sketchstream.items import Items, as_weights
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
+from sketchstream.kinds.linear.kind import LinearKind
+from sketchstream.kinds.linear.publication import require_method, require_options, shown
+from sketchstream.kinds.workload import statement
 from sketchstream.kinds.workload.answers import Answers, estimate
 from sketchstream.kinds.workload.factors import Ints
 from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.statement import statement
 from sketchstream.kinds.workload.update import check_events, check_weights, drop_events
-from sketchstream.privacy.gaussian import GaussianLoss
-from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
-from sketchstream.privacy.guarantee import Context, Guarantee
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger
-from sketchstream.privacy.sketch_history import Promise
-from sketchstream.spec import Epsilon, Item, exact_epsilon
+from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.spec import Item
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
     from sketchstream.hashing import Key
+    from sketchstream.privacy.guarantee import Context
     from sketchstream.published import Published
 
 LAWS: Final = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}
@@ -86,7 +85,7 @@ class Cells:
         return out
 
 
-class WorkloadKind(Kind[WorkloadSpec]):
+class WorkloadKind(LinearKind[WorkloadSpec]):
     """Integer combinations of the cells' counts, under joint noise; answers are those of a fixed batch of queries."""
 
     name = "workload"
@@ -106,18 +105,6 @@ class WorkloadKind(Kind[WorkloadSpec]):
         """The first answer."""
         del spec
         return "answer.0"
-
-    def comparable(self, spec: WorkloadSpec) -> WorkloadSpec:
-        """Privacy parameters may differ between parts; queries, strategy and weights may not."""
-        import copy
-
-        twin = copy.copy(spec)
-        vars(twin).pop("fingerprint", None)
-        for name in ("epsilon", "epsilon_publish", "delta", "delta_publish"):
-            object.__setattr__(twin, name, Fraction(1, 2))
-        for name in ("counted_share", "epsilon_records"):
-            object.__setattr__(twin, name, Fraction(0))
-        return twin
 
     def facts(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words."""
@@ -146,17 +133,16 @@ class WorkloadKind(Kind[WorkloadSpec]):
         """Discrete Gaussian, discrete Laplace, or the ball's."""
         return LAWS.get(spec.mechanism, "discrete-gaussian")
 
-    def creation_cost(self, spec: WorkloadSpec) -> Fraction:
-        """Cost of the layer for (epsilon, delta)."""
-        return spec.cost(spec.layer())
-
-    def asked_cost(self, spec: WorkloadSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """Cost of noise with this privacy; default delta: the spec's. Pure noise has no delta."""
-        wanted = spec.delta if delta is None else spec.exact_delta(delta)
-        if not spec.pure and not wanted:
+    def noise_cost(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """mu^2, or epsilon of pure noise."""
+        if not spec.pure and not delta:
             msg = "delta must be > 0 for Gaussian noise"
             raise SpecError(msg)
-        return spec.cost(spec.law(exact_epsilon(epsilon, "epsilon of a release"), wanted))
+        return spec.cost(spec.law(epsilon, delta))
+
+    def account(self, spec: WorkloadSpec) -> tuple[type[GaussianLedger], UnitShift]:
+        """mu^2 of the queries' counters and of the events counted."""
+        return GaussianLedger, spec.shift
 
     def parameter(self, spec: WorkloadSpec, cost: Fraction) -> Fraction:
         """Parameter of the law in each counter; for the ball's noise its epsilon."""
@@ -174,49 +160,19 @@ class WorkloadKind(Kind[WorkloadSpec]):
         slots = Component("slots", 1 - spec.counted_share, law=self.law(spec))
         return (slots, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
-    def promise(self, spec: WorkloadSpec) -> Promise:
-        """The state, under a fresh layer or as it is."""
-        return Promise.of("state", spec.cost(spec.fresh()), spec.intrusion)
+    def protects(self, spec: WorkloadSpec, ledger: AnyLedger) -> tuple[str, ...]:
+        """See `statement.protects`."""
+        return statement.protects(spec, ledger)
 
-    def ledger(
-        self, spec: WorkloadSpec, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
-    ) -> Ledger | GaussianLedger:
-        """A ledger of mu^2, or of pure epsilon; a budget without a delta has that of the spec."""
-        if epsilon is None and delta is not None:
-            msg = "a budget needs max_epsilon beside max_delta"
-            raise SpecError(msg)
-        first = self.entry(spec, lineage, self.creation_cost(spec))
-        budget = None if epsilon is None else exact_epsilon(epsilon, "max_epsilon")
-        if spec.pure:
-            return Ledger.create(spec.unit, 1, first, self.promise(spec), budget)
-        limit = None
-        if budget is not None:
-            allowed = max(spec.delta, spec.delta_publish) if delta is None else spec.exact_delta(delta)
-            limit = ApproximateBudget(budget, allowed)
-        return GaussianLedger.create(spec.unit, first, self.promise(spec), spec.shift, limit)
+    def assumes(self, spec: WorkloadSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+        """See `statement.assumes`."""
+        del ledger, around
+        return statement.assumes(spec)
 
-    def entry(self, spec: WorkloadSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
-        """Costs are those of the whole unit."""
-        return LayerEntry(lineage, self.law(spec), cost, 1)
-
-    def read_ledger(self, spec: WorkloadSpec, data: Mapping[str, Any]) -> Ledger | GaussianLedger:
-        """A ledger of mu^2, or of pure epsilon."""
-        return Ledger.from_dict(data) if spec.pure else GaussianLedger.from_dict(data, spec.shift)
-
-    def order(self, ledger: AnyLedger) -> Any:
-        """mu^2, or epsilon."""
-        loss = ledger.loss()
-        return loss.mu2 if isinstance(ledger, GaussianLedger) else loss
-
-    def statement(self, spec: WorkloadSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
-        """In (epsilon, delta) and mu^2, or in pure epsilon."""
-        assert isinstance(ledger, (Ledger, GaussianLedger))
-        return statement(spec, ledger, context)
-
-    def planned_epsilon(self, spec: WorkloadSpec) -> float:
-        """Planned epsilon, at the spec's delta."""
-        loss = self.ledger(spec, b"").loss()
-        return loss.epsilon(spec.delta) if isinstance(loss, GaussianLoss) else float(loss)
+    def promised_for_all_partitions(self, spec: WorkloadSpec) -> bool:
+        """`max_total` is over all partitions."""
+        del spec
+        return True
 
     # Updates and states.
 
@@ -286,21 +242,6 @@ class WorkloadKind(Kind[WorkloadSpec]):
         if counters.size:
             counters[0] += np.count_nonzero(cells >= 0)
 
-    # Publications.
-
-    def require_view(self, spec: WorkloadSpec, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """A state."""
-        if body.dtype != np.int64 or body.shape != (spec.length,) or header["slots"] != spec.length:
-            msg = f"expected {spec.length} counters, found another shape"
-            raise FormatError(msg)
-
-    def require_state(self, spec: WorkloadSpec, slots: int, body: npt.NDArray[Any]) -> None:
-        """Require the strategy's number of counters."""
-        super().require_state(spec, slots, body)
-        if slots != spec.length:
-            msg = f"expected {spec.length} counters, found {slots}"
-            raise FormatError(msg)
-
     # Answers.
 
     def estimate(self, published: Published, **options: Any) -> Answers:
@@ -316,23 +257,13 @@ class WorkloadKind(Kind[WorkloadSpec]):
             EstimateError: another method or option, or a projection that does not apply.
         """
         method = options.pop("method", "auto")
-        if method not in METHODS:
-            msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
-            raise EstimateError(msg)
-        odd = sorted(set(options) - {"metric", "n_bound"})
-        if odd:
-            msg = f"estimate of kind 'workload' takes method, metric and n_bound, found {odd[0]!r:.40}"
-            raise EstimateError(msg)
-        parts: Sequence[Any] = getattr(published, "parts", (published,))
-        spec = parts[0].spec
-        laws, states = [], []
-        for part in parts:
-            costs = [self.cost(spec, layer.parameter) for layer in part.layers]
-            view = getattr(part, "cost", None)
-            laws += [spec.law_of(cost) for cost in (costs if view is None else [*costs, view])]
-            states.append(part.state if view is None else part.noised)
+        require_method(method, METHODS)
+        require_options(self.name, options, ("metric", "n_bound"))
+        parts = shown(self, published)
+        spec: WorkloadSpec = parts[0].spec
+        laws = [spec.law_of(self.cost(spec, one)) for part in parts for one in part.parameters]
         feasible = None if method in ("auto", "unbiased") else method
-        return estimate(spec, laws, self.add(spec, states), feasible=feasible, **options)
+        return estimate(spec, laws, self.add(spec, [part.numbers for part in parts]), feasible=feasible, **options)
 
 
 KIND: Final = WorkloadKind()

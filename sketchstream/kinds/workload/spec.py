@@ -7,20 +7,19 @@ Source: docs/theory/workload.md.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-import msgpack
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
+from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.kinds.workload.cells import CellLocator
 from sketchstream.kinds.workload.factors import Floats, Ints
 from sketchstream.kinds.workload.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
@@ -28,19 +27,14 @@ from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.strategy import MOST_SPREAD, Strategy, coefficients
 from sketchstream.kinds.workload.universe import Universe
 from sketchstream.kinds.workload.update import Columns
-from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
 from sketchstream.spec import (
-    NO_PRIVACY,
     UNITS,
     ClosedDomain,
     Epsilon,
-    NoPrivacyWarning,
     Unit,
     exact_counted_share,
-    exact_epsilon,
-    exact_rational,
     exact_records,
     require_choice,
     whole,
@@ -48,7 +42,6 @@ from sketchstream.spec import (
 
 MAX_WEIGHT: Final = (1 << 30) - 1
 CAPACITY: Final = 1 << 40
-LARGE_DELTA: Final = Fraction(1, 10_000)
 SPREAD: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
 
@@ -58,7 +51,7 @@ class WorkloadWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class WorkloadSpec:
+class WorkloadSpec(LinearSpec):
     """Private answers to a fixed batch of linear queries over the cells of a table.
 
     Args:
@@ -116,6 +109,7 @@ class WorkloadSpec:
     strategy: Strategy
 
     kind = "workload"
+    zero_delta = True
 
     def __init__(
         self,
@@ -139,46 +133,35 @@ class WorkloadSpec:
         universe: Universe | None = None,
         strategy: Strategy | None = None,
     ) -> None:
-        def put(name: str, value: object) -> None:
-            object.__setattr__(self, name, value)
-
         queries = _workload(workload)
-        put("workload", queries)
-        put("epsilon", exact_epsilon(epsilon))
-        put("delta", _delta(delta, "delta"))
-        publish = self.epsilon if epsilon_publish is None else exact_epsilon(epsilon_publish, "epsilon_publish")
-        put("epsilon_publish", publish)
-        put("delta_publish", self.delta if delta_publish is None else _delta(delta_publish, "delta_publish"))
-        put("unit", require_choice(unit, "unit", UNITS))
-        put("max_weight", whole(max_weight, "max_weight", 1, MAX_WEIGHT))
+        self._put(workload=queries)
+        self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
+        self._put(unit=require_choice(unit, "unit", UNITS))
+        self._put(max_weight=whole(max_weight, "max_weight", 1, MAX_WEIGHT))
         if (unit == "item") != (max_total is not None):
             msg = (
                 "unit = 'item' needs max_total=, the promised bound of an item's total weight; unit = 'event' has none"
             )
             raise SpecError(msg)
-        put("max_total", None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT))
+        self._put(max_total=None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT))
         if max_total is not None and self.max_weight > max_total:
             msg = f"max_weight must be at most max_total, found {max_weight} and {max_total}"
             raise SpecError(msg)
-        put("n_bound", None if n_bound is None else whole(n_bound, "n_bound", 1, 1 << 53))
+        self._put(n_bound=None if n_bound is None else whole(n_bound, "n_bound", 1, 1 << 53))
         require_choice(mechanism, "mechanism", MECHANISMS)
-        put("objective", require_choice(objective, "objective", ("total", "max")))
+        self._put(objective=require_choice(objective, "objective", ("total", "max")))
         weights = _row_weights(row_weights, queries.count, objective)
-        put("row_weights", None if weights is None else tuple(weights.tolist()))
-        put("capacity", whole(capacity, "capacity", 1, 1 << 62))
-        if not isinstance(intrusion, bool):
-            msg = f"intrusion must be True or False, found {type(intrusion).__name__}"
-            raise SpecError(msg)
-        put("intrusion", intrusion)
-        put("counted_share", exact_counted_share(counted_share, self.unit))
-        put("epsilon_records", exact_records(epsilon_records, self.unit))
+        self._put(row_weights=None if weights is None else tuple(weights.tolist()))
+        self._put(capacity=whole(capacity, "capacity", 1, 1 << 62))
+        self._put(counted_share=exact_counted_share(counted_share, self.unit))
+        self._put(epsilon_records=exact_records(epsilon_records, self.unit))
         if universe is not None and tuple((one.name, one.size) for one in universe.columns) != queries.columns:
             msg = (
                 "the columns of the universe must have the names and sizes of the workload's; make the workload from "
                 "it, as universe.marginals((1, 2)) does"
             )
             raise SpecError(msg)
-        put("universe", universe)
+        self._put(universe=universe)
         self._put_strategy(mechanism, weights, strategy)
         self._require_room()
         self._warn()
@@ -205,8 +188,7 @@ class WorkloadSpec:
         if min(self.delta, self.delta_publish) == 0 and mechanism not in ("laplace", "l2ball"):
             msg = "delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'"
             raise SpecError(msg)
-        object.__setattr__(self, "mechanism", mechanism)
-        object.__setattr__(self, "strategy", strategy)
+        self._put(mechanism=mechanism, strategy=strategy)
 
     def _require_room(self) -> None:
         """Refuse a capacity that the counters cannot hold: no update looks at them."""
@@ -218,10 +200,7 @@ class WorkloadSpec:
 
     def _warn(self) -> None:
         """Warn of parameters that are allowed but probably not intended."""
-        if self.no_privacy:
-            warnings.warn(f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY", NoPrivacyWarning, stacklevel=4)
-        if max(self.delta, self.delta_publish) > LARGE_DELTA:
-            warnings.warn("delta above 1e-4 allows rare total disclosure", WorkloadWarning, stacklevel=4)
+        self._warn_of_privacy(5)
         if len(self.workload.products) == 1 and self.workload.products[0][0].name == "matrix":
             matrix = self.workload.dense()
             norms = np.sqrt(np.einsum("ij,ij->j", matrix, matrix))
@@ -245,24 +224,9 @@ class WorkloadSpec:
         return self.strategy.length
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of one counter."""
-        return np.dtype(np.int64)
-
-    @property
     def domain(self) -> ClosedDomain:
         """The cells, by their numbers."""
         return ClosedDomain(size=self.workload.size)
-
-    @property
-    def needs_key(self) -> bool:
-        """Cells are found without a key."""
-        return False
-
-    @property
-    def no_privacy(self) -> bool:
-        """Whether an epsilon is too large for meaningful privacy."""
-        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
 
     def layer(self) -> Law:
         """The law of the layer at creation."""
@@ -342,9 +306,9 @@ class WorkloadSpec:
         return direct or (strategy.form == "identity" and self.workload.integer)
 
     @property
-    def pure(self) -> bool:
-        """Whether the noise is pure: its loss is an epsilon, and not a mu^2."""
-        return self.mechanism in ("laplace", "l2ball")
+    def measure(self) -> Literal["mu2", "epsilon"]:
+        """Epsilon of pure noise, or mu^2."""
+        return "epsilon" if self.mechanism in ("laplace", "l2ball") else "mu2"
 
     def cost(self, law: Law) -> Fraction:
         """Cost of a layer or a view with this law in the ledger: mu^2 for Gaussian noise, epsilon for pure noise.
@@ -417,11 +381,7 @@ class WorkloadSpec:
             SpecError: another kind, unknown fields.
             FormatError: a strategy that is damaged, or made for other queries.
         """
-        fields = dict(data)
-        kind = fields.pop("kind", None)
-        if kind != cls.kind:
-            msg = f"expected a spec of kind 'workload', found {kind!r:.40}"
-            raise SpecError(msg)
+        fields = cls._stored(data)
         if not {"workload", "strategy", "epsilon", "delta", "mechanism"} <= fields.keys():
             msg = "the data of a workload's spec lack a field"
             raise SpecError(msg)
@@ -431,20 +391,7 @@ class WorkloadSpec:
             fields["row_weights"] = np.frombuffer(fields["row_weights"], "<f8").tolist()
         if "universe" in fields:
             fields["universe"] = Universe.from_dict(fields["universe"])
-        try:
-            return cls(workload, strategy=strategy, **fields)
-        except TypeError:
-            msg = "spec has fields that this version does not know"
-            raise SpecError(msg) from None
-
-    @staticmethod
-    def exact_delta(delta: Epsilon) -> Fraction:
-        """A delta, checked.
-
-        Raises:
-            SpecError: neither 0 nor from 1e-300 to 1/2.
-        """
-        return _delta(delta, "delta")
+        return cls._made(workload=workload, strategy=strategy, **fields)
 
     @cached_property
     def columns(self) -> Columns:
@@ -479,29 +426,12 @@ class WorkloadSpec:
             raise SpecError(msg)
         return self.universe.locate_fields(fields)
 
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """16 bytes that are equal if and only if the specs are equal."""
-        data = self.to_dict()
-        packed = msgpack.packb({name: data[name] for name in sorted(data)})
-        return hashlib.blake2b(packed, digest_size=16, person=b"sketch-spec").digest()
-
 
 def _workload(value: object) -> Workload:
     """The queries, however they were given."""
     if isinstance(value, Workload):
         return value
     return Workload.named(value) if isinstance(value, str) else Workload.of_matrix(value)
-
-
-def _delta(value: Epsilon, name: str) -> Fraction:
-    """An exact delta: 0, or from 1e-300 to 1/2."""
-    wanted = f"{name} must be 0, or from 1e-300 to 0.5"
-    exact = exact_rational(value, wanted)
-    if exact and not MIN_DELTA <= exact <= MAX_DELTA:
-        msg = f"{wanted}, found {str(value)[:40]}"
-        raise SpecError(msg)
-    return exact
 
 
 def _row_weights(given: Sequence[float] | None, count: int, objective: str) -> Floats | None:

@@ -1,42 +1,22 @@
 """The guarantee of a sketch of kind `workload`: what is its own in it.
 
-In: a spec, the ledger of its sketch, facts about the deployment. Out: a `Guarantee`. Touches: nothing.
+In: a spec, the ledger of its sketch. Out: sentences of its `Guarantee`. Touches: nothing.
 Source: docs/theory/workload.md, sections 1 and 7; docs/theory/gaussian_ledger.md.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
-
+from sketchstream.kinds.interface import AnyLedger
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import Context, Guarantee, not_protected
-from sketchstream.privacy.ledger import Ledger
 
 
-def statement(spec: WorkloadSpec, ledger: Ledger | GaussianLedger, context: Context | None = None) -> Guarantee:
-    """The guarantee of a sketch with this ledger, in this deployment.
+def protects(spec: WorkloadSpec, ledger: AnyLedger) -> tuple[str, ...]:
+    """Sentences on the unit.
 
     Args:
         spec: of the sketch.
         ledger: its history.
-        context: the deployment, as far as it is known.
     """
-    around = context or Context()
-    return Guarantee.build(
-        spec,
-        ledger,
-        around,
-        delta=Fraction(0) if spec.pure else max(spec.delta, spec.delta_publish),
-        protects=_protects(spec, ledger),
-        lost=not_protected(spec, ledger, around, states=True, bare=not spec.intrusion),
-        assumes=_assumes(spec),
-        whole=True,
-    )
-
-
-def _protects(spec: WorkloadSpec, ledger: Ledger | GaussianLedger) -> tuple[str, ...]:
-    """Sentences on the unit."""
     if spec.unit == "event":
         weight = "" if spec.max_weight == 1 else f", of any weight up to {spec.max_weight} in absolute value"
         unit = f"one event: whether it counted, and in which cell{weight}; an event and its later deletion are two"
@@ -56,8 +36,12 @@ def _protects(spec: WorkloadSpec, ledger: Ledger | GaussianLedger) -> tuple[str,
     return tuple(lines)
 
 
-def _assumes(spec: WorkloadSpec) -> tuple[str, ...]:
-    """Sentences on the assumptions of the proof."""
+def assumes(spec: WorkloadSpec) -> tuple[str, ...]:
+    """Sentences on the assumptions of the proof.
+
+    Args:
+        spec: of the sketch.
+    """
     how = "delta = 0 up to the cipher" if spec.pure else "delta is stated above, and the cipher's is not counted"
     lines = [
         f"AES-256: this is computational differential privacy, {how}; the samplers are exact",

@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DomainError, SpecError, WeightError
+from sketchstream.batch import Mask, refuse_first
+from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
 from sketchstream.kinds.workload.factors import Ints
 from sketchstream.kinds.workload.strategy import Strategy
@@ -107,10 +108,7 @@ def check_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) 
         WeightError: a weight beyond max_weight.
     """
     outside = (cells < 0) | (cells >= size)
-    if outside.any():
-        msg = f"cells of this workload are 0 to {size - 1}; the event at position {int(np.argmax(outside))} has another"
-        raise DomainError(msg)
-    check_weights(weights, max_weight)
+    refuse_first(outside, _heavy(weights, len(cells), max_weight), max_weight)
 
 
 def check_weights(weights: Ints | None, max_weight: int) -> None:
@@ -123,13 +121,16 @@ def check_weights(weights: Ints | None, max_weight: int) -> None:
     Raises:
         WeightError: a weight beyond max_weight.
     """
+    if weights is not None:
+        heavy = _heavy(weights, len(weights), max_weight)
+        refuse_first(np.zeros(len(heavy), np.bool_), heavy, max_weight)
+
+
+def _heavy(weights: Ints | None, n: int, max_weight: int) -> Mask:
+    """(n,) events with a weight beyond the largest."""
     if weights is None:
-        return
-    heavy = (weights > max_weight) | (weights < -max_weight)
-    if heavy.any():
-        where = int(np.argmax(heavy))
-        msg = f"weights must be from -{max_weight} to {max_weight}; the one at position {where} is not"
-        raise WeightError(msg)
+        return np.zeros(n, np.bool_)
+    return (weights > max_weight) | (weights < -max_weight)
 
 
 def drop_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) -> tuple[Ints, Ints | None]:

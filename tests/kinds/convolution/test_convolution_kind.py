@@ -82,6 +82,23 @@ def test_budgets_of_gaussian_noise() -> None:
         ss.Sketch.create(spec, max_delta="1e-6")
 
 
+@pytest.mark.parametrize("options", [{"noise": "counts"}, {"noise": "gaussian"}, {"noise": "laplace"}])
+def test_parts_that_differ_in_privacy_alone_are_stacked(options: dict) -> None:
+    first = ConvolutionSpec("window:8", 64, epsilon="1", delta="1e-6", counted_share="1/20", **options)
+    second = ConvolutionSpec("window:8", 64, epsilon="2", delta="1e-7", epsilon_publish="3", **options)
+    sketches = [ss.Sketch.create(one) for one in (first, second)]
+    released = [one.release("1/2") for one in sketches]
+    sealed = [one.seal() for one in sketches]
+    for parts in (sealed, released):
+        alone = [part.estimate()["window:8"] for part in parts]
+        both = ss.stack(parts).estimate()["window:8"]
+        assert both.values == pytest.approx(alone[0].values + alone[1].values)
+        assert both.stderr**2 == pytest.approx(alone[0].stderr ** 2 + alone[1].stderr ** 2)
+    longer = ss.Sketch.create(ConvolutionSpec("window:9", 64, epsilon="1", delta="1e-6", **options)).seal()
+    with pytest.raises(ss.MergeError, match="kernel"):
+        ss.stack([sealed[0], longer])
+
+
 def test_a_selection_of_positions_is_refused() -> None:
     with pytest.raises(ss.SpecError, match="all positions"):
         ss.Sketch.create(ConvolutionSpec("sum", 32, **GIVEN), keep=np.ones(32, np.bool_))

@@ -124,10 +124,7 @@ def test_releases_merges_and_refreshes_add_their_variances() -> None:
     assert merged.seal().estimate().variance == 4 * spec.sigma2 + spec.publish_sigma2  # type: ignore[operator]
     sealed = ss.merge([ss.Sketch.create(spec).seal() for _ in range(2)])
     assert sealed.estimate().variance == 4 * spec.sigma2
-    with pytest.raises(ss.SpecError, match="delta"):
-        ss.Sketch.create(spec).release("1/2")
-    with pytest.raises(ss.SpecError, match="max_delta"):
-        ss.Sketch.create(spec, max_epsilon="1")
+    assert ss.Sketch.create(spec).release("1/2").cost == spec.shift.cost(spec.calibrated("1/2", spec.delta).sigma2)
 
 
 def test_a_budget_is_enforced_before_anything_is_drawn() -> None:
@@ -140,6 +137,21 @@ def test_a_budget_is_enforced_before_anything_is_drawn() -> None:
     assert sketch.ledger is ledger
     with pytest.raises(ss.BudgetError):
         ss.Sketch.create(spec, max_epsilon="1/10", max_delta="1e-6")
+    with pytest.raises(ss.BudgetError):
+        ss.Sketch.create(spec, max_epsilon="1/10")  # at the delta of the spec
+
+
+def test_weights_with_fractions_need_fraction_bits() -> None:
+    sketch = ss.Sketch.create(ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=4), max_weight=3))
+    before = sketch._state.copy()
+    sketch.update([0, 1, 2], [2.0, "1", Decimal(3)])
+    for fraction in (0.5, "0.5", Decimal("1.5"), np.float32(2.25)):
+        with pytest.raises(ss.WeightError, match=r"position 1.*need a spec with fraction_bits above 0"):
+            sketch.update([0, 1], [1, fraction])
+        with pytest.raises(ss.WeightError, match="fraction_bits"):
+            sketch.update([0, 1], np.array([1.0, float(fraction)]))
+        sketch.update([3, 3], [1, fraction], invalid="noop")
+    assert (sketch._state - before).tolist() == [2, 1, 3, 4]
 
 
 def test_counters_beside_the_slots_share_the_noise_that_was_calibrated() -> None:

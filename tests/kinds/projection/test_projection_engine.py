@@ -258,7 +258,8 @@ def test_the_ledger_confirms_what_the_spec_promises(matrix: Any, bound: dict[str
     with pytest.raises(ss.BudgetError):
         budget.release("2", "1e-6")
     with pytest.raises(SpecError, match="max_delta"):
-        ss.Sketch.create(spec, max_epsilon="2")
+        ss.Sketch.create(spec, max_delta="1e-6")
+    assert ss.Sketch.create(spec, max_epsilon="2").ledger.budget.delta == spec.delta
 
 
 def test_secret_matrices_are_never_released_and_never_leave() -> None:

@@ -88,7 +88,7 @@ def test_the_plain_form_gives_the_spec_back() -> None:
     one = ProjectionSpec(
         ss.ClosedDomain(items=users), ss.ClosedDomain(items=features), 2, "0.5", "1e-7", "item",
         max_total="7/2", max_norm=3, max_features=2, matrix="srht", seed="ab" * 32, fraction_bits=3,
-        capacity=1000, epsilon_publish="1/4", delta_publish="1e-8", intrusion=False,
+        capacity=1000, intrusion=False,
     )  # fmt: skip
     again = ProjectionSpec.from_dict(one.to_dict(), users, features)
     assert (again, again.fingerprint, again.needs_key) == (one, one.fingerprint, True)

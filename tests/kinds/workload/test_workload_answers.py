@@ -28,6 +28,7 @@ from sketchstream.kinds.workload import (
 )
 from sketchstream.kinds.workload.answers import quantiles
 from sketchstream.kinds.workload.universe import Column
+from sketchstream.spec import NoPrivacyWarning
 
 
 def published(
@@ -304,8 +305,8 @@ GOOD = {"workload": "prefix:8", "epsilon": "1", "delta": "1e-6", "mechanism": "g
     [
         ({"epsilon": 0}, "epsilon must be a positive"),
         ({"epsilon": float("nan")}, "epsilon must be a positive"),
-        ({"delta": -1}, "delta must be 0, or from"),
-        ({"delta": 1}, "delta must be 0, or from"),
+        ({"delta": -1}, r"delta must be in \[1e-300, 0.5\]"),
+        ({"delta": 1}, r"delta must be in \[1e-300, 0.5\]"),
         ({"delta": 0}, "delta must be > 0 for Gaussian noise"),
         ({"delta_publish": 0}, "delta must be > 0 for Gaussian noise"),
         ({"epsilon_publish": "x"}, "epsilon_publish must be"),
@@ -359,8 +360,8 @@ def test_specifications_survive_their_plain_data() -> None:
 
 
 def test_what_is_probably_not_meant_is_warned_of() -> None:
-    with pytest.warns(WorkloadWarning, match="delta above"):
-        WorkloadSpec("prefix:4", "1", "1e-3", "gaussian")
+    with pytest.warns(NoPrivacyWarning, match="delta above"):
+        WorkloadSpec("prefix:4", "1", "1.1e-3", "gaussian")
     with pytest.warns(WorkloadWarning, match="duplicate rows"):
         WorkloadSpec([[1, 0], [1, 0], [1, 1]], "1", "1e-6", "gaussian")
     with pytest.warns(WorkloadWarning, match="differ in norm"):

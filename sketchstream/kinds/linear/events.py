@@ -1,0 +1,68 @@
+"""Weights of events in lattice units, each judged from that event alone.
+
+In: weights as `Sketch.update` received them. Out: int64 lattice units, and which of them belong to events.
+Touches: nothing.
+Source: docs/theory/gaussian.md, section 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.batch import Mask, refuse_first
+from sketchstream.items import as_weights
+from sketchstream.lattice import MOST_BITS, Lattice, Units, exact_number
+
+WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
+
+
+def in_units(lattice: Lattice, weights: object, n: int) -> tuple[npt.NDArray[np.int64], Mask]:
+    """(n,) int64 weights in lattice units, 0 for what is no weight of an event; (n,) which of them are.
+
+    Where the lattice has no fraction bits, a weight with a fraction is none: cutting it would count something else.
+
+    Args:
+        lattice: of the sketch.
+        weights: integers, floats, Decimals, Fractions, texts of JSON numbers, `Units`, or None for ones.
+        n: number of events.
+
+    Raises:
+        WeightError: not one weight for each event.
+    """
+    if weights is None:
+        one = 1 << lattice.bits
+        return np.full(n, one, np.int64), np.full(n, one <= lattice.most)
+    if isinstance(weights, (int, float, np.generic)) or not hasattr(weights, "__len__") or len(weights) != n:
+        as_weights(weights, n, alone=True)  # refuses them
+    given: Any = weights
+    given = given.to_pylist() if hasattr(given, "to_pylist") else given
+    units, good = lattice.weights(given)
+    return units, good if lattice.bits else good & _whole(given)
+
+
+def refuse_weights(lattice: Lattice, good: Mask, bound: str = "max_weight") -> None:
+    """Raise an error that names the position of the first weight that is none; nothing if all are.
+
+    Args:
+        lattice: of the sketch.
+        good: (n,) bool, as of `in_units`.
+        bound: parameter that bounds the weights.
+
+    Raises:
+        WeightError: there is one.
+    """
+    hint = "" if lattice.bits else WHOLE
+    refuse_first(np.zeros(len(good), np.bool_), ~good, lattice.max_weight, bound=bound, hint=hint)
+
+
+def _whole(weights: Any) -> Mask:
+    """(n,) which weights are whole numbers."""
+    if isinstance(weights, Units) or (isinstance(weights, np.ndarray) and weights.dtype.kind in "iu"):
+        return np.ones(len(weights), np.bool_)
+    if isinstance(weights, np.ndarray) and weights.dtype.kind == "f":
+        return np.asarray(weights == np.trunc(weights))
+    found = (exact_number(one, MOST_BITS + 1) for one in weights)
+    return np.fromiter((one is not None and one.denominator == 1 for one in found), np.bool_, len(weights))

@@ -1,0 +1,91 @@
+"""The rules of the parameters that all linear kinds have: one function for each, with one set of words.
+
+In: values as users write them, or as stored specs have them. Out: exact numbers. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Final
+
+from sketchstream.errors import SpecError
+from sketchstream.spec import NO_PRIVACY, Epsilon, NoPrivacyWarning, exact_delta, exact_epsilon, exact_rational
+
+LARGE_DELTA: Final = Fraction(1, 1000)
+"""Above this delta a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
+
+
+class Stored(str):
+    """The text of a number in a stored spec, where rules for what users may write do not apply."""
+
+    __slots__ = ()
+
+
+def epsilon_of(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] | None = None) -> Fraction:
+    """An exact epsilon, from 1e-6 to 50 unless the kind has another range.
+
+    Args:
+        value: as the user wrote it.
+        name: of the parameter.
+        allowed: range of the kind, or None.
+
+    Raises:
+        SpecError: no such number.
+    """
+    if allowed is None:
+        return exact_epsilon(value, name)
+    wanted = f"{name} must be a rational number from {allowed[0]} to {allowed[1]}, such as '1', '0.1' or '1/2'"
+    exact = exact_rational(value, wanted)
+    if not allowed[0] <= exact <= allowed[1]:
+        msg = f"{wanted}, found {value!s:.40}"
+        raise SpecError(msg)
+    return exact
+
+
+def delta_of(value: Epsilon, name: str, *, zero: bool) -> Fraction:
+    """An exact delta from 1e-300 to 1/2.
+
+    Args:
+        value: as the user wrote it.
+        name: of the parameter.
+        zero: whether it may be 0, for noise whose privacy is pure.
+
+    Raises:
+        SpecError: no such number.
+    """
+    if zero and not exact_rational(value, f"{name} must be 0 or in [1e-300, 0.5], such as '1e-6'"):
+        return Fraction(0)
+    return exact_delta(value, name)
+
+
+def require_fresh_noise(intrusion: bool, values: Iterable[object]) -> None:
+    """Refuse parameters of noise that `seal` does not add.
+
+    Args:
+        intrusion: whether it adds noise.
+        values: `epsilon_publish` and `delta_publish` as given; None: not given. Stored ones are allowed.
+
+    Raises:
+        SpecError: there is one.
+    """
+    if not intrusion and any(one is not None and not isinstance(one, Stored) for one in values):
+        msg = "epsilon_publish and delta_publish are for the fresh noise of seal, which intrusion=False leaves out"
+        raise SpecError(msg)
+
+
+def warn_of_little_privacy(epsilon: Fraction, delta: Fraction, stacklevel: int) -> None:
+    """Warn of parameters that protect nobody, or not everybody.
+
+    Args:
+        epsilon: the largest of a spec.
+        delta: the largest of a spec.
+        stacklevel: frames from here to the user's line.
+    """
+    if epsilon > NO_PRIVACY:
+        text = f"epsilon above {NO_PRIVACY} protects nobody: NO PRIVACY"
+        warnings.warn(text, NoPrivacyWarning, stacklevel=stacklevel)
+    if delta > LARGE_DELTA:
+        text = "delta above 1e-3 allows whole units to be shown now and then; 1e-6 or less is usual"
+        warnings.warn(text, NoPrivacyWarning, stacklevel=stacklevel)

@@ -1,0 +1,149 @@
+"""The base of linear kinds: costs, ledgers, budgets, statements and the checks of published bodies.
+
+In: a spec, events in the life of a sketch. Out: costs, ledgers, guarantees. Touches: nothing.
+Source: docs/theory/gaussian_ledger.md; docs/theory/privacy.md, section 3.
+
+A kind says what noise of an (epsilon, delta) costs (`noise_cost`) and in which ledger costs add (`account`). From that
+follow the cost of creation, of releases and of the seal, the ledger with its budget, and the statement.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+
+from sketchstream.errors import FormatError
+from sketchstream.kinds.interface import AnyLedger, Kind
+from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
+from sketchstream.privacy.guarantee import Context, Guarantee, not_protected
+from sketchstream.privacy.history import LayerEntry
+from sketchstream.privacy.ledger import Ledger, pure_budget, require_no_delta
+from sketchstream.privacy.sketch_history import Promise
+from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
+
+L = TypeVar("L", bound=LinearSpec)
+
+
+class LinearKind(Kind[L]):
+    """A kind whose state is `A x + noise`."""
+
+    @abstractmethod
+    def noise_cost(self, spec: L, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """Cost of noise of this privacy, for the whole unit.
+
+        Args:
+            spec: of the sketch.
+            epsilon: privacy of the noise.
+            delta: privacy of the noise; not used where it is pure.
+        """
+
+    @abstractmethod
+    def account(self, spec: L) -> tuple[type[GaussianLedger], UnitShift]:
+        """The ledger of noise that is not pure, and how far a unit moves the state."""
+
+    @abstractmethod
+    def protects(self, spec: L, ledger: AnyLedger) -> tuple[str, ...]:
+        """Sentences of the statement: what is protected."""
+
+    @abstractmethod
+    def assumes(self, spec: L, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+        """Sentences of the statement: what its proof rests on."""
+
+    def exposes(self, spec: L) -> tuple[str, ...]:
+        """Sentences of the statement: what of this kind is not protected."""
+        del spec
+        return ()
+
+    def promised_for_all_partitions(self, spec: L) -> bool:
+        """Whether one promise bounds an item over all partitions of a window together."""
+        del spec
+        return False
+
+    def comparable(self, spec: L) -> L:
+        """See `LinearSpec.comparable`."""
+        return spec.comparable()
+
+    # What its noise costs.
+
+    def creation_cost(self, spec: L) -> Fraction:
+        """Cost of noise of the spec's epsilon and delta."""
+        return self.noise_cost(spec, spec.epsilon, spec.delta)
+
+    def asked_cost(self, spec: L, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+        """Cost of noise of this epsilon and delta; by default the spec's delta. Pure noise has none."""
+        exact = exact_epsilon(epsilon, "epsilon of a release")
+        if spec.pure:
+            require_no_delta(delta)
+        elif delta is not None:
+            return self.noise_cost(spec, exact, exact_delta(delta, "delta of a release"))
+        return self.noise_cost(spec, exact, spec.delta)
+
+    def promise(self, spec: L) -> Promise:
+        """The state, under fresh noise or bare."""
+        if not spec.intrusion:
+            return Promise("bare")
+        return Promise("fresh", self.noise_cost(spec, spec.epsilon_publish, spec.delta_publish))
+
+    def entry(self, spec: L, lineage: bytes, cost: Fraction) -> LayerEntry:
+        """Costs are those of the whole unit."""
+        return LayerEntry(lineage, self.law(spec), cost)
+
+    def ledger(
+        self, spec: L, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+    ) -> Ledger | GaussianLedger:
+        """A ledger in the measure of the spec; a budget without a delta has that of the spec."""
+        first = self.entry(spec, lineage, self.creation_cost(spec))
+        if spec.pure:
+            return Ledger.create(spec.unit, 1, first, self.promise(spec), pure_budget(epsilon, delta))
+        made, shift = self.account(spec)
+        budget = ApproximateBudget.of(epsilon, delta, spec.delta)
+        return made.create(spec.unit, first, self.promise(spec), shift, budget, spec.delta)
+
+    def read_ledger(self, spec: L, data: Mapping[str, Any]) -> Ledger | GaussianLedger:
+        """A ledger in the measure of the spec."""
+        if spec.pure:
+            return Ledger.from_dict(data)
+        made, shift = self.account(spec)
+        return made.from_dict(data, shift, spec.delta)
+
+    def order(self, ledger: AnyLedger) -> Any:
+        """Epsilon, or the mu^2 that is known."""
+        loss = ledger.loss()
+        return loss.known if isinstance(loss, GaussianLoss) else loss
+
+    def planned_epsilon(self, spec: L) -> float:
+        """At the spec's delta."""
+        return self.ledger(spec, b"").epsilon(None if spec.pure else spec.delta)
+
+    def statement(self, spec: L, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
+        """In (epsilon, delta) and the measure of the noise, or in pure epsilons."""
+        around = context or Context()
+        return Guarantee.build(
+            spec,
+            ledger,
+            around,
+            delta=Fraction(0) if spec.pure else spec.delta,
+            protects=self.protects(spec, ledger),
+            lost=(*self.exposes(spec), *not_protected(spec, ledger, around, states=True, bare=not spec.intrusion)),
+            assumes=self.assumes(spec, ledger, around),
+            whole=self.promised_for_all_partitions(spec),
+        )
+
+    # What it publishes.
+
+    def require_view(self, spec: L, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
+        """Require a state: releases show all of it."""
+        self.require_state(spec, header["slots"], body)
+
+    def require_state(self, spec: L, slots: int, body: npt.NDArray[Any]) -> None:
+        """Require the number of counters that the spec has."""
+        super().require_state(spec, slots, body)
+        if slots != self.slots(spec):
+            msg = f"a sketch of this spec has {self.slots(spec)} counters, found {slots}"
+            raise FormatError(msg)

@@ -1,0 +1,173 @@
+"""The base of the specs of linear kinds: privacy, publication, canonical data, fingerprint.
+
+In: parameters of a subclass's constructor; stored data. Out: validated fields, 16-byte fingerprints. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+
+import msgpack
+import numpy as np
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.linear.fields import (
+    Stored,
+    delta_of,
+    epsilon_of,
+    require_fresh_noise,
+    warn_of_little_privacy,
+)
+from sketchstream.spec import NO_PRIVACY, Domain, Epsilon, Unit, flag
+
+PRIVATE: Final = ("epsilon", "delta", "epsilon_publish", "delta_publish")
+"""Parameters of privacy, in which parts of a stack may differ."""
+
+
+class LinearSpec:
+    """Base of specs that publish `A x + noise`. A subclass is a frozen dataclass with a constructor of its own.
+
+    Attributes:
+        epsilon: privacy of a layer.
+        delta: privacy of a layer; 0 where the noise is pure, or need not be anything else.
+        epsilon_publish: of the fresh layer at seal.
+        delta_publish: of the fresh layer at seal.
+        intrusion: whether `seal` adds that layer.
+        unit: unit of privacy.
+    """
+
+    kind: ClassVar[str]
+    zero_delta: ClassVar[bool] = False
+    """Whether delta may be 0."""
+    epsilons: ClassVar[tuple[Fraction, Fraction] | None] = None
+    """Range of epsilon, where it is not that of other kinds, 1e-6 to 50."""
+    alike: ClassVar[Mapping[str, object]] = {"counted_share": Fraction(0), "epsilon_records": Fraction(0)}
+    """Further fields in which parts of a stack may differ, with the value that stands for all."""
+
+    epsilon: Fraction
+    delta: Fraction
+    epsilon_publish: Fraction
+    delta_publish: Fraction
+    intrusion: bool
+    unit: Unit
+    epsilon_records: Fraction
+
+    if TYPE_CHECKING:  # fields of some subclasses, computed by others
+
+        @property
+        def domain(self) -> Domain:
+            """Which items there are."""
+
+        @property
+        def max_total(self) -> Fraction | int | None:
+            """Largest sum of one item's absolute weights, as the source promises."""
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a hash key decides where an item goes."""
+        return False
+
+    def _put(self, **values: object) -> None:
+        """Set fields of the frozen object, in its constructor."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _put_privacy(
+        self,
+        epsilon: Epsilon,
+        delta: Epsilon,
+        epsilon_publish: Epsilon | None,
+        delta_publish: Epsilon | None,
+        intrusion: object,
+    ) -> None:
+        """Check and set the parameters of privacy.
+
+        Raises:
+            SpecError: a number outside its range, or noise at a seal that adds none.
+        """
+        allowed, zero = self.epsilons, self.zero_delta
+        first, small = epsilon_of(epsilon, "epsilon", allowed), delta_of(delta, "delta", zero=zero)
+        again = first if epsilon_publish is None else epsilon_of(epsilon_publish, "epsilon_publish", allowed)
+        later = small if delta_publish is None else delta_of(delta_publish, "delta_publish", zero=zero)
+        fresh = flag(intrusion, "intrusion")
+        require_fresh_noise(fresh, (epsilon_publish, delta_publish))
+        self._put(epsilon=first, delta=small, epsilon_publish=again, delta_publish=later, intrusion=fresh)
+
+    def _warn_of_privacy(self, stacklevel: int = 4) -> None:
+        """Warn of parameters that protect little; called by the constructor, or further down."""
+        epsilon, delta = max(self.epsilon, self.epsilon_publish), max(self.delta, self.delta_publish)
+        warn_of_little_privacy(epsilon, delta, stacklevel)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a counter: int64, wrapping."""
+        return np.dtype(np.int64)
+
+    @property
+    def measure(self) -> Literal["mu2", "rho", "epsilon"]:
+        """The measure in which losses add up."""
+        return "mu2"
+
+    @property
+    def pure(self) -> bool:
+        """Whether the noise is pure: its loss is an epsilon without a delta."""
+        return self.measure == "epsilon"
+
+    @property
+    def no_privacy(self) -> bool:
+        """Whether an epsilon is so large that results must say NO PRIVACY."""
+        return max(self.epsilon, self.epsilon_publish) > NO_PRIVACY
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: equal specs give equal dictionaries."""
+        raise NotImplementedError
+
+    @classmethod
+    def _stored(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of stored data, whose numbers need only satisfy the rules of the version that wrote them.
+
+        Raises:
+            SpecError: data of another kind.
+        """
+        fields = dict(data)
+        kind = fields.pop("kind", None)
+        if kind != cls.kind:
+            msg = f"expected a spec of kind {cls.kind!r}, found {kind!r:.40}"
+            raise SpecError(msg)
+        return fields | {name: Stored(fields[name]) for name in PRIVATE if isinstance(fields.get(name), str)}
+
+    @classmethod
+    def _made(cls, **fields: Any) -> Self:
+        """The spec of these fields.
+
+        Raises:
+            SpecError: unknown fields, or missing ones.
+        """
+        try:
+            return cls(**fields)
+        except TypeError:
+            msg = "spec has fields that this version does not know, or lacks some"
+            raise SpecError(msg) from None
+
+    def comparable(self) -> Self:
+        """The spec with all fields in which parts of a stack may differ set to one value."""
+        twin = copy.copy(self)
+        vars(twin).pop("fingerprint", None)
+        for name, value in {**dict.fromkeys(PRIVATE, Fraction(1, 2)), **self.alike}.items():
+            object.__setattr__(twin, name, value)
+        return twin
+
+    def _canonical(self) -> bytes:
+        """What the fingerprint is a digest of."""
+        packed: bytes = msgpack.packb(dict(sorted(self.to_dict().items())))
+        return packed
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """16 bytes that are equal if and only if the specs are equal."""
+        return hashlib.blake2b(self._canonical(), digest_size=16, person=b"sketch-spec").digest()
