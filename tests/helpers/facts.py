@@ -1,0 +1,196 @@
+"""Facts of the house that may only get better: how large the linear kinds are, how many circles, frames, holders.
+
+In: the source. Out: numbers. Touches: files of the repository, which it reads.
+
+`tests/test_facts.py` prints them and holds them to limits. A limit is lowered by whoever makes its fact better.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import grimp
+import numpy as np
+import pytest
+
+import sketchstream as ss
+from helpers.paths import ROOT, TESTS
+from sketchstream import kernels
+
+CORE: Final = ROOT / "sketchstream"
+CONNECTORS: Final = ROOT / "connectors" / "sketchstream_connectors"
+LINEAR: Final = {
+    "gaussian": "gaussians",
+    "convolution": "convolutions",
+    "workload": "workloads",
+    "projection": "projections",
+}
+"""Linear kinds, and the module of each one's audit."""
+HOLDERS: Final = {
+    "Received", "Reading", "Records", "Decoded", "Chunk", "Admitted", "Given", "Events", "Items", "Spans", "Batch",
+}  # fmt: skip
+"""Classes that hold a batch on its way from the socket to the kernel."""
+KERNELS: Final = (
+    "connectors/sketchstream_connectors/decode/json.py",
+    "connectors/sketchstream_connectors/decode/layouts.py",
+    "connectors/sketchstream_connectors/decode/kernels.py",
+    "connectors/sketchstream_connectors/kafka/record_kernels.py",
+    *(f"sketchstream/kernels/{one}.py" for one in (
+        "addition", "siphash", "tokens", "texts", "shapes", "routing", "tally", "packing", "ranking", "plain",
+        "machine_code",
+    )),
+    "sketchstream/stream/kernels.py", "sketchstream/kinds/convolution/kernels.py",
+    "sketchstream/kinds/projection/kernels.py", "sketchstream/kinds/profile/estimate/likelihood/kernels.py",
+    "sketchstream/noise/kernels.py",
+)  # fmt: skip
+"""Files of compiled loops."""
+ROOM: Final = 20
+"""Modules at one level of a folder, at most."""
+
+
+def lines_of_linear_kinds() -> int:
+    """Lines of the linear kinds, of what they share, and of their audits and plans."""
+    paths = [
+        *(path for name in (*LINEAR, "linear") for path in (CORE / "kinds" / name).rglob("*.py")),
+        *(CORE / "privacy" / "calibration").glob("*.py"),
+        *(CORE / "audit" / f"{name}.py" for name in LINEAR.values()),
+        *(CORE / "cli" / "commands" / f"plan_{name}.py" for name in LINEAR),
+    ]
+    return sum(len(path.read_text().splitlines()) for path in paths)
+
+
+def members_of_kind() -> tuple[int, int]:
+    """Public members of `Kind`; those of them that exactly one kind overrides."""
+    (interface,) = (one for one in _classes(CORE / "kinds" / "interface.py") if one.name == "Kind")
+    members = _members(interface)
+    overriding: Counter[str] = Counter()
+    for path in (CORE / "kinds").glob("*/kind.py"):
+        for one in _classes(path):
+            shared = path.parent.name == "linear"
+            overriding.update(dict.fromkeys(_members(one) & members, len(LINEAR) if shared else 1))
+    return len(members), sum(1 for member in members if overriding[member] == 1)
+
+
+def modules_above_that_name_a_kind() -> int:
+    """Modules outside of `kinds` and `audit` that import one kind's package."""
+    named = re.compile(rf"^\s*(?:from|import) sketchstream\.kinds\.(?:profile|{'|'.join(LINEAR)})\b", re.MULTILINE)
+    above = (path for path in _sources() if not {"kinds", "audit"} & set(path.relative_to(ROOT).parts))
+    return sum(1 for path in above if path != CORE / "__init__.py" and named.search(path.read_text()))
+
+
+def frames_of_update() -> int:
+    """Own frames from `Sketch.update` to the kernel, both included in neither."""
+    sketch = ss.Sketch.create(ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=64)))
+    found: list[int] = []
+    spared = kernels.spared
+
+    def counting(*arguments: object, **named: object) -> bool:
+        frame, frames = sys._getframe(1), 0
+        while frame is not None:
+            frames += "sketchstream" in Path(frame.f_code.co_filename).parts and "tests" not in frame.f_code.co_filename
+            frame = frame.f_back
+        found.append(frames)
+        return bool(spared(*arguments, **named))  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "spared", counting)
+        sketch.update(np.arange(5))
+    return max(found)
+
+
+def holders_of_a_batch() -> int:
+    """Classes that hold a batch between the socket and the kernel."""
+    return len({one.name for path in _sources() for one in _classes(path)} & HOLDERS)
+
+
+def circles_of_imports() -> tuple[int, int]:
+    """Groups of modules that import each other, imports in functions and for types included; size of the largest."""
+    graph = grimp.build_graph("sketchstream", "sketchstream_connectors", cache_dir=None)
+    groups = _groups({module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules})
+    return len(groups), max(map(len, groups), default=0)
+
+
+def crowded_rooms() -> int:
+    """Folders with more than `ROOM` modules at one level."""
+    rooms = Counter(path.parent for path in _sources() if path.name != "__init__.py")
+    return sum(1 for number in rooms.values() if number > ROOM)
+
+
+def rows_of_the_interface() -> int:
+    """Tests of `test_same_api.py` that every kind passes."""
+    return (TESTS / "kinds" / "test_same_api.py").read_text().count("\n@every_kind\n")
+
+
+def comments_in_kernels() -> int:
+    """Lines of comments in the files of compiled loops."""
+    return sum(_comments((ROOT / name).read_text()) for name in KERNELS)
+
+
+def lines_of_code() -> int:
+    """Lines of code of the product, without comments, docstrings and empty lines."""
+    return sum(_code(path.read_text()) for path in _sources())
+
+
+def _sources() -> Iterable[Path]:
+    """Files of the product."""
+    return [*CORE.rglob("*.py"), *CONNECTORS.rglob("*.py")]
+
+
+def _classes(path: Path) -> list[ast.ClassDef]:
+    """Classes of a file."""
+    return [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.ClassDef)]
+
+
+def _members(one: ast.ClassDef) -> set[str]:
+    """Names of the public methods and attributes of a class."""
+    names = {line.name for line in one.body if isinstance(line, ast.FunctionDef)}
+    for line in one.body:
+        if isinstance(line, ast.AnnAssign):
+            names |= {line.target.id} if isinstance(line.target, ast.Name) else set()
+        elif isinstance(line, ast.Assign):
+            names |= {target.id for target in line.targets if isinstance(target, ast.Name)}
+    return {name for name in names if not name.startswith("_")}
+
+
+def _groups(imports: Mapping[str, set[str]]) -> list[set[str]]:
+    """Groups of modules that reach each other."""
+    reached: dict[str, set[str]] = {}
+    for module in imports:
+        seen: set[str] = set()
+        todo = list(imports[module])
+        while todo:
+            one = todo.pop()
+            if one not in seen:
+                seen.add(one)
+                todo += imports[one]
+        reached[module] = seen
+    found = {frozenset({module} | {one for one in seen if module in reached[one]}) for module, seen in reached.items()}
+    return [set(group) for group in found if len(group) > 1]
+
+
+def _comments(text: str) -> int:
+    """Number of comments."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return sum(1 for one in tokens if one.type == tokenize.COMMENT and not one.string.startswith(("# noqa", "# type:")))
+
+
+def _code(text: str) -> int:
+    """Lines that hold code."""
+    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for one in tokenize.generate_tokens(io.StringIO(text).readline):
+        if one.type not in silent:
+            lines |= set(range(one.start[0], one.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node, clean=False) is not None:
+            lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(lines)

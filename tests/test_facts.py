@@ -1,0 +1,44 @@
+"""Facts of the house that may only get better; `-s` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from helpers import facts
+
+FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_600, 13_500),
+    "members of Kind": (lambda: facts.members_of_kind()[0], 63, 20),
+    "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 21, 0),
+    "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 36, 0),
+    "own frames from Sketch.update to the kernel": (facts.frames_of_update, 7, 4),
+    "classes that hold a batch": (facts.holders_of_a_batch, 11, 5),
+    "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 8, 0),
+    "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 14, 0),
+    "rooms with more than 20 modules at one level": (facts.crowded_rooms, 8, 0),
+    "lines of code of the product": (facts.lines_of_code, 70_000, 48_000),
+}
+"""What is measured, the most that is allowed, and the aim."""
+LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
+    "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 8, 21),
+    "comments in the files of compiled loops": (facts.comments_in_kernels, 39, 250),
+}
+"""What is measured, the least that is allowed, and the aim."""
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_fact_does_not_get_worse(name: str) -> None:
+    measure, most, aim = FACTS[name]
+    found = measure()
+    print(f"\n{name}: {found:,} (at most {most:,}, aim {aim:,})")
+    assert found <= most
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_a_good_does_not_get_less(name: str) -> None:
+    measure, least, aim = LEAST[name]
+    found = measure()
+    print(f"\n{name}: {found:,} (at least {least:,}, aim {aim:,})")
+    assert found >= least
