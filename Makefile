@@ -22,7 +22,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies browser bench faults audit mutants processors docs format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser bench faults audit mutants processors docs format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -45,7 +45,7 @@ $(BENCH_READY): $(READY)
 demo: setup  ## the main job on real data: 336,776 flights, no broker, results in demo-output/
 	@$(BIN)/sketchstream demo
 
-test: setup jars chromium proxies lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
+test: setup jars chromium proxies promtool lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
 	@trap 'exit 130' INT; alone=passed brokers=passed; \
 	$(BIN)/python -m pytest $(SPREAD) -m 'not slow and not kafka' || alone=FAILED; \
 	$(BIN)/python -m pytest -m 'kafka and not slow' || brokers=FAILED; \
@@ -79,6 +79,11 @@ proxies:  ## nginx, Caddy and openssl for the tests of the recipes in docker/pro
 	@missing=; for program in nginx caddy openssl; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || missing="$$missing $$program"; done; [ -z "$$missing" ] || { \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "not found:$$missing: install them (Debian: apt-get install$$missing) and run this again" >&2; exit 1; }; \
 	  echo "installing$$missing"; apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; }
+
+promtool:  ## promtool for the tests of alerts and dashboard, with apt where it is missing
+	@command -v promtool >/dev/null || { \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "promtool not found: install it (Debian: apt-get install prometheus) and run this again" >&2; exit 1; }; \
+	  echo "installing promtool"; apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus >/dev/null; }
 
 browser: setup chromium  ## reports and the service's page in a real Chromium (part of `make test`)
 	@$(BIN)/python -m pytest -q -m browser tests/cli/test_browser.py tests/serve/test_browser_page.py

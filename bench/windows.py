@@ -262,7 +262,7 @@ def snapshots(rounds: int) -> None:
             worker.step(0.01)
         counters = worker.metrics.counters
         others = time.process_time() - time.thread_time()
-        first, captures = counters["snapshots"], worker.metrics.sums["capture_seconds"]
+        first, captures = counters["snapshots"], worker.metrics.histograms["capture_seconds"].sum
         for number in range(rounds):
             rates = {}
             for every in sorted(waits, reverse=bool(number % 2)):
@@ -273,7 +273,7 @@ def snapshots(rounds: int) -> None:
             bare.append(rates[NEVER])
             costs.append((1 - rates[1.0] / rates[NEVER]) * whole / number_taken)
         number = counters["snapshots"] - first
-        own = (worker.metrics.sums["capture_seconds"] - captures) / number
+        own = (worker.metrics.histograms["capture_seconds"].sum - captures) / number
         others = (time.process_time() - time.thread_time() - others) / number
         worker.close()
         connection.close()

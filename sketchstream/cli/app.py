@@ -18,6 +18,7 @@ from typing import Final, TextIO
 
 import click
 
+from sketchstream import events
 from sketchstream.cli import exits, options
 
 COMMANDS: Final = {
@@ -216,6 +217,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         if os.environ.get("SKETCHSTREAM_TRACEBACK"):
             traceback.print_exc()
         for line in _explain(error):
-            click.echo(f"sketchstream: error: {line}", err=True)
+            if events.writes_json():
+                events.say(logging.getLogger("sketchstream"), logging.ERROR, "failed", reason=line)
+            else:
+                click.echo(f"sketchstream: error: {line}", err=True)
         return error.exit_code if isinstance(error, click.ClickException) else exits.exit_code(error)
     return outcome if isinstance(outcome, int) else exits.OK

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from sketchstream import events
 from sketchstream.cli.show import FORMATS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +41,17 @@ def result_format(default: str = "table") -> Callable[[F], F]:
     choice = click.Choice(FORMATS)
     return click.option(
         "--format", "form", type=choice, default=default, show_default=True, help="How to print results."
+    )
+
+
+def log_format() -> Callable[[F], F]:
+    """Option --log-format of commands that run for long."""
+    return click.option(
+        "--log-format",
+        type=click.Choice(events.FORMATS),
+        default="text",
+        show_default=True,
+        help="Lines of key=value pairs, or a JSON object a line; docs/operations.md lists the events.",
     )
 
 

@@ -25,6 +25,7 @@ from typing import Final
 
 from sketchstream.config.toml import read_toml
 from sketchstream.errors import ConfigError, SketchstreamError, StoreError
+from sketchstream.events import say
 from sketchstream.files import read_file, require_private
 from sketchstream.serve.clients import Guesses
 
@@ -148,9 +149,9 @@ class Access:
         try:
             self.tokens = self._file.read()
         except SketchstreamError as error:
-            log.error("event=tokens_kept reason=%s", error)
+            say(log, logging.ERROR, "tokens_kept", reason=error)
             return False
-        log.info("event=tokens_read tokens=%d", len(self.tokens))
+        say(log, logging.INFO, "tokens_read", tokens=len(self.tokens))
         return True
 
     @contextlib.contextmanager

@@ -24,6 +24,7 @@ from starlette.requests import ClientDisconnect, cookie_parser
 from starlette.responses import RedirectResponse, Response
 
 from sketchstream.errors import SketchstreamError
+from sketchstream.events import say
 from sketchstream.serve import api, page, problems
 from sketchstream.serve.access import COOKIE, VIEWER, Access
 from sketchstream.serve.clients import CLIENT, REQUESTS, InProgress, address_of, foreign
@@ -129,17 +130,19 @@ class Guard:
             seconds = time.monotonic() - began
             route = getattr(scope.get("route"), "path", "-")
             self._traffic.done(route, seen["status"], seconds)
-            log.info(
-                "event=request method=%s path=%s asked=%s status=%d bytes=%d ms=%.1f who=%s client=%s",
-                scope["method"] if scope["method"] in METHODS else "-",
+            say(
+                log,
+                logging.INFO,
+                "request",
+                method=scope["method"] if scope["method"] in METHODS else "-",
                 # the path of a refused request may be anything, so only its route is logged
-                _quoted(scope["path"]) if seen["status"] < BAD else route,
-                scope["state"]["asked"] or "-",
-                seen["status"],
-                seen["bytes"],
-                1000 * seconds,
-                seen["who"],
-                scope["state"]["address"],
+                path=_quoted(scope["path"]) if seen["status"] < BAD else route,
+                asked=scope["state"]["asked"] or "-",
+                status=seen["status"],
+                bytes=seen["bytes"],
+                ms=round(1000 * seconds, 1),
+                who=seen["who"],
+                client=scope["state"]["address"],
             )
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, seen: MutableMapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sketchstream.errors import SketchstreamError
+from sketchstream.events import say, say_trace
 
 if TYPE_CHECKING:
     from sketchstream.query.windows import Surroundings
@@ -99,7 +100,7 @@ class Follower:
             if self._stop.is_set():
                 return
         for problem in sorted({*problems}.difference(self.problems)):
-            log.warning("event=unreadable reason=%s", problem)
+            say(log, logging.WARNING, "unreadable", reason=problem)
         self.problems = tuple(problems)
         self._hear_surroundings()
         while self._store.retain():  # before windows are put together: it may change what they join
@@ -113,7 +114,7 @@ class Follower:
             if self._stop.is_set():
                 return
         if changed:
-            log.info("event=followed windows=%d bodies=%d", changed, self.stored)
+            say(log, logging.INFO, "followed", windows=changed, bodies=self.stored)
         self.behind = 0
         self.caught_up_at = time.monotonic()
         self.error = None
@@ -142,11 +143,11 @@ class Follower:
                 wait = self._refresh_s
             except SketchstreamError as error:
                 if self.error != str(error):
-                    log.warning("event=follow_failed reason=%s", error)
+                    say(log, logging.WARNING, "follow_failed", reason=error)
                 self.error, wait = str(error), RETRY_S
             except Exception as error:  # the service continues with stored data, and reports its delay
                 if not self._stop.is_set():
-                    log.exception("event=follow_failed")
+                    say_trace(log, "follow_failed")
                 self.error, wait = f"internal error ({type(error).__name__})", RETRY_S
 
     def close(self, seconds: float = 30.0) -> None:

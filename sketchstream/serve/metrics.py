@@ -1,17 +1,17 @@
-"""The service's numbers for Prometheus.
+"""The service's numbers for Prometheus. `docs/operations.md` lists them; a test compares the two.
 
-In: a `Service`. Out: Prometheus text. Touches: nothing. No number depends on an item.
+In: a `Service`. Out: Prometheus text. Touches: the store, reading; the pool, for groups without an answer; /proc. No
+number depends on an item: answers are computed from what was published.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.serve.traffic import STEPS_S
-from sketchstream.stream.metrics import text_of
+from sketchstream.serve.newest import newest_answers
+from sketchstream.stream.exposition import build_info, text_of
 
 if TYPE_CHECKING:
     from sketchstream.serve.service import Service
@@ -41,10 +41,9 @@ class _Collector:
         service = self._service
         status = service.status(self._allowed)
         gauges = {
-            "ready": ("Whether everything published is stored.", float(status["ready"])),
+            "ready": ("1 if everything published is stored.", float(status["ready"])),
             "unread": ("Records, or files, known to be unread.", status["unread"]),
             "pending_windows": ("Windows still to be reconstructed.", status["pending"]),
-            "reconstructions_per_second": ("Reconstructions a second, lately.", status["rate_per_second"]),
         }
         for name, (text, value) in gauges.items():
             if value is not None:
@@ -52,25 +51,76 @@ class _Collector:
         behind = GaugeMetricFamily(
             "sketchstream_serve_behind_seconds", "How far the store is behind the newest frontier.", labels=["sketch"]
         )
-        windows = GaugeMetricFamily("sketchstream_serve_windows", "Windows stored.", labels=["sketch", "state"])
         for name, one in status["sketches"].items():
             if one["behind_seconds"] is not None:
                 behind.add_metric([name], one["behind_seconds"])
-        for name, counts in service.store.counts().items():
-            if self._allowed is None or name in self._allowed:
-                for state, n in counts.items():
-                    windows.add_metric([name, "all" if state == "windows" else state], n)
-        yield from (behind, windows)
+        yield behind
+        yield from self._windows()
+        yield from self._answers()
         if self._allowed is None:  # what follows speaks of all sketches together
             yield CounterMetricFamily("sketchstream_serve_bodies", "Sealed sketches stored.", service.follower.stored)
             yield CounterMetricFamily("sketchstream_serve_answers", "Answers computed.", service.pool.computed)
             yield CounterMetricFamily("sketchstream_serve_failures", "Answers that failed.", service.pool.failed)
             yield from self._whole()
 
+    def _windows(self) -> Iterator[Any]:
+        """Numbers of stored windows."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        texts = {
+            "windows": "Windows stored.",
+            "settled": "Windows that all partitions have published.",
+            "pending": "Windows with something left to compute.",
+            "incidents": "Windows that were replaced or contradict themselves, and are not shown.",
+        }
+        families = {
+            name: GaugeMetricFamily(
+                "sketchstream_serve_" + (name if name == "windows" else f"windows_{name}"), text, labels=["sketch"]
+            )
+            for name, text in texts.items()
+        }
+        for sketch, counts in self._service.store.counts().items():
+            if self._allowed is None or sketch in self._allowed:
+                for name, n in counts.items():
+                    families[name].add_metric([sketch], n)
+        yield from families.values()
+
+    def _answers(self) -> Iterator[Any]:
+        """The newest numbers of each sketch, with their intervals, and the windows that they belong to."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        labels = ["sketch", "group", "number"]
+        value, low, high = (
+            GaugeMetricFamily(f"sketchstream_serve_{name}", text, labels=labels)
+            for name, text in (
+                ("answer", "A number of the newest window that lacks nothing as far as is known."),
+                ("answer_low", "Lower end of its 95% interval."),
+                ("answer_high", "Upper end of its 95% interval."),
+            )
+        )
+        end = GaugeMetricFamily(
+            "sketchstream_serve_answer_window_end_timestamp_seconds",
+            "End of the window that the newest numbers belong to, in seconds since 1970.",
+            labels=["sketch"],
+        )
+        complete = GaugeMetricFamily(
+            "sketchstream_serve_answer_complete",
+            "1 if that window is complete, 0 if nothing published can tell.",
+            labels=["sketch"],
+        )
+        for one in newest_answers(self._service, self._allowed):
+            end.add_metric([one.sketch], one.window[1] / 1000)
+            complete.add_metric([one.sketch], float(one.complete))
+            for group, number, ends in one.numbers:
+                for family, end_of in zip((value, low, high), ends, strict=True):
+                    if end_of is not None:
+                        family.add_metric([one.sketch, group, number], end_of)
+        yield from (value, low, high, end, complete)
+
     def _whole(self) -> Iterator[Any]:
         """Requests, the queue, threads, descriptors and the database."""
         from prometheus_client import PROCESS_COLLECTOR
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         service, traffic = self._service, self._service.traffic
         requests = CounterMetricFamily(
@@ -79,12 +129,9 @@ class _Collector:
         for (route, status), number in list(traffic.requests.items()):
             requests.add_metric([route, str(status)], number)
         yield requests
-        counts = list(itertools.accumulate(traffic.steps))
-        ends = [*map(str, STEPS_S), "+Inf"]
-        seconds = HistogramMetricFamily("sketchstream_serve_request_seconds", "How long requests took.")
-        seconds.add_metric([], list(zip(ends, counts, strict=True)), traffic.seconds)
-        yield seconds
+        yield traffic.times.family("sketchstream_serve_request_seconds", "How long requests took.")
         pool = service.pool
+        yield pool.times.family("sketchstream_serve_reconstruction_seconds", "How long answers took to compute.")
         gauges = {
             "requests_in_progress": ("Requests that have begun and are not done.", traffic.in_progress),
             "questions_waiting": ("Questions that wait to be computed.", pool.waiting),
@@ -93,15 +140,16 @@ class _Collector:
             "threads_needed": ("Threads of the service that must run.", len(pool.threads) + 1),
             "threads_running": ("Those of them that do.", sum(one.is_alive() for one in service.threads)),
             "database_bytes": ("Size of the database and its journal.", service.store.size),
-            "database_trouble": ("Whether the last change could not be stored.", service.store.trouble is not None),
+            "database_trouble": ("1 if the last change could not be stored.", service.store.trouble is not None),
             "unreadable": ("Published files that cannot be read at the moment.", len(service.follower.problems)),
-            "follower_stuck": ("Whether reading what is published has stopped.", service.follower.stuck),
+            "follower_stuck": ("1 if reading what is published has stopped.", service.follower.stuck),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"sketchstream_serve_{name}", text, value=float(value))
         yield CounterMetricFamily(
             "sketchstream_serve_abandoned", "Questions given up because nobody waited any more.", pool.abandoned
         )
+        yield build_info()
         yield from PROCESS_COLLECTOR.collect()  # descriptors, memory, processor time
 
 

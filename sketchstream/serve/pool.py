@@ -19,6 +19,7 @@ from typing import Final
 
 from sketchstream import errors
 from sketchstream.errors import BusyError, DeadlineError, SketchstreamError, StoreError
+from sketchstream.events import say, say_trace
 from sketchstream.serve.child import AbandonedError, Child
 from sketchstream.serve.clients import CLIENT
 from sketchstream.serve.database import DamagedError
@@ -26,6 +27,7 @@ from sketchstream.serve.fair_queue import FairQueue, Job, Name
 from sketchstream.serve.questions import Question
 from sketchstream.serve.reconstruct import read_computed
 from sketchstream.serve.store import GUARANTEE, Computed, Store, StoredWindow
+from sketchstream.stream.histogram import Histogram
 
 log = logging.getLogger("sketchstream.serve")
 
@@ -77,6 +79,8 @@ class Pool:
         self.computed = 0
         self.failed = 0
         self.abandoned = 0
+        self.times = Histogram()
+        """How long answers took to compute."""
         self.trouble: str | None = None
         """Why nothing can be computed at the moment; None if it can."""
         self.threads = [
@@ -196,7 +200,7 @@ class Pool:
                 # the thread must continue: windows without an answer report it
                 text = f"internal error ({type(error).__name__})"
                 if self.trouble is None or not isinstance(error, SketchstreamError):
-                    log.exception("event=reconstruction_failed")
+                    say_trace(log, "reconstruction_failed")
                 self.trouble = str(error) if isinstance(error, SketchstreamError) else text
                 if job is not None:
                     job.fail(error if isinstance(error, SketchstreamError) else StoreError(text))
@@ -207,6 +211,7 @@ class Pool:
                         self._running.remove(job)
                         self._forget(job)
                         self._done.append(time.monotonic())
+                        self.times.observe(time.monotonic() - (job.started or time.monotonic()))
         self._let_go(child)
 
     def _reconstruct(self, job: Job, child: Child | None) -> Child | None:
@@ -285,7 +290,7 @@ class Pool:
         except StoreError as error:
             with self._changed:
                 if self._retry_at < time.monotonic():
-                    log.error("event=answers_not_stored reason=%s", error)
+                    say(log, logging.ERROR, "answers_not_stored", reason=error)
                 self._retry_at = time.monotonic() + RETRY_S
                 self._unstored[job.name] = computed
                 size = sum(len(one.numbers) + len(one.csv) for one in self._unstored.values())
@@ -311,7 +316,7 @@ class Pool:
         """Compute nothing for a while but what somebody waits for: it cannot be stored."""
         with self._changed:
             if self._retry_at < time.monotonic():
-                log.error("event=answers_not_stored reason=%s", error)
+                say(log, logging.ERROR, "answers_not_stored", reason=error)
             self._retry_at = time.monotonic() + RETRY_S
 
     def restart(self) -> None:

@@ -27,6 +27,7 @@ import orjson
 
 from sketchstream import kinds
 from sketchstream.errors import DataLossError, FormatError, StoreError
+from sketchstream.events import say
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
 from sketchstream.serve.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
@@ -282,7 +283,7 @@ class Store:
                 self._write.close()
             incidents = _salvage(self.path)
             aside = set_aside(self.path)
-            log.error("event=database_rebuilt aside=%s incidents=%d", aside, len(incidents))
+            say(log, logging.ERROR, "database_rebuilt", aside=aside, incidents=len(incidents))
             self._open()
             with self._transaction() as execute:
                 for name, start, text in incidents:
@@ -299,7 +300,7 @@ class Store:
     def note_damage(self) -> None:
         """Have the database filled again, by the thread that follows the feed."""
         if not self.damaged:
-            log.error("event=database_damaged path=%s", self.path)
+            say(log, logging.ERROR, "database_damaged", path=self.path)
         self.damaged = True
 
     # ------------------------------------------------------------------ writing
@@ -602,7 +603,7 @@ class Store:
         """Report an incident: these windows are no longer shown, and their computed answers are deleted."""
         found = execute("INSERT OR IGNORE INTO incidents VALUES (?, ?, ?)", (sketch, start, text))
         if found.rowcount:
-            log.error("event=incident sketch=%s window_start_ms=%d", self._names[sketch], start)
+            say(log, logging.ERROR, "incident", sketch=self._names[sketch], window_start_ms=start)
         execute(
             "UPDATE windows SET state = ?, todo = 0, version = version + 1, status = ?, facts = NULL, input = NULL,"
             " guarantee = NULL, failure = NULL WHERE sketch = ? AND start = ?",
@@ -1017,6 +1018,14 @@ class Store:
             (self._ids.get(sketch), metric, -LATEST if since is None else since, last, last),
         )
         return {(start, stop): (value, low, high) for start, stop, value, low, high in rows}
+
+    def points_of(self, stored: StoredWindow) -> dict[str, tuple[float | None, float | None, float | None]]:
+        """Value, low and high of the numbers of one window that are kept for series, by name."""
+        rows = self._rows(
+            "SELECT metric, value, low, high FROM points WHERE sketch = ? AND start = ? AND stop = ? ORDER BY metric",
+            (self._ids.get(stored.sketch), *stored.window),
+        )
+        return {metric: (value, low, high) for metric, value, low, high in rows}
 
     def incidents(self, sketch: str | None = None) -> list[tuple[str, int, str]]:
         """Sketch, window start (ms) and text of every incident, newest window first."""

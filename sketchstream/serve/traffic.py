@@ -5,11 +5,12 @@ In: requests that are done. Out: numbers for `/metrics`. Touches: nothing. Only 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
-STEPS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+from sketchstream.stream.histogram import QUICK_S, Histogram
+
+STEPS_S: Final = QUICK_S
 """Upper ends of the histogram's steps, seconds."""
 
 
@@ -19,12 +20,20 @@ class Traffic:
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
         """By route, as it is written in the list of routes, and status."""
-        self.steps = [0] * (len(STEPS_S) + 1)
-        """By how long they took: numbers in each step, the last one without an end."""
-        self.seconds = 0.0
-        """That all took together."""
+        self.times = Histogram(STEPS_S)
+        """How long they took."""
         self.in_progress = 0
         """Requests that have begun and are not done."""
+
+    @property
+    def steps(self) -> list[int]:
+        """By how long they took: numbers in each step, the last one without an end."""
+        return self.times.steps
+
+    @property
+    def seconds(self) -> float:
+        """That all took together."""
+        return self.times.sum
 
     def done(self, route: str, status: int, seconds: float) -> None:
         """Count a request.
@@ -35,5 +44,4 @@ class Traffic:
             seconds: from the request's headers to the end of the response.
         """
         self.requests[route, status] += 1
-        self.steps[bisect_left(STEPS_S, seconds)] += 1
-        self.seconds += seconds
+        self.times.observe(seconds)

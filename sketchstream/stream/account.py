@@ -50,6 +50,12 @@ def counts(metrics: Metrics) -> str:
     return " ".join(parts)
 
 
+def shown(metrics: Metrics) -> dict[str, int]:
+    """Updates, and records that were not counted, by name, as far as diagnostics allow."""
+    exact = metrics.exact()
+    return {name: exact[name] for name in ("updates", *REASONS) if name in exact}
+
+
 class Recent:
     """The exact counters of the last `RECENT` reports: a worker that was right for months is judged by today."""
 

@@ -17,6 +17,7 @@ from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.image import DEFERRED_PART, LEAST_DEFERRED_BYTES
 from sketchstream.stream.durability import SLOW_S, Durability
 from sketchstream.stream.interfaces import Chunk
+from sketchstream.stream.lag import LogEnds
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.partition_counts import CountNeeded, LongWork, Steps
 from sketchstream.stream.settings import Settings
@@ -189,6 +190,7 @@ class AssignedPartition:
         self.refusals = Refusals(tokens_at=now)
         self.throttled = False
         self.log_end: int | None = None
+        self._ends = LogEnds()
         self.durability = Durability()
         self.ended = False
         self.saved_at = 0.0
@@ -235,9 +237,15 @@ class AssignedPartition:
         """Note that a bounded input has been read to its end."""
         self.ended = True
 
-    def note_end(self, end: int | None) -> None:
+    def note_end(self, end: int | None, now: float) -> None:
         """Note the end of the log; None: nobody answered, and the last known end stays."""
-        self.log_end = self.log_end if end is None else end
+        if end is not None:
+            self.log_end = end
+            self._ends.note(end, now)
+
+    def lag_s(self, now: float) -> float | None:
+        """Age of the oldest record that is not committed, as far as its place was seen in the log; see `lag`."""
+        return self._ends.waiting_s(self.durability.position, now)
 
     @property
     def lag(self) -> int | None:
@@ -250,12 +258,15 @@ class AssignedPartition:
         """Records that are not read yet; None where that is not known."""
         return None if self.log_end is None or self.state is None else max(0, self.log_end - self.state.position)
 
+    def snapshot_age_s(self, now: float) -> float:
+        """For how long the present commit has been running, seconds; 0: none is."""
+        job = self.job
+        return 0.0 if job is None or job.kind != "commit" else now - job.began
+
     def slow(self, now: float) -> str:
         """A sentence about a commit that takes long; empty if none does."""
-        job = self.job
-        if job is None or job.kind != "commit" or now - job.began < SLOW_S:
-            return ""
-        return f"a snapshot has been written for {now - job.began:.0f} s"
+        age = self.snapshot_age_s(now)
+        return "" if age < SLOW_S else f"a snapshot has been written for {age:.0f} s"
 
     def drop(self) -> None:
         """Drop the state, what is computed of it, and the refused records that belong to it."""
@@ -331,15 +342,16 @@ class AssignedPartition:
         self.refusals.n_bytes = 0
         self.durability.captured(position, now)
 
-    def committed(self, rewrite_at: float | None, snapshot_every_s: float) -> None:
+    def committed(self, rewrite_at: float | None, snapshot_every_s: float, now: float) -> None:
         """Note that a snapshot is durable; one without any changes is not repeated.
 
         Args:
             rewrite_at: see `run`.
             snapshot_every_s: from this snapshot to the next one.
+            now: seconds.
         """
         self.snapshot_every_s = snapshot_every_s
-        self.durability.committed(changed=self.state is not None and self.state.changed())
+        self.durability.committed(changed=self.state is not None and self.state.changed(), now=now)
         if not self.rewriting:
             self._rewrite_at = rewrite_at
         self.rewriting = False
@@ -360,10 +372,10 @@ class AssignedPartition:
         self.rewriting, self._rewrite_at = not self.state.changed(), None
         self.state.touch()
 
-    def published(self, error: SketchstreamError | None, now: float) -> None:
+    def published(self, error: SketchstreamError | None, now: float, *, anything: bool = True) -> None:
         """Note whether the committed outbox was published; if not, it is tried again a second later."""
         self.publish_error = error
-        self.durability.published("" if error is None else str(error), now)
+        self.durability.published("" if error is None else str(error), now, anything=anything)
         if error is not None:
             self._publish_at = now + 1.0
 

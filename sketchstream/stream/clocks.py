@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 
+from sketchstream.events import say
 from sketchstream.stream.interfaces import Clock, StateStore
 
 log = logging.getLogger("sketchstream.worker")
@@ -71,7 +72,5 @@ class Clocks:
         skewed = skew is not None and abs(skew) > SKEWED_MS
         if skewed != self._told and skew is not None:
             level = logging.WARNING if skewed else logging.INFO
-            log.log(
-                level, "event=%s seconds_ahead_of_brokers=%.1f", "clock_skew" if skewed else "clock_right", skew / 1000
-            )
+            say(log, level, "clock_skew" if skewed else "clock_right", seconds_ahead_of_brokers=round(skew / 1000, 1))
             self._told = skewed

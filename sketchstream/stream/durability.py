@@ -24,6 +24,8 @@ class Durability:
         self._uncommitted_since: float | None = None
         self._unpublished_since: float | None = None
         self._captured: tuple[int, float] = (0, 0.0)
+        self._committed_at: float | None = None
+        self._published_at: float | None = None
         self._commit_error = ""
         self._publish_error = ""
 
@@ -40,9 +42,10 @@ class Durability:
         """Note that a snapshot of this position was captured."""
         self._captured = position, now
 
-    def committed(self, *, changed: bool) -> None:
+    def committed(self, *, changed: bool, now: float = 0.0) -> None:
         """Note that the captured snapshot is durable; `changed`: something has happened since."""
         self.position, since = self._captured
+        self._committed_at = now
         self._uncommitted_since = since if changed else None
         self._commit_error = ""
 
@@ -50,9 +53,11 @@ class Durability:
         """Note why the last snapshot was not committed."""
         self._commit_error = reason
 
-    def published(self, reason: str, now: float) -> None:
-        """Note that all that was sealed is published, or why not."""
+    def published(self, reason: str, now: float, *, anything: bool = True) -> None:
+        """Note that all that was sealed is published, or why not; `anything`: there was something to publish."""
         self._publish_error = reason
+        if not reason and anything:
+            self._published_at = now
         if not reason:
             self._unpublished_since = None
         elif self._unpublished_since is None:
@@ -65,6 +70,14 @@ class Durability:
     def publication_age_s(self, now: float) -> float:
         """Seconds for which something sealed and committed has been waiting for its publication; 0: nothing is."""
         return 0.0 if self._unpublished_since is None else now - self._unpublished_since
+
+    def since_commit_s(self, now: float) -> float | None:
+        """Seconds since the last commit; None: there was none yet."""
+        return None if self._committed_at is None else now - self._committed_at
+
+    def since_publication_s(self, now: float) -> float | None:
+        """Seconds since the last publication; None: there was none yet."""
+        return None if self._published_at is None else now - self._published_at
 
     def trouble(self, now: float, within_s: float) -> str:
         """Why nothing becomes durable, for operators; empty while all is well.

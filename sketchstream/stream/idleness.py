@@ -106,7 +106,7 @@ class IdlePartitions:
         for gone in self._ends.keys() - ends.keys():
             del self._ends[gone]
         for one in partitions:
-            one.note_end(ends.get(one.partition))
+            one.note_end(ends.get(one.partition), now)
 
 
 def _lower_median(frontiers: Frontiers, partitions: list[int], revision: int) -> int:

@@ -22,7 +22,8 @@ class Outcome:
     """The outcome of the records of one chunk, in numbers and positions only.
 
     Envelope (event times and timestamps are part of it, wherever they are written): records, late, future,
-    unreadable_times, early, jumps. The others depend on payloads: for the operator's endpoint alone.
+    unreadable_times, early, jumps, and from where to where the longest jump moved the watermark. The others depend on
+    payloads: for the operator's endpoint alone.
     """
 
     records: int = 0
@@ -32,6 +33,8 @@ class Outcome:
     early: int = 0
     jumps: int = 0
     jumped_at: int = -1
+    moved: tuple[int, int] | None = None
+    moved_at: int = -1
     nulls: int = field(default=0, repr=False)
     updates: int = field(default=0, repr=False)
     sealed: int = 0

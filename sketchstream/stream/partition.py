@@ -1,7 +1,8 @@
 """The state of one partition: open windows with their sketches, watermark, outbox; a function of the record sequence.
 
 In: chunks of one partition, in order. Out: outcomes for counters and sinks, snapshots, sealed entries, frontiers.
-Touches: its own sketches; entropy when a window opens or is sealed. No clock, no file, no network.
+Touches: its own sketches; entropy when a window opens or is sealed. No file, no network, and no clock but one that
+measures how long sealing takes.
 
 If `applying`, `sealing` or `capturing` needs a fresh partition count of the input, it stops and says so. Its caller
 asks the cluster and resumes it with the answer. It also stops before long work (the noise of a large window, its seal),
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +96,7 @@ class PartitionState:
         self.former_specs: dict[str, Spec] = {}
         self.lists = DomainLists(rules.key)
         self._answers: dict[CountNeeded, int | None] = {}
+        self.seal_seconds: list[float] = []
         self._changed = True
 
     def __repr__(self) -> str:
@@ -213,6 +216,8 @@ class PartitionState:
                 self._note_idle(before, after)
             outcome.future, outcome.unreadable_times = judged.future, judged.unreadable
             outcome.early, outcome.jumps, outcome.jumped_at = judged.early, judged.jumps, judged.jumped_at
+            if judged.jumps:
+                outcome.moved, outcome.moved_at = _longest_move(judged.before, self.watermark)
             late = np.zeros(times.size, np.bool_)
             if judged.future + judged.unreadable < times.size:
                 whole = Admitted(
@@ -798,9 +803,10 @@ class PartitionState:
             track.last = None
 
     def _seal_window(self, track: Track, window: OpenWindow) -> SealedEntry:
-        """Seal the sketch of a window. Touches nothing but that sketch."""
+        """Seal the sketch of a window. Touches nothing but that sketch, and the list of how long seals took."""
+        began = perf_counter()
         sealed = window.sketch.seal()
-        return SealedEntry(
+        entry = SealedEntry(
             sketch=track.name,
             revision=self.revision,
             window=(window.start, window.end),
@@ -808,6 +814,8 @@ class PartitionState:
             seal_id=sealed.seal_id,
             body=sealed.to_bytes(),
         )
+        self.seal_seconds.append(perf_counter() - began)
+        return entry
 
     def _close(self) -> Steps[None]:
         """Put the positions that the watermark has passed into the outbox, for sketches that publish them then.
@@ -991,6 +999,19 @@ class PartitionState:
         checkpoint.read(state, restored, peers)
         state.set_partitions(partitions)
         return state
+
+
+def _longest_move(before: npt.NDArray[np.int64], last: int) -> tuple[tuple[int, int], int]:
+    """The longest move of a watermark that had a value: from where to where, and the record that made it.
+
+    Args:
+        before: (n,) watermark before each record, NO_TIME before there is one.
+        last: watermark after the last record.
+    """
+    after = np.append(before[1:], last)
+    steps = np.where(before >= EARLIEST_MS, after - np.maximum(before, EARLIEST_MS), 0)
+    at = int(np.argmax(steps))
+    return (int(before[at]), int(after[at])), at
 
 
 def _is_large(spec: Spec) -> bool:

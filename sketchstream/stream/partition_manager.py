@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
+from sketchstream.events import say
 from sketchstream.stream import account, policy
 from sketchstream.stream.assigned_partition import AssignedPartition, Computation, Job
 from sketchstream.stream.buffers import Buffers
@@ -89,7 +90,7 @@ class PartitionManager:
                 continue
             one.drop()
             self._release(one)
-            say(logging.INFO, "revoked", partition=partition)
+            say(log, logging.INFO, "revoked", partition=partition)
 
     def _release(self, one: AssignedPartition) -> None:
         """Let the store forget the partition, after its running job has ended."""
@@ -129,7 +130,7 @@ class PartitionManager:
             f"windows and input of {len(held) + 1} partitions do not fit into worker.memory_limit: start more workers"
         )
         if one.reason != reason:
-            say(logging.ERROR, "no_memory", partition=one.partition, reason=reason)
+            say(log, logging.ERROR, "no_memory", partition=one.partition, reason=reason)
         one.wait(self._clock.monotonic() + 1.0, reason)
         return False
 
@@ -162,6 +163,7 @@ class PartitionManager:
         if not one.throttled:
             self._source.resume(one.partition)
         say(
+            log,
             logging.INFO,
             "running",
             partition=one.partition,
@@ -190,7 +192,7 @@ class PartitionManager:
             return False
         self._source.pause(one.partition)
         lost = position - state.position
-        say(logging.WARNING, "loss_accepted", partition=one.partition, position=position, offsets=lost)
+        say(log, logging.WARNING, "loss_accepted", partition=one.partition, position=position, offsets=lost)
         self._metrics.add("lost_offsets" if lost > 0 else "diverged_offsets", abs(lost))
         if lost > 0:
             state.skip(position)
@@ -213,7 +215,7 @@ class PartitionManager:
         one.fail(error, found.text, self.polls, now)
         if self._settings.give_up_after is not None and one.failures.count > self._settings.give_up_after:
             raise error
-        say(logging.WARNING, "dropped", partition=one.partition, failures=one.failures.count, reason=found.text)
+        say(log, logging.WARNING, "dropped", partition=one.partition, failures=one.failures.count, reason=found.text)
 
     def halt(self, one: AssignedPartition, reason: str) -> None:
         """Stop reading a partition until a person decides.
@@ -223,7 +225,7 @@ class PartitionManager:
         """
         self._release(one)
         one.halt(reason)
-        say(logging.ERROR, "halted", partition=one.partition, reason=reason)
+        say(log, logging.ERROR, "halted", partition=one.partition, reason=reason)
         everything = len(self.partitions) == self._source.partition_count() and all(
             other.status == "halted" for other in self.partitions.values()
         )
@@ -250,6 +252,7 @@ class PartitionManager:
     def throttle(self, one: AssignedPartition) -> None:
         """Pause a partition until it may be read again."""
         if one.slow_down():
+            self._metrics.add("throttles")
             self._source.pause(one.partition)
 
     def _start(
@@ -279,7 +282,7 @@ class PartitionManager:
         """Start the commit of a snapshot."""
         now = self._clock.monotonic()
         self._metrics.observe("capture_seconds", seconds)
-        say(logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
+        say(log, logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
         one.captured(snapshot.position, now)
         self._paid_until = max(now, self._paid_until) + snapshot.blob_bytes / self._settings.snapshot_bytes_per_s
         arguments = one.partition, snapshot, state.outbox()
@@ -308,7 +311,7 @@ class PartitionManager:
                     one.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
                 if isinstance(error, SnapshotsGoneError) and one.state is not None:
                     if one.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
-                        say(logging.ERROR, "snapshots_gone", partition=one.partition, reason=str(error))
+                        say(log, logging.ERROR, "snapshots_gone", partition=one.partition, reason=str(error))
                     one.state.store_all()
                     one.save_again(self._clock.monotonic())
                     if one.status == "restoring":  # its first snapshot
@@ -330,20 +333,24 @@ class PartitionManager:
             one.failures.clear()
             superseded_s = self._tasks.store.superseded_s
             every_s = policy.snapshot_every_s(self._settings, done.blob_bytes, done.seconds, superseded_s)
-            one.committed(self._rewrite_at(), every_s)
+            one.committed(self._rewrite_at(), every_s, self._clock.monotonic())
             self._metrics.add("snapshots")
             self._metrics.add("snapshot_bytes", done.blob_bytes)
             self._metrics.observe("snapshot_seconds", done.seconds)
             state.postpone(done.begins)
         failed_before = one.publish_error is not None
-        one.published(done.error, self._clock.monotonic())
+        one.published(done.error, self._clock.monotonic(), anything=any(done.outbox))
         if done.error is None:
             entries, frontiers = done.outbox
             state.published(entries, frontiers)
             self._loss = account.published_reason(frontiers) or self._loss
             self._metrics.add("published", len(entries))
             for entry in entries:
+                if entry.positions is None:
+                    delay_ms = self._clock.now_ms() - entry.window[1]
+                    self._metrics.observe("publication_delay_seconds", max(0.0, delay_ms / 1000))
                 say(
+                    log,
                     logging.INFO,
                     "published",
                     sketch=entry.sketch,
@@ -357,7 +364,7 @@ class PartitionManager:
         else:
             self._metrics.add("publish_failures")
             if not failed_before:  # the first of a row; what follows is in `Durability.trouble`
-                say(logging.WARNING, "publish_failed", partition=one.partition, reason=str(done.error))
+                say(log, logging.WARNING, "publish_failed", partition=one.partition, reason=str(done.error))
         if one.status == "restoring":
             self._go(one)
 
@@ -445,15 +452,3 @@ class PartitionManager:
             end = self._source.high_watermarks([one.partition]).get(one.partition)
             if end is not None:
                 one.state.settle_counts(end)
-
-
-def say(level: int, event: str, **fields: object) -> None:
-    """One log line of key=value pairs; no item, count or key is ever among them."""
-    if log.isEnabledFor(level):
-        text = " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())
-        log.log(level, "event=%s %s", _quoted(event), text)
-
-
-def _quoted(value: object) -> str:
-    text = str(value).replace("\n", " ")
-    return f'"{text}"' if " " in text or not text else text

@@ -46,6 +46,19 @@ class Progress:
             parts.append(f"{self.halted} HALTED")
         return ", ".join(parts)
 
+    def fields(self) -> dict[str, object]:
+        """The same by name, for the log."""
+        return {
+            "records": self.records,
+            "seconds": round(self.seconds, 1),
+            "windows_sealed": self.sealed,
+            "unread": self.lag,
+            "running": self.running,
+            "restoring": self.restoring,
+            "halted": self.halted,
+            "stalled": self.stalled,
+        }
+
 
 def progress(
     partitions: Collection[AssignedPartition], counters: Mapping[str, int], seconds: float, now: float, within_s: float
@@ -81,6 +94,7 @@ def gauges(
     joined: bool,
     skew_ms: int | None = None,
     mixed: str = "",
+    now_ms: int = 0,
 ) -> Gauges:
     """What the endpoint shows.
 
@@ -99,6 +113,7 @@ def gauges(
         healthy=healthy,
         joined=joined,
         mixed=mixed,
+        now_s=now_ms / 1000,
     )
 
 
@@ -115,4 +130,10 @@ def _gauge(one: AssignedPartition, now: float, within_s: float) -> PartitionGaug
         open_windows=0 if state is None else state.open_windows,
         commit_age_s=one.durability.commit_age_s(now),
         publication_age_s=one.durability.publication_age_s(now),
+        lag_s=one.lag_s(now),
+        state_bytes=0 if state is None else state.state_bytes,
+        snapshot_age_s=one.snapshot_age_s(now),
+        last_commit_s=one.durability.since_commit_s(now),
+        last_publication_s=one.durability.since_publication_s(now),
+        throttled=one.throttled,
     )

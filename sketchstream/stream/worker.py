@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from sketchstream.errors import SketchstreamError
+from sketchstream.events import say
 from sketchstream.stream import account, policy, side_outputs, status
 from sketchstream.stream.assigned_partition import AssignedPartition
 from sketchstream.stream.clocks import Clocks, SystemClock
@@ -40,11 +41,12 @@ from sketchstream.stream.interfaces import (
     StateStore,
 )
 from sketchstream.stream.io_tasks import Inline, IoTasks
+from sketchstream.stream.jumps import Jumps
 from sketchstream.stream.metrics import Gauges, Metrics
 from sketchstream.stream.mixed_configurations import MixedConfigurations
 from sketchstream.stream.outcome import Outcome
 from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.partition_manager import PartitionManager, say
+from sketchstream.stream.partition_manager import PartitionManager
 from sketchstream.stream.rules import Rules
 from sketchstream.stream.settings import Settings
 from sketchstream.stream.status import Progress
@@ -112,6 +114,7 @@ class Worker:
         self._not_durable: set[int] = set()
         self._within_s = settings.durable_within_s
         self._slow_commits: set[int] = set()
+        self._jumps: dict[int, Jumps] = {}
         self._report_at = self._began + settings.report_every_s
         self._recent = account.Recent()
         self.last_words: tuple[str, ...] = ()
@@ -152,10 +155,14 @@ class Worker:
             if isinstance(event, Chunk):
                 self._chunk(event)
             elif isinstance(event, Assigned):
+                self.metrics.add("rebalances")
                 self._manager.assign(event.partitions)
             elif isinstance(event, Revoked):
+                self.metrics.add("rebalances")
                 self._manager.revoke(event.partitions)
                 self._not_durable.difference_update(event.partitions)
+                for partition in event.partitions:
+                    self._jumps.pop(partition, None)
                 self._slow_commits.difference_update(event.partitions)
             elif isinstance(event, PartitionError):
                 one = self._partitions.get(event.partition)
@@ -227,11 +234,13 @@ class Worker:
 
     def _report(self) -> None:
         """Log how much was counted, with a warning if most of it was not."""
-        log.info("event=progress %s, %s", self.progress().line(), account.counts(self.metrics))
+        said = self.progress()
+        text = f"{said.line()}, {account.counts(self.metrics)}"
+        say(log, logging.INFO, "progress", text, **said.fields(), **account.shown(self.metrics))
         reason = account.main_reason(self._recent.counted(self.metrics)) or self._manager.take_loss()
         self._recent.note(self.metrics)
         if reason is not None:
-            say(logging.WARNING, "not_counted", reason=reason)
+            say(log, logging.WARNING, "not_counted", reason=reason)
 
     def _last_words(self) -> tuple[str, ...]:
         """Log which windows stay open, why none was sealed, why most records were not counted."""
@@ -291,6 +300,7 @@ class Worker:
         self._count(one, state, chunk, outcome)
         one.failures.clear_reading()
         say(
+            log,
             logging.DEBUG,
             "applied",
             partition=one.partition,
@@ -310,15 +320,7 @@ class Worker:
         add("future", outcome.future)
         add("early", outcome.early)
         add("jumps", outcome.jumps)
-        if outcome.jumps:
-            say(
-                logging.WARNING,
-                "watermark_jumped",
-                partition=one.partition,
-                offset=int(chunk.offsets[outcome.jumped_at]),
-                jumps=outcome.jumps,
-                watermark=iso(state.watermark),
-            )
+        self._judge_jumps(one, state, chunk, outcome)
         add("nulls", outcome.nulls)
         add("invalid", outcome.invalid)
         add("misplaced", outcome.misplaced)
@@ -334,6 +336,27 @@ class Worker:
             if one.refuse(sent, size, self._clock.monotonic(), self.settings.refused_per_s):
                 self._manager.throttle(one)
 
+    def _judge_jumps(self, one: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
+        """Log a move of the watermark over a gap, and with a warning one that made many records late."""
+        jumps = self._jumps.setdefault(one.partition, Jumps(self.rules.lateness_ms, self.rules.quorum.time_ms))
+        if jumps.over_gap(outcome.moved):
+            say(
+                log,
+                logging.INFO,
+                "watermark_jumped",
+                partition=one.partition,
+                offset=int(chunk.offsets[outcome.moved_at]),
+                jumps=outcome.jumps,
+                watermark=iso(state.watermark),
+            )
+        late = jumps.look(outcome, chunk.decoded.times)
+        if late:
+            reason = (
+                f"{late} records are late because the watermark was moved ahead of them: a clock is fast, or records "
+                "arrive later than input.lateness allows"
+            )
+            say(log, logging.WARNING, "watermark_ahead", partition=one.partition, reason=reason)
+
     # -------------------------------------------------------------------------------------------------- time
 
     def _tick(self) -> None:
@@ -346,6 +369,7 @@ class Worker:
         self._watch_configurations(now)
         self._idle(now)
         within_s = self._within_s = self._durable_within_s()
+        self._note_seals()
         for one in sorted(self._partitions.values(), key=lambda one: one.saved_at):  # whoever waits longest is first
             self._watch_durability(one, now, within_s)
             if one.busy:
@@ -370,6 +394,12 @@ class Worker:
             self._manager.save(one)
         self._manager.collect()
 
+    def _note_seals(self) -> None:
+        """Move the times that sealing has taken to the histogram."""
+        for one in self._partitions.values():
+            while one.state is not None and one.state.seal_seconds:
+                self.metrics.observe("seal_seconds", one.state.seal_seconds.pop())
+
     def _watch_configurations(self, now: float) -> None:
         """Log once when another configuration is at work in the group for longer than a rolling change takes."""
         if self._peers is not None and self._peers.done():
@@ -379,7 +409,7 @@ class Worker:
             self._peers = self._executor.submit(self._tasks.peers)
         trouble = self._mixed.trouble(now)
         if trouble and not self._mixed_said:
-            say(logging.WARNING, "mixed_configurations", reason=trouble)
+            say(log, logging.WARNING, "mixed_configurations", reason=trouble)
         self._mixed_said = bool(trouble)
 
     def _durable_within_s(self) -> float:
@@ -397,15 +427,15 @@ class Worker:
         if bool(trouble) != (one.partition in self._not_durable):
             if trouble:
                 self._not_durable.add(one.partition)
-                say(logging.ERROR, "not_durable", partition=one.partition, reason=trouble)
+                say(log, logging.ERROR, "not_durable", partition=one.partition, reason=trouble)
             else:
                 self._not_durable.discard(one.partition)
-                say(logging.INFO, "durable_again", partition=one.partition)
+                say(log, logging.INFO, "durable_again", partition=one.partition)
         slow = one.slow(now)
         if bool(slow) != (one.partition in self._slow_commits):
             if slow:
                 self._slow_commits.add(one.partition)
-                say(logging.WARNING, "slow_commit", partition=one.partition, reason=slow)
+                say(log, logging.WARNING, "slow_commit", partition=one.partition, reason=slow)
             else:
                 self._slow_commits.discard(one.partition)
 
@@ -417,7 +447,7 @@ class Worker:
                 self._idle_partitions.watermarks(ours, self._source, self._published, now, self._clocks.earliest_ms())
             )
         except SketchstreamError as error:  # what the others have published cannot be read: silence waits
-            say(logging.WARNING, "silence_unknown", reason=str(error))
+            say(log, logging.WARNING, "silence_unknown", reason=str(error))
             return
         for one, end, watermark in silent:
             if one.state is not None and one.computation is None and one.state.advance_at(end, watermark):
@@ -470,6 +500,7 @@ class Worker:
             joined=self._source.joined,
             skew_ms=skew_ms,
             mixed=self._mixed.trouble(self._clock.monotonic()),
+            now_ms=self._clock.now_ms(),
         )
 
     def halted(self) -> dict[int, str]:

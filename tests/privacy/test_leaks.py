@@ -331,7 +331,8 @@ def test_columns_and_what_is_made_of_them_show_no_value() -> None:
 def test_metrics_hold_no_payload_counter_when_diagnostics_are_off() -> None:
     from prometheus_client import CollectorRegistry, generate_latest
 
-    from sketchstream.stream.metrics import Metrics, _Collector
+    from sketchstream.stream.exposition import _Collector
+    from sketchstream.stream.metrics import Metrics
 
     driver = Driver(CONFIG, partitions=1, now=START, key=ss.Key(bytes(16)))
     for _ in range(UNUSUAL):

@@ -13,7 +13,7 @@ from helpers.streams import EPOCH, MINUTE
 from helpers.workers import close_windows, counts, driver, send
 from sketchstream.errors import BrokerError, SnapshotsGoneError
 from sketchstream.stream.durability import FAILING_S, Durability
-from sketchstream.stream.metrics import _readiness as readiness
+from sketchstream.stream.endpoint import readiness
 from sketchstream.testing.driver import Driver
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

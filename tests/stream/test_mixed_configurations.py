@@ -9,8 +9,8 @@ import pytest
 
 from helpers.streams import EPOCH
 from helpers.workers import driver, send
+from sketchstream.stream.endpoint import readiness
 from sketchstream.stream.interfaces import Peer
-from sketchstream.stream.metrics import _readiness as readiness
 from sketchstream.stream.mixed_configurations import ASK_EVERY_S, LASTS_S, MixedConfigurations
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, MissingExtraError, StoreError
+from sketchstream.events import say
 from sketchstream.kinds.interface import Given
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, SourceEvent
 from sketchstream.stream.sampling import PARSED, Sample, Wanted
@@ -143,7 +144,7 @@ class FileSource:
         if mistakes and first:
             raise ConfigError(*mistakes)
         for text in mistakes + warnings:
-            log.warning("event=sample warning=%r", text)
+            say(log, logging.WARNING, "sample", warning=text)
 
     def seek(self, partition: int, position: int) -> None:
         """Go on from here; of standard input, with what comes next, under this position."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, StoreError
+from sketchstream.events import say
 from sketchstream.serve.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import NO_TIME
@@ -172,7 +173,7 @@ class _Reading:
         del self._open[partition, body, positions]
         data = b"".join(chunks[n][1] for n in range(body.count))
         if digest_of(data) != body.digest:
-            log.error("event=sealed_body_altered sketch=%s partition=%d", body.sketch, body.partition)
+            say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
             what = f"what was published for partition {body.partition} was altered: its digest does not fit"
             self._unreadable.append(Unreadable(body.sketch, body.window[0], what))
             return

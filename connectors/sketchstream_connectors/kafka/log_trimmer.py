@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from sketchstream.events import say
 from sketchstream_connectors.kafka.client import Admin, Connection
 
 log = logging.getLogger("sketchstream.kafka")
@@ -55,7 +56,8 @@ class Eraser:
             with self._lock:
                 self._done.update({p: o for p, o in due.items() if self._wanted.get(p, 0) >= o})
         except Exception as error:  # a thread that died would leave superseded states readable for ever
-            log.warning("event=erase_delayed topic=%s error=%s", self._topic, type(error.__cause__ or error).__name__)
+            said = type(error.__cause__ or error).__name__
+            say(log, logging.WARNING, "erase_delayed", topic=self._topic, error=said)
 
     def close(self) -> None:
         """Run a last round, and end the thread."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
+from sketchstream.events import say
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream import checkpoint
@@ -65,7 +66,7 @@ class KafkaSurroundings:
                     finally:
                         reader.close()
         except (BrokerError, DataLossError) as error:
-            log.info("event=open_windows_unknown reason=%s", error)
+            say(log, logging.INFO, "open_windows_unknown", reason=error)
         return checkpoint.open_windows(manifests)
 
     def retention_ms(self) -> float | None:
@@ -73,7 +74,7 @@ class KafkaSurroundings:
         try:
             settings = self._connection.admin.configs(self._config.input.topic or "")
         except (BrokerError, ConfigError) as error:
-            log.info("event=retention_unknown reason=%s", error)
+            say(log, logging.INFO, "retention_unknown", reason=error)
             return None
         kept = int(settings.get("retention.ms", "-1"))
         return math.inf if kept < 0 else float(kept)

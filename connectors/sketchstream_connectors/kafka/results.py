@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import EstimateError, MergeError
+from sketchstream.events import say
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.log_reader import Log
 from sketchstream_connectors.kafka.published import published_in_topic
@@ -80,7 +81,7 @@ class KafkaResults:
                     published = published_in_topic(self._connection, self._config)
                 self.look(published.anew())
             except Exception as error:  # the next look may do better; a thread that died would not be seen
-                log.warning("event=results_delayed error=%s", type(error).__name__)
+                say(log, logging.WARNING, "results_delayed", error=type(error).__name__)
                 published = self._closed(published)
         self._closed(published)
 
@@ -105,8 +106,8 @@ class KafkaResults:
                 try:
                     value = published.given_out(window).to_json().encode()
                 except (EstimateError, MergeError) as error:  # it will never be otherwise, and others come after it
-                    what = (plan.name, window.window[0], type(error).__name__)
-                    log.warning("event=result_impossible sketch=%s window_start=%d error=%s", *what)
+                    what = {"sketch": plan.name, "window_start": window.window[0], "error": type(error).__name__}
+                    say(log, logging.WARNING, "result_impossible", **what)
                     done.add(key)
                     continue
                 headers = [("content-type", b"application/json"), ("ss-format", b"1")]
@@ -117,7 +118,7 @@ class KafkaResults:
                 else:
                     done.add(key)
                 n += 1
-                log.info("event=result sketch=%s window_start=%d", plan.name, window.window[0])
+                say(log, logging.INFO, "result", sketch=plan.name, window_start=window.window[0])
         return n
 
     def _is_news(self, key: str, window: SealedWindow) -> bool:

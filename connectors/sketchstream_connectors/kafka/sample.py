@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.events import say
 from sketchstream.stream import formats
 from sketchstream.stream.partitioner import belongs
 from sketchstream.stream.partitioner_detection import Placements
@@ -79,7 +80,7 @@ def try_to_read(connection: Connection, config: Config, records: int) -> TopicSa
         try:
             return read(connection, config, records)
         except BrokerError as error:
-            log.info("event=no_sample reason=%s", error)
+            say(log, logging.INFO, "no_sample", reason=error)
     return None
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sketchstream.errors import SketchstreamError
+from sketchstream.events import say
 from sketchstream.stream import window_ranges
 from sketchstream.stream.evidence import Reported
 from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Deleted, Frontier, SealedEntry
@@ -294,7 +295,7 @@ class _Windows:
         else:
             self._held -= len(data)
         if digest_of(data) != body.digest:
-            log.error("event=sealed_body_altered sketch=%s partition=%d", body.sketch, body.partition)
+            say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
             return
         yield SealedEntry(body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data)
 
@@ -469,7 +470,7 @@ class KafkaSealedSource:
             if len(held) < body.count:
                 continue  # cut short by a crash: it comes again, whole
             if digest_of(data) != body.digest:
-                log.error("event=closed_positions_altered sketch=%s partition=%d", body.sketch, body.partition)
+                say(log, logging.ERROR, "closed_positions_altered", sketch=body.sketch, partition=body.partition)
                 continue
             seal_id = bytes.fromhex(body.seal_id)
             yield SealedEntry(sketch, body.revision, body.window, body.partition, seal_id, data, positions)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SchemaUnavailableError
+from sketchstream.events import say
 from sketchstream.stream.interfaces import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
 from sketchstream_connectors.kafka import fetch_patch
 from sketchstream_connectors.kafka.client import Admin, Connection, ours, spelled
@@ -156,7 +157,7 @@ class KafkaSource:
 
     def _replace_consumer(self, reason: str) -> None:
         """Close the consumer and open another: a new member, to which everything is announced again."""
-        log.warning("event=consumer_recreated topic=%s reason=%s", self.topic, reason)
+        say(log, logging.WARNING, "consumer_recreated", topic=self.topic, reason=reason)
         self._recreated_at = time.monotonic()
         self.joined = False
         old, self._consumer = self._consumer, None
@@ -306,7 +307,7 @@ class KafkaSource:
         events: list[SourceEvent] = []
         for records in fetch_patch.as_records(polled, before.offset, after, state.position.leader_epoch):
             if records.from_position != before.offset:
-                log.warning("event=chunk_discarded partition=%d", partition)
+                say(log, logging.WARNING, "chunk_discarded", partition=partition)
                 self._place(partition, before)
                 return events
             try:
@@ -336,7 +337,8 @@ class KafkaSource:
         now = time.monotonic()
         if now - self._schema_awaited_at > SCHEMA_LOGGED_EVERY_S:
             self._schema_awaited_at = now
-            log.warning("event=schema_awaited partition=%d position=%d reason=%s", partition, position.offset, error)
+            said = {"partition": partition, "position": position.offset, "reason": error}
+            say(log, logging.WARNING, "schema_awaited", **said)
         self._place(partition, position)
         self._watch.progress(partition)
         time.sleep(SCHEMA_PAUSE_S)
@@ -377,8 +379,13 @@ class KafkaSource:
         if isinstance(error, errors.KafkaError):
             self._failing += 1
             if self._failing <= LOGGED_FAILURES or self._failing % LOGGED_EVERY == 0:
-                log.warning(
-                    "event=poll_failed topic=%s error=%s times=%d", self.topic, type(error).__name__, self._failing
+                say(
+                    log,
+                    logging.WARNING,
+                    "poll_failed",
+                    topic=self.topic,
+                    error=type(error).__name__,
+                    times=self._failing,
                 )
             time.sleep(min(0.05 * self._failing, 1.0))
             return []
@@ -405,7 +412,7 @@ class KafkaSource:
             return []
         if anew:
             return anew
-        log.warning("event=position_in_doubt partition=%d position=%d first=%s last=%s", partition, offset, first, last)
+        say(log, logging.WARNING, "position_in_doubt", partition=partition, position=offset, first=first, last=last)
         found = self._doubts.judge(partition, first, last, now, TRUNCATED_AFTER_S)
         if found is None:
             return []
@@ -445,7 +452,7 @@ class KafkaSource:
         if found is not None and found.topic_id == self.topic_id:
             return []
         what = "was deleted" if found is None else "was deleted and made again (its topic id changed)"
-        log.error("event=topic_recreated topic=%s", self.topic)
+        say(log, logging.ERROR, "topic_recreated", topic=self.topic)
         if found is not None:
             self.topic_id = found.topic_id
         self._positions.forget_epochs()
@@ -477,7 +484,7 @@ class KafkaSource:
             raise BrokerError(msg) from error
         attempt = self._doubts.refetch(partition, position.offset)
         if attempt is not None:
-            log.warning("event=batch_unreadable partition=%d attempt=%d", partition, attempt)
+            say(log, logging.WARNING, "batch_unreadable", partition=partition, attempt=attempt)
             self._place(partition, position)
             return []
         return [

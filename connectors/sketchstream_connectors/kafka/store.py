@@ -22,6 +22,7 @@ import msgpack
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
+from sketchstream.events import say
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors.kafka import blobs, traces
 from sketchstream_connectors.kafka.client import Admin, Connection
@@ -113,7 +114,7 @@ class KafkaStore:
             raise
         with self._lock:
             self._fences[partition] = fence
-        log.info("event=partition_taken partition=%d seconds=%.3f", partition, time.monotonic() - started)
+        say(log, logging.INFO, "partition_taken", partition=partition, seconds=round(time.monotonic() - started, 3))
         return found
 
     def _refuse_strangers(self, partition: int) -> None:
@@ -248,7 +249,7 @@ class KafkaStore:
         revision = traces.next_revision(
             self._connection, self._topic, self._ground.input.topic_id, self._ground.sealed, used
         )
-        log.warning("event=input_made_again topic=%s partition=%d revision=%d", self._topic, partition, revision)
+        say(log, logging.WARNING, "input_made_again", topic=self._topic, partition=partition, revision=revision)
         return self._begin(partition, fence, revision, partial=True)
 
     def _begin(self, partition: int, fence: Fence, revision: int, *, partial: bool) -> Fresh:
@@ -320,9 +321,10 @@ class KafkaStore:
         try:
             if self._stranger_in(home, partition) is None:
                 self._admin.delete_before(home, self._admin.offsets(home, [partition], "latest"))
-            log.info("event=state_moved partition=%d topic=%s", partition, home)
+            say(log, logging.INFO, "state_moved", partition=partition, topic=home)
         except BrokerError as error:
-            log.warning("event=erase_delayed topic=%s error=%s", home, type(error.__cause__ or error).__name__)
+            said = type(error.__cause__ or error).__name__
+            say(log, logging.WARNING, "erase_delayed", topic=home, error=said)
 
     def _lagging(self, partition: int, fence: Fence, snapshot: Snapshot) -> dict[str, Bytes]:
         """Clean blobs so old that they keep superseded snapshots from being erased, to be written again."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, SnapshotsGoneError
+from sketchstream.events import say
 from sketchstream_connectors.kafka.client import Admin, Connection, Topic
 from sketchstream_connectors.kafka.topics import FOR_EVER
 
@@ -101,7 +102,7 @@ class Ground:
             except BrokerError:  # not now, or not allowed for the sealed topic: the next look
                 continue
             if wrong:
-                log.error('event=topic_forgets topic=%s settings="%s"', name, wrong)
+                say(log, logging.ERROR, "topic_forgets", topic=name, settings=wrong)
 
     def state_now(self) -> Topic:
         """The present state topic; its id changes when it is deleted and created again.
@@ -153,7 +154,7 @@ class Ground:
         try:
             if given is not None:
                 self._admin.grow(name, given.partitions)
-                log.info("event=topic_grown topic=%s partitions=%d", name, given.partitions)
+                say(log, logging.INFO, "topic_grown", topic=name, partitions=given.partitions)
         except BrokerError as error:  # not allowed, or another worker was first
             cause = error
         deadline = time.monotonic() + GROW_TIMEOUT_S

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from sketchstream.errors import BrokerError, FencedError
+from sketchstream.events import say
 from sketchstream_connectors.kafka.client import Admin, Connection
 
 if TYPE_CHECKING:
@@ -87,9 +88,9 @@ class Watch:
                     owners_checked = time.monotonic()
                 self._check_progress()
             except (BrokerError, FencedError) as error:
-                log.info("event=watch_failed error=%s", type(error.__cause__ or error).__name__)
+                say(log, logging.INFO, "watch_failed", error=type(error.__cause__ or error).__name__)
             except Exception as error:  # a watcher must not die of a race with what it watches
-                log.warning("event=watch_failed error=%s", type(error).__name__)
+                say(log, logging.WARNING, "watch_failed", error=type(error).__name__)
 
     def _check_topic(self) -> None:
         """Notice that the topic was deleted, or deleted and created again, so that our positions are meaningless."""
@@ -117,7 +118,7 @@ class Watch:
         before, self._unowned = self._unowned, unowned
         first = min((member["member_id"] for member in group["members"]), default="")
         if unowned & before and first == source.group_metadata().member_id:
-            log.warning("event=partitions_unowned topic=%s partitions=%s", source.topic, sorted(unowned & before))
+            say(log, logging.WARNING, "partitions_unowned", topic=source.topic, partitions=sorted(unowned & before))
             source.ask_for_another_consumer("partitions have no owner")
 
     def _check_progress(self) -> None:

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import BrokerError, ConfigError
+from sketchstream.events import say
 from sketchstream.kernels import compile_first
 from sketchstream.stream import formats, partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink
@@ -81,8 +82,8 @@ def warm_up(config: Config, rules: Rules) -> None:
         state.capture()
         state.seal(everything=True)
     except Exception as error:  # the stream itself decides what a record means
-        log.warning("event=warm_up_failed error=%s", type(error).__name__)
-    log.info("event=warmed_up seconds=%.1f", time.monotonic() - began)
+        say(log, logging.WARNING, "warm_up_failed", error=type(error).__name__)
+    say(log, logging.INFO, "warmed_up", seconds=round(time.monotonic() - began, 1))
 
 
 def look_at_input(config: Config) -> None:
@@ -118,7 +119,7 @@ def look_at_input(config: Config) -> None:
     else:
         warnings = lacking + warnings
     for text in warnings:
-        log.warning("event=sample warning=%r", text)
+        say(log, logging.WARNING, "sample", warning=text)
     if mistakes:
         raise ConfigError(*(f"{config.path}: {mistake}" for mistake in mistakes))
     config.require_partitioner()
@@ -129,7 +130,7 @@ def _nothing_counted(connection: Connection, config: Config) -> bool:
     try:
         return all(place.topic != config.input.topic for place in connection.admin.committed(config.group))
     except BrokerError as error:
-        log.info("event=no_sample reason=%s", error)
+        say(log, logging.INFO, "no_sample", reason=error)
         return False
 
 
@@ -188,14 +189,12 @@ def _note_timestamps(connection: Connection, topic: str) -> None:
     try:
         settings = connection.admin.configs(topic)
     except BrokerError as error:
-        log.info("event=timestamps_unknown topic=%s reason=%s", topic, error)
+        say(log, logging.INFO, "timestamps_unknown", topic=topic, reason=error)
         return
     ahead = timestamps_ahead_ms(settings)
     level = logging.WARNING if ahead is None else logging.INFO
     kind = settings.get("message.timestamp.type", "CreateTime")
-    log.log(
-        level, "event=timestamps topic=%s type=%s ahead_ms=%s", topic, kind, "unlimited" if ahead is None else ahead
-    )
+    say(log, level, "timestamps", topic=topic, type=kind, ahead_ms="unlimited" if ahead is None else ahead)
 
 
 class _WithResults:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sketchstream.errors import ConfigError, SchemaUnavailableError, StoreError
+from sketchstream.events import say
 from sketchstream.files import PUBLIC, make_folder, write_durably
 
 log = logging.getLogger("sketchstream.registry")
@@ -172,12 +173,12 @@ class SchemaRegistry:
             self._denied[number] = None
             if len(self._denied) > MOST_DENIED:
                 self._denied.popitem(last=False)
-            log.warning("event=schema_denied registry=%s denied=%d", self._access.urls[0], len(self._denied))
+            say(log, logging.WARNING, "schema_denied", registry=self._access.urls[0], denied=len(self._denied))
             return None
         self._failures = 0
         self._known[number] = found
         self._store(number, found)
-        log.info("event=schema_read registry=%s id=%d kind=%s", self._access.urls[0], number, found.kind)
+        say(log, logging.INFO, "schema_read", registry=self._access.urls[0], id=number, kind=found.kind)
         return found
 
     # ---------------------------------------------------------------------------------------- requests
@@ -228,9 +229,8 @@ class SchemaRegistry:
             f"the schema registry gives no answer: {reason}. Records wait until it does; check payload.registry, its "
             "credentials and the network"
         )
-        log.warning(
-            "event=registry_unavailable registry=%s failures=%d reason=%s", self._access.urls[0], self._failures, reason
-        )
+        said = {"registry": self._access.urls[0], "failures": self._failures, "reason": reason}
+        say(log, logging.WARNING, "registry_unavailable", **said)
         raise SchemaUnavailableError(self._why)
 
     def _ask(self, url: str) -> dict[str, Any]:
@@ -293,7 +293,7 @@ class SchemaRegistry:
             make_folder(path.parent)
             write_durably(path, json.dumps(said).encode(), mode=PUBLIC, replace=True)
         except (OSError, StoreError) as error:
-            log.warning("event=schema_not_kept reason=%s", type(error).__name__)
+            say(log, logging.WARNING, "schema_not_kept", reason=type(error).__name__)
 
 
 def _error_code(body: bytes) -> object:

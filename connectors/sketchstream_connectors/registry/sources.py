@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from sketchstream.events import say
 from sketchstream_connectors.registry.client import Access, SchemaRegistry, urls_of
 
 log = logging.getLogger("sketchstream.registry")
@@ -74,4 +75,4 @@ def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -
 
 def log_unreadable(number: int, form: str) -> None:
     """Say that a schema of the registry cannot be used; its records are poison."""
-    log.warning("event=schema_unreadable id=%d format=%s", number, form)
+    say(log, logging.WARNING, "schema_unreadable", id=number, format=form)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options
+from sketchstream.events import begin, say, writes_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,10 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 @click.option("--database", type=options.FILE, help="The database, in place of serve.database.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True,
               help="What standard error shows; info has a line for each request.")  # fmt: skip
-def command(config_file: Path, port: int | None, host: str | None, database: Path | None, log_level: str) -> None:
+@options.log_format()
+def command(
+    config_file: Path, port: int | None, host: str | None, database: Path | None, log_level: str, log_format: str
+) -> None:
     r"""Follow what workers publish, reconstruct each window once, and answer: a page at /, the API at /v1.
 
     Only what was published is read: no key is needed, and no privacy is lost, however often it is asked. It listens on
@@ -56,7 +60,7 @@ def command(config_file: Path, port: int | None, host: str | None, database: Pat
       sketchstream serve -c sketchstream.toml --port 8080
       curl 'http://127.0.0.1:8400/v1/sketches'
     """
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    begin(log_level, log_format)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     from sketchstream.config.loader import Config
     from sketchstream.errors import MissingExtraError
@@ -101,11 +105,14 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
         stack.callback(follower.close, STOP_S / 4)
         server = Server(create(Service(store, pool, follower), settings.access), settings.proxies)
         if settings.in_clear is not None:
-            log.warning("event=tokens_in_clear %s", settings.in_clear)
+            say(log, logging.WARNING, "tokens_in_clear", settings.in_clear)
         with stopping(lambda: _finish(server)), settings.access.watched(), _reloading(settings.access):
             follower.start()
             pool.start()
-            click.echo(f"sketchstream: serving {url(listener)} (Ctrl-C ends it)", err=True)
+            if writes_json():
+                say(log, logging.INFO, "serving", url=url(listener))
+            else:
+                click.echo(f"sketchstream: serving {url(listener)} (Ctrl-C ends it)", err=True)
             server.run(sockets=[listener])
 
 
@@ -117,7 +124,7 @@ def _finish(server: Server) -> None:
 
     def end() -> None:
         time.sleep(STOP_S)
-        log.warning("event=ended_by_force a disk, a broker or a client does not answer")
+        say(log, logging.WARNING, "ended_by_force", "a disk, a broker or a client does not answer")
         os._exit(0)
 
     threading.Thread(target=end, name="sketchstream-end", daemon=True).start()

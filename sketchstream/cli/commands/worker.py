@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options, progress
+from sketchstream.events import begin, say
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -36,7 +37,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
     show_default=True,
     help="What standard error shows; debug adds the positions of all chunks, and the Kafka client's own warnings.",
 )
-def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> None:
+@options.log_format()
+def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str, log_format: str) -> None:
     r"""Consume events, keep one noisy sketch for each sketch, window and partition, seal and publish them.
 
     From a topic it runs until it is stopped (SIGINT or SIGTERM: last snapshots, then exit code 0), and any number of
@@ -48,7 +50,7 @@ def command(config_file: Path, fail_fast: bool, leave: bool, log_level: str) -> 
     """
     from sketchstream.cli import clusters
 
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    begin(log_level, log_format)
     # The worker logs the client's warnings itself, and debug lines contain whole requests, including records.
     logging.getLogger("kafka").setLevel(logging.WARNING if log_level == "debug" else logging.CRITICAL)
     config = clusters.load(config_file)
@@ -80,9 +82,11 @@ def run(
         with stopping(worker.stop), _metrics(config, worker):
             worker.run(leave=leave)
     log = logging.getLogger("sketchstream.worker")
-    log.info("event=ended %s, %s", worker.progress().line(), account.counts(worker.metrics))
+    said = worker.progress()
+    text = f"{said.line()}, {account.counts(worker.metrics)}"
+    say(log, logging.INFO, "ended", text, **said.fields(), **account.shown(worker.metrics))
     for text in worker.last_words:
-        log.info("event=note %s", text)
+        say(log, logging.INFO, "note", text)
 
 
 def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None]) -> Worker:
@@ -137,7 +141,7 @@ def _metrics(config: Config, worker: Worker) -> Iterator[None]:
         yield
         return
     from sketchstream.config.addresses import address
-    from sketchstream.stream.metrics import Endpoint
+    from sketchstream.stream.endpoint import Endpoint
 
     place = address(config.worker.metrics, "worker.metrics")
     endpoint = Endpoint(place, worker.metrics, worker.gauges, config.input.topic or "file")

@@ -1,0 +1,99 @@
+"""The newest numbers of each sketch, for dashboards.
+
+In: a `Service`. Out: numbers with their intervals. Touches: the store, reading; the pool, which computes the answers of
+groups that nobody has asked for yet. Everything is post-processing of what was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sketchstream import kinds
+from sketchstream.errors import BusyError
+from sketchstream.serve.questions import Question
+from sketchstream.serve.store import SETTLED, StoredWindow
+
+if TYPE_CHECKING:
+    from sketchstream.query.differences import Point
+    from sketchstream.query.sealed import Span
+    from sketchstream.serve.service import Service
+
+SHOWN: Final = ("distinct", "total", "mean", "at_least.2", "at_least.3", "at_least.5", "at_least.10")
+"""Numbers of profiles that are shown; of other kinds all that are kept for series."""
+LOOKED_AT: Final = 50
+"""Newest windows among which one that lacks nothing is looked for."""
+GROUPS: Final = 100
+"""Most groups of a sketch that are shown, the first of its list: each is a series of its own for Prometheus."""
+ASKED: Final = 16
+"""Answers of groups that one look has computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest numbers of a sketch.
+
+    Args:
+        sketch: its name.
+        window: start and end, ms since 1970.
+        complete: whether the window is known to be complete; otherwise nothing published can tell.
+        numbers: group, or "" without groups; name of the number; value, low, high.
+    """
+
+    sketch: str
+    window: Span
+    complete: bool
+    numbers: tuple[tuple[str, str, Point], ...]
+
+
+def newest_answers(service: Service, allowed: frozenset[str] | None = None) -> Iterator[Newest]:
+    """The numbers of the newest window of each sketch that is settled and not known to lack anything.
+
+    Args:
+        service: whose store is read.
+        allowed: sketches that may be seen; None: all.
+    """
+    for name in service.names(allowed):
+        groups = service.groups(name)[:GROUPS]
+        for stored in service.store.windows(name, limit=LOOKED_AT, newest=True):
+            complete = stored.fields.get("complete", False)
+            unanswered = stored.failure is not None or (not groups and stored.todo)
+            if stored.state != SETTLED or complete is False or unanswered:
+                continue
+            numbers = tuple(_of_groups(service, stored, groups) if groups else _of_window(service, stored))
+            yield Newest(name, stored.window, bool(complete), numbers)
+            break
+
+
+def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, str, Point]]:
+    """Numbers of a window without groups."""
+    everything = _kind_of(service, stored.sketch) != "profile"
+    for number, ends in service.store.points_of(stored).items():
+        if everything or number in SHOWN:
+            yield "", number, ends
+
+
+def _kind_of(service: Service, name: str) -> str:
+    """What a sketch answers with: a profile, also if the configuration does not have it any more, or estimates."""
+    plan = next((plan for plan in service.config.sketches if plan.name == name), None)
+    return "profile" if plan is None else kinds.of(plan.spec).answer
+
+
+def _of_groups(service: Service, stored: StoredWindow, groups: tuple[str, ...]) -> Iterator[tuple[str, str, Point]]:
+    """Numbers of the groups of a window that are computed; some of the others are asked for."""
+    asked = 0
+    for group in groups:
+        question = Question(group=group)
+        if service.store.numbers(stored, question.text) is None:
+            if asked < ASKED:
+                asked += 1
+                try:
+                    service.pool.ask(stored, question)
+                except BusyError:
+                    asked = ASKED
+            continue
+        for number in SHOWN:
+            ends = service.computed([stored], number, group)[0]
+            if ends is not None:
+                yield group, number, ends
