@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from helpers.images import instructions
 from helpers.paths import ROOT
 from sketchstream.cli.app import COMMANDS
 from sketchstream.config.loader import Config
 from sketchstream.files import require_private
 from sketchstream.hashing import Key
+from sketchstream.serve.access import Access, TokenFile
 
 DOCKER = ROOT / "docker"
 
@@ -35,9 +44,15 @@ def checked(text: str, tmp_path: Path) -> Config:
     return config
 
 
-def test_compose_has_broker_topics_workers_and_reader() -> None:
+def test_compose_has_broker_topics_workers_service_and_monitoring() -> None:
     services = compose()["services"]
-    assert set(services) == {"broker", "input-topic", "topics", "worker"}
+    ours = {"topics", "generator", "worker", "serve"}
+    assert set(services) == ours | {"broker", "input-topic", "prometheus", "grafana"}
+    for name in ours:
+        assert services[name]["read_only"] is True
+        assert services[name]["cap_drop"] == ["ALL"]
+        assert services[name]["user"].startswith("${SKETCHSTREAM_USER:-10001")
+    assert services["worker"]["deploy"]["replicas"] == 2
     assert services["worker"]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
     broker = services["broker"]["environment"]
     named = {entry.split(":")[0] for entry in broker["KAFKA_LISTENERS"].split(",")}
@@ -59,7 +74,7 @@ def test_only_loopback_is_published() -> None:
 def test_containers_run_commands_that_exist() -> None:
     services = compose()["services"]
     for name, service in services.items():
-        if service["image"] == "sketchstream":
+        if service["image"] == "sketchstream" and "entrypoint" not in service:
             verb = service["command"][0]
             assert verb in COMMANDS or service.get("profiles") == [verb], f"{name} runs {verb}"
     for kind in ("Job", "StatefulSet"):
@@ -121,8 +136,101 @@ def test_the_image_copies_what_exists_and_does_not_run_as_root() -> None:
         *sources, _ = line.split()
         for source in sources:
             assert (DOCKER.parent / source).exists(), f"{source} is copied but does not exist"
-    assert re.search(r"^USER sketchstream$", text, re.MULTILINE)
-    assert text.index("USER sketchstream") < text.index("ENTRYPOINT")
+    assert re.search(r"^USER 10001:10001$", text, re.MULTILINE)
+    assert text.index("USER 10001") < text.index("ENTRYPOINT")
+    stages = [rest for name, rest in instructions(text) if name == "FROM"]
+    assert len(stages) == 2
+    assert all("@" in stage or ":3.11-slim-bookworm" in stage for stage in stages)
+
+
+def test_what_compose_mounts_and_its_secrets_exist(tmp_path: Path) -> None:
+    document = compose()
+    for service in document["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert not source.startswith("./") or (DOCKER / source).is_file(), source
+        for name in service.get("secrets", []):
+            assert name in document["secrets"]
+    made = {Path(one["file"]).name for one in document["secrets"].values()}
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for _ in range(2):  # the second time nothing changes
+        subprocess.run(["sh", DOCKER / "secrets.sh", tmp_path / "secrets"], check=True, env=environment)
+    assert {one.name for one in (tmp_path / "secrets").iterdir()} == made
+    assert all(one.stat().st_mode & 0o077 == 0 for one in (tmp_path / "secrets").iterdir())
+    token = (tmp_path / "secrets" / "metrics.token").read_text()
+    assert Access(TokenFile(tmp_path / "secrets" / "tokens.toml", ["minutes"]).read(), None).match(token) is not None
+    Key.load(tmp_path / "secrets" / "sketch.key")
+
+
+def test_what_the_generator_sends_is_what_the_configuration_reads(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("generator", DOCKER / "generator.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    key, value = generator.event(random.Random(1), 50_000, 1_700_000_000_000)
+    config = checked((DOCKER / "sketchstream.toml").read_text(), tmp_path)
+    event = json.loads(value)
+    assert event[config.input.item].encode() == key, "the topic is keyed by the item"
+    assert event[config.input.time] == 1_700_000_000_000
+
+
+@pytest.mark.parametrize("name", ["worker.yaml", "serve.yaml"])
+def test_pods_are_restricted_and_reach_only_what_they_need(name: str) -> None:
+    """The rules of Kubernetes' restricted profile, and network policies in both directions."""
+    found = manifests(name)
+    pods = [found[kind]["spec"]["template"]["spec"] for kind in ("Job", "StatefulSet") if kind in found]
+    for pod in pods:
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            rights = container["securityContext"]
+            assert rights["allowPrivilegeEscalation"] is False
+            assert rights["readOnlyRootFilesystem"] is True
+            assert rights["capabilities"] == {"drop": ["ALL"]}
+            assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+            assert "memory" in container["resources"]["limits"]
+            assert ":" in container["image"]
+            assert not [one for one in container.get("env", []) if "value" in one], "secrets are files"
+    policy = found["NetworkPolicy"]["spec"]
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert all(rule.get("from") for rule in policy["ingress"])
+    assert all(rule.get("to") for rule in policy["egress"])
+    labels = found["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+
+
+def tool(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """A program of the environment."""
+    program = Path(sys.executable).parent / str(words[0])
+    return subprocess.run([program, *map(str, words[1:])], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "wrong"),
+    [
+        (("hadolint", "--failure-threshold", "info"), "Dockerfile", ("USER 10001:10001", "RUN cd /tmp && sudo ls")),
+        (
+            ("check-jsonschema", "--builtin-schema", "vendor.compose-spec"),
+            "compose.yaml",
+            ("restart: unless-stopped", "restarts: unless-stopped"),
+        ),
+        (("kubernetes-validate", "--strict", "-k", "1.31"), "kubernetes/worker.yaml", ("maxUnavailable", "maxMissing")),
+        (("kubernetes-validate", "--strict", "-k", "1.31"), "kubernetes/serve.yaml", ("minAvailable", "minThere")),
+    ],
+    ids=["hadolint", "compose", "worker", "serve"],
+)
+def test_the_tools_of_their_field_accept_the_files_and_refuse_broken_ones(
+    words: tuple[str, ...], file: str, wrong: tuple[str, str], tmp_path: Path
+) -> None:
+    good = tool(*words, DOCKER / file)
+    assert good.returncode == 0, good.stdout + good.stderr
+    text = (DOCKER / file).read_text()
+    assert wrong[0] in text
+    broken = tmp_path / Path(file).name
+    broken.write_text(text.replace(*wrong))
+    assert tool(*words, broken).returncode != 0
 
 
 def test_the_pod_of_the_service_has_tokens_a_disk_probes_and_no_rights(tmp_path: Path) -> None:

@@ -23,9 +23,11 @@ import sketchstream as ss
 from helpers.commands import Run
 from sketchstream import wire
 from sketchstream.errors import SketchstreamError
+from sketchstream.events import JsonLines
 from sketchstream.published import Release
 from sketchstream.sketch import Sketch
 from sketchstream.spec import NoPrivacyWarning
+from sketchstream.stream.exposition import exposition
 from sketchstream.stream.metrics import PAYLOAD
 from sketchstream.testing.driver import Driver
 
@@ -219,7 +221,11 @@ def test_nothing_that_a_worker_shows_or_stores_holds_the_mark(caplog: pytest.Log
         assert not holds(np.array(wire.unpack(entry.body)[1]).tobytes())
         assert not holds(repr(entry))
         assert not holds(entry.key)
-    for text in [*shown, *stored, repr(driver.publisher.frontiers()), caplog.text]:
+    lines = [JsonLines().format(record) for record in caplog.records]
+    assert any('"event": "published"' in line for line in lines)
+    metrics = exposition(driver.worker.metrics, driver.worker.gauges, "events").decode()
+    assert "sketchstream_publication_delay_seconds_count" in metrics
+    for text in [*shown, *stored, repr(driver.publisher.frontiers()), caplog.text, *lines, metrics]:
         assert not holds(text)
     for _, name, data in blobs:
         assert not holds(name)

@@ -1,0 +1,134 @@
+"""A long run with quotas that come and go: memory stays flat, healthy stretches log no warning, every window is exact.
+
+In: a broker of its own. Out: a summary, printed. Touches: topics and quotas. An hour at 2,000 records a second, unless
+SKETCHSTREAM_SOAK_MINUTES and SKETCHSTREAM_SOAK_RATE say otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from helpers.kafka.app import MINUTE, App, Worker
+from sketchstream_connectors.kafka.devbroker import DevCluster, Jars
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3 * 3600),
+    pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning"),
+]
+
+MINUTES = float(os.environ.get("SKETCHSTREAM_SOAK_MINUTES", "60"))
+RATE = int(os.environ.get("SKETCHSTREAM_SOAK_RATE", "2000"))
+EVERY_S, FOR_S = 240.0, 45.0
+"""A quota comes this often, and stays so long."""
+QUOTA = 64 << 10
+"""Bytes a second of each client."""
+SETTLED_S = 60.0
+"""After a quota has gone, warnings about what it delayed are no surprise for so long."""
+GROWTH = 1.15
+"""Most by which the memory of a worker may grow from the second quarter of the run to the last."""
+
+
+def quota(cluster: DevCluster, *, on: bool) -> None:
+    """Set or remove the quotas of all clients, with Kafka's own tool."""
+    names = ("producer_byte_rate", "consumer_byte_rate")
+    command = ["java", "-cp", Jars().class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server"]
+    command += [cluster.bootstrap, "--alter", "--entity-type", "clients", "--entity-default"]
+    change = ["--add-config", ",".join(f"{name}={QUOTA}" for name in names)] if on else []
+    change = change or ["--delete-config", ",".join(names)]
+    subprocess.run([*command, *change], check=True, capture_output=True, timeout=120)
+
+
+def memory(worker: Worker) -> int:
+    """Resident bytes of a worker."""
+    said = Path(f"/proc/{worker.process.pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", said)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def complaints(worker: Worker, disturbed: list[tuple[float, float]], since: float) -> tuple[int, list[str]]:
+    """Number of log lines, and the warnings of healthy stretches."""
+    lines = [json.loads(line) for line in worker.log.read_text().splitlines() if line.startswith("{")]
+    found = []
+    for line in lines:
+        at = datetime.fromisoformat(line["time"]).timestamp()
+        calm = at >= since and not any(begin <= at <= end + SETTLED_S for begin, end in disturbed)
+        if calm and line["level"] in {"warning", "error"}:
+            found.append(json.dumps(line))
+    return len(lines), found
+
+
+def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, tmp_path: Path) -> None:
+    app = App(
+        own_broker.bootstrap,
+        tmp_path / "app",
+        input='item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nmax_ahead = "1h"\nidle = "off"',
+        snapshot_every="10s",
+    )
+    workers = [app.start(options=("--log-format", "json"), fresh=True) for _ in range(2)]
+    draw, load = random.Random(7), app.load()
+    used: dict[str, list[int]] = {worker.name: [] for worker in workers}
+    disturbed: list[tuple[float, float]] = []
+    try:
+        deadline = time.monotonic() + 300
+        while sum(worker.says('"event": "running"') for worker in workers) < app.partitions:
+            assert time.monotonic() < deadline, app.logs()
+            time.sleep(0.5)
+        began, since = time.monotonic(), time.time()
+        sent, looked, paced, throttled_at = 0, began, began, 0.0
+        next_quota = began + EVERY_S / 2
+        while (now := time.monotonic()) < began + 60 * MINUTES:
+            if not throttled_at and now >= next_quota:
+                disturbed.append((time.time(), float("inf")))
+                quota(own_broker, on=True)
+                throttled_at = time.monotonic()
+            elif throttled_at and now >= throttled_at + FOR_S:
+                quota(own_broker, on=False)
+                disturbed[-1] = (disturbed[-1][0], time.time())
+                throttled_at, next_quota = 0.0, now + EVERY_S
+            at = time.time_ns() // 1_000_000
+            for _ in range(RATE // 20):
+                load.send(int(499 * draw.random() ** 3), at)
+            sent += RATE // 20
+            if now >= looked + 15:
+                looked = now
+                for worker in workers:
+                    used[worker.name].append(memory(worker))
+            paced = max(paced + RATE // 20 / RATE, time.monotonic() - 0.5)  # what a quota delayed is not made up for
+            time.sleep(max(0.0, paced - time.monotonic()))
+        if throttled_at:
+            quota(own_broker, on=False)
+            disturbed[-1] = (disturbed[-1][0], time.time())
+        load.flush()
+        last = max(app.truth)
+        ended = time.time()
+        for step in range(1, 25):
+            load.close_windows(int(ended * 1000) + step * 15_000)
+        app.wait_published(last + MINUTE, timeout_s=600)
+        app.check_exact()
+        for worker in workers:
+            assert worker.terminate(120) == 0
+            lines, found = complaints(worker, disturbed, since)
+            quarter = len(used[worker.name]) // 4
+            early = statistics.median(used[worker.name][quarter : 2 * quarter])
+            late = statistics.median(used[worker.name][-quarter:])
+            print(
+                f"{worker.name}: {sent:,} records sent, {len(app.truth)} windows exact, {len(disturbed)} quotas, "
+                f"{lines} log lines, {len(found)} warnings in healthy stretches, "
+                f"memory {early / 2**20:.0f} -> {late / 2**20:.0f} MiB"
+            )
+            assert not found, "\n".join(found[:20])
+            assert late <= GROWTH * early
+    finally:
+        app.close()
