@@ -45,6 +45,7 @@ WORKER: Final[dict[str, Event]] = {
     "consumer_recreated": Event("warning", "The Kafka consumer was replaced; the group is joined anew."),
     "dropped": Event("warning", "A partition failed; its state is restored from the last commit."),
     "durable_again": Event("info", "Commits and publications of a partition succeed again."),
+    "early_body_altered": Event("error", "An early publication does not have its digest and is not shown."),
     "ended": Event("info", "The worker has ended; what it counted, as far as diagnostics allow."),
     "erase_delayed": Event("warning", "Superseded snapshots could not be erased yet."),
     "halted": Event("error", "A partition was stopped and waits for a person."),

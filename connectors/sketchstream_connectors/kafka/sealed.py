@@ -492,7 +492,7 @@ class KafkaSealedSource:
                 continue  # cut short by a crash: it comes again, whole
             data = b"".join(held[number] for number in sorted(held))
             if digest_of(data) != body.digest:
-                log.error("event=early_body_altered sketch=%s partition=%d", body.sketch, body.partition)
+                say(log, logging.ERROR, "early_body_altered", sketch=body.sketch, partition=body.partition)
                 continue
             seal_id = bytes.fromhex(body.seal_id)
             yield SealedEntry(sketch, body.revision, body.window, body.partition, seal_id, data, early=time_ms)
