@@ -50,13 +50,18 @@ class Cell:
     levels: int
     parts: int
 
+    @property
+    def crowd(self) -> float:
+        """Mean sum of counts in a slot of the emptiest level."""
+        return self.users * self.mean * self.levels / 2.0 ** (self.levels - 1)
+
 
 def grid() -> Iterator[Cell]:
     """Every cell."""
     yield from itertools.starmap(Cell, itertools.product(USERS, MEANS, LAWS, MODULI, LEVELS, PARTS))
 
 
-def spread_out(number: int, seed: int = 0) -> list[Cell]:
+def spread_out(number: int, seed: int = 7) -> list[Cell]:
     """So many cells over the whole grid: users and means in turn, everything else as evenly as it goes."""
     rng = np.random.default_rng(seed)
     both = list(itertools.product(USERS, MEANS))
