@@ -45,6 +45,9 @@ Norm = Literal[1, 2] | float
 LAWS = (
     "discrete-laplace",
     "randomized-response",
+    "joint-randomized-response",
+    "presence-response",
+    "joint-presence-response",
     "discrete-gaussian",
     "discrete-ball",
     "spectral-laplace",
@@ -255,13 +258,17 @@ class _Published:
         """
         return self.kind.estimate(self._whole(), method=method, **options)
 
-    def overlap(self) -> Overlap:
+    def overlap(self, groups: Sequence[str] | None = None) -> Overlap:
         """What groups have in common: unions, intersections, differences and increments, with intervals.
 
+        Args:
+            groups: to combine, at most 8; None: all whose patterns were published.
+
         Raises:
-            EstimateError: the publication has no patterns of groups (`overlap` in the spec).
+            EstimateError: the publication has no patterns of groups (`overlap` in the spec), or of too many.
+            SpecError: there are no patterns of a group.
         """
-        found: Overlap = self.kind.overlap(self._whole())
+        found: Overlap = self.kind.overlap(self._whole(), groups)
         return found
 
 

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "stack": "Put sealed sketches of disjoint populations side by side.",
     "inspect": "Print the header of any sketch file.",
     "profile": "Reconstruct how many items occurred how often, with intervals.",
+    "overlap": "Count unions, intersections and differences of groups, with intervals.",
     "estimate": "Print counts, sums and other answers with intervals.",
     "plan": "Compute the expected accuracy of a specification, before anything is created.",
     "calibrate": "Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.",

@@ -734,9 +734,9 @@ class Kind(ABC, Generic[S]):
         del published, options
         raise self._answers("estimate")
 
-    def overlap(self, published: Published) -> Any:
+    def overlap(self, published: Published, groups: Sequence[str] | None = None) -> Any:
         """What groups have in common, for kinds that publish it."""
-        del published
+        del published, groups
         raise self._answers("overlap")
 
     def names(self, spec: S) -> dict[str, Any]:

@@ -11,16 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sketchstream.noise.gaussian import discrete_gaussian
+    from sketchstream.noise.joint import joint_response
     from sketchstream.noise.laplace import discrete_laplace
+    from sketchstream.noise.residues import uniform_residues
     from sketchstream.noise.response import randomized_response
     from sketchstream.noise.varied import discrete_gaussians
 
-__all__ = ["discrete_gaussian", "discrete_gaussians", "discrete_laplace", "randomized_response"]
+__all__ = [
+    "discrete_gaussian",
+    "discrete_gaussians",
+    "discrete_laplace",
+    "joint_response",
+    "randomized_response",
+    "uniform_residues",
+]
 
 _HOMES = {
     "discrete_laplace": "laplace",
+    "joint_response": "joint",
     "randomized_response": "response",
     "discrete_gaussian": "gaussian",
+    "uniform_residues": "residues",
     "discrete_gaussians": "varied",
 }
 

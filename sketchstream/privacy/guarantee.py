@@ -411,7 +411,12 @@ def _patterns(spec: ProfileSpec, groups: GroupRule) -> str:
         return ""
     text = f"; for what the groups have in common it pays {spec.pattern_cost} once, in however many of them it is"
     if spec.overlap is not None and not spec.overlap.histograms:
-        return text + ", and readers see nothing else of it"
+        text += ", and readers see nothing else of it"
+        if spec.overlap.presence:
+            text += "; its counters tell that it was in a group, not how often"
+        if spec.overlap.joint:
+            text += f"; for the noise of all groups together it pays {spec.epsilon} once too"
+        return text
     replaced = groups.of_one_replaced > groups.of_one_item
     return text + (", against other payloads of the same item too" if replaced else "")
 

@@ -53,6 +53,9 @@ class Ledger(SketchHistory):
     laws: ClassVar[tuple[str, ...]] = (
         "discrete-laplace",
         "randomized-response",
+        "joint-randomized-response",
+        "presence-response",
+        "joint-presence-response",
         "discrete-ball",
         "spectral-laplace",
     )

@@ -22,6 +22,7 @@ from sketchstream.image import NOTHING, StateImage
 from sketchstream.items import Items, Pairs, Weights, as_weights
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.group_list import Codes, Groups, OneOfGroups
+from sketchstream.kinds.profile.overlap.presence import present, residues
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import Entry, History, LayerEntry
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from sketchstream.domains import Index
     from sketchstream.published import Release, SealedState
 
-_OF_ALL = ("groups", "kind", "domain", "overlap", "epsilon_overlap", "histograms")
+_OF_ALL = ("groups", "kind", "domain", "overlap", "epsilon_overlap", "histograms", "counts", "noise")
 """Fields of a spec that are not those of one of its groups."""
 _STEP = 1 << 14
 """Events that are located at a time."""
@@ -86,6 +87,34 @@ class GroupIndex:
 def batch_of(groups: Groups, source: Grouped | Pairs) -> Grouped:
     """Turn names of groups into their positions; a batch that has positions is returned as it is."""
     return source if isinstance(source, Grouped) else Grouped(groups.locate(source.rows), source.items)
+
+
+def add_grouped(
+    spec: ProfileSpec,
+    index: GroupIndex,
+    state: npt.NDArray[Any],
+    batch: Grouped,
+    weights: object,
+    counters: npt.NDArray[np.int64],
+    invalid: Invalid,
+    image: StateImage | None = None,
+) -> None:
+    """As `add`; where counters tell presence alone, each event adds a fresh uniform residue, erased afterwards.
+
+    Residues are drawn before any is added, so that a batch that is interrupted takes away those that it added.
+    """
+    if spec.overlap is None or not spec.overlap.presence:
+        add(spec, index, state, batch, weights, counters, invalid, image)
+        return
+    assert spec.modulus is not None
+    numbers = as_weights(weights, len(batch), alone=invalid == "noop")
+    kept = present(numbers, alone=invalid == "noop") if len(numbers) else None
+    batch = batch if kept is None else batch.take(kept)
+    fresh = residues(len(batch), spec.modulus)
+    try:
+        add(spec, index, state, batch, fresh, counters, invalid, image)
+    finally:
+        fresh.fill(0)
 
 
 def add(

@@ -23,7 +23,7 @@ from sketchstream.items import Items, Pairs
 from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About
-from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add, add_deferred, batch_of, one_group
+from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add_deferred, add_grouped, batch_of, one_group
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
 from sketchstream.kinds.profile.overlap.published import overlap_of
 from sketchstream.kinds.profile.ranking import Ranking
@@ -103,6 +103,8 @@ class ProfileKind(Kind[ProfileSpec]):
         if spec.overlap is not None:
             rows.append(("groups whose patterns are published", ", ".join(spec.overlap.groups)))
             rows.append(("epsilon of the patterns, once for all groups", str(spec.overlap.epsilon)))
+            rows += [("counters tell", "presence alone")] if spec.overlap.presence else []
+            rows += [("noise of the groups", "drawn together")] if spec.overlap.joint else []
         if spec.sample is not None:
             one = spec.sample
             rows.append(("items that count", f"{one.most:,} of {one.groups:,}, chosen by the key; answers are scaled"))
@@ -113,11 +115,11 @@ class ProfileKind(Kind[ProfileSpec]):
 
     def law(self, spec: ProfileSpec) -> str:
         """Discrete Laplace noise of an event, randomized response of an item."""
-        return mechanism.LAWS[spec.unit]
+        return mechanism.law(spec)
 
     def creation_cost(self, spec: ProfileSpec) -> Fraction:
         """Its epsilon, in each group that the unit may be in."""
-        return spec.epsilon * spec.group_losses
+        return spec.epsilon * spec.layer_losses
 
     def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
         """The requested epsilon."""
@@ -247,7 +249,7 @@ class ProfileKind(Kind[ProfileSpec]):
         """Add each weight to the slot of its item, wrapping, or modulo p."""
         batch = _grouped(spec, items)
         if batch is not None:
-            add(spec, index, state, batch, weights, counters, invalid)
+            add_grouped(spec, index, state, batch, weights, counters, invalid)
             return
         index.apply(
             state,
@@ -279,7 +281,7 @@ class ProfileKind(Kind[ProfileSpec]):
         """Update a state with groups; see `update`."""
         batch = _grouped(spec, items)
         assert batch is not None
-        add(spec, index, state, batch, weights, counters, invalid, image)
+        add_grouped(spec, index, state, batch, weights, counters, invalid, image)
 
     def add_deferred(
         self, spec: ProfileSpec, state: State, slots: npt.NDArray[np.uint32], weights: npt.NDArray[np.int32]
@@ -304,6 +306,8 @@ class ProfileKind(Kind[ProfileSpec]):
 
     def most_weight(self, spec: ProfileSpec) -> int | None:
         """`max_weight` for events; residues take any weight."""
+        if spec.overlap is not None and spec.overlap.presence:
+            return 1
         return spec.max_weight if spec.modulus is None else None
 
     # What it publishes.
@@ -345,9 +349,9 @@ class ProfileKind(Kind[ProfileSpec]):
 
     # What it answers.
 
-    def overlap(self, published: Published) -> Overlap:
+    def overlap(self, published: Published, groups: Sequence[str] | None = None) -> Overlap:
         """See `sketchstream.kinds.profile.overlap.answers`."""
-        return overlap_of(published)
+        return overlap_of(published, groups)
 
     def profile(self, published: Published, **options: Any) -> Any:
         """See `sketchstream.published.Release.profile`."""

@@ -20,6 +20,7 @@ from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
+from sketchstream.kinds.profile.overlap.presence import response_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 
@@ -54,7 +55,12 @@ def components(spec: ProfileSpec) -> tuple[Component, ...]:
 
 def slots_component(spec: ProfileSpec) -> Component:
     """The slots."""
-    return Component("slots", spec.slots_share, spec.max_weight * spec.group_losses, LAWS[spec.unit])
+    return Component("slots", spec.slots_share, spec.max_weight * spec.layer_losses, law(spec))
+
+
+def law(spec: ProfileSpec) -> str:
+    """Name of the law of a layer."""
+    return LAWS[spec.unit] if spec.overlap is None else spec.overlap.law
 
 
 def effective_epsilon(spec: ProfileSpec, epsilon: Fraction) -> Fraction:
@@ -67,7 +73,7 @@ def effective_epsilon(spec: ProfileSpec, epsilon: Fraction) -> Fraction:
 
 def promised_epsilon(spec: ProfileSpec, effective: Fraction) -> Fraction:
     """The epsilon of the whole sketch for which the slots' noise has this parameter."""
-    return effective * spec.max_weight * spec.group_losses / spec.slots_share
+    return effective * spec.max_weight * spec.layer_losses / spec.slots_share
 
 
 def add_noise(
@@ -81,7 +87,8 @@ def add_noise(
         epsilon: of this layer; the slots get their share of it.
         progress: called with the number of counters that have their noise.
     """
-    if progress is not None:
+    together = spec.overlap is not None and spec.overlap.joint
+    if progress is not None and not together:
         for start in range(0, state.size, PROGRESS_SLOTS):
             part = state[start : start + PROGRESS_SLOTS]
             add_noise(spec, part, epsilon)
@@ -90,8 +97,21 @@ def add_noise(
     effective = effective_epsilon(spec, epsilon)
     if spec.modulus is None:
         noise.discrete_laplace(state, effective)
+    elif together:
+        noise.joint_response(state.reshape(spec.group_count, -1), spec.modulus, response(spec, effective))
     else:
-        noise.randomized_response(state, spec.modulus, effective)
+        noise.randomized_response(state, spec.modulus, response(spec, effective))
+
+
+def response(spec: ProfileSpec, effective: Fraction) -> Fraction:
+    """The parameter of randomized response, joint or not, for a layer whose parameter is this.
+
+    Where events add residues it is more than the layer's: see `sketchstream.kinds.profile.overlap.presence`.
+    """
+    if spec.overlap is None or not spec.overlap.presence:
+        return effective
+    assert spec.modulus is not None
+    return response_epsilon(effective, spec.modulus, spec.group_count if spec.overlap.joint else 1)
 
 
 def exact_counts(spec: ProfileSpec, state: State) -> npt.NDArray[np.int64]:

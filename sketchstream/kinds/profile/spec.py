@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.profile.group_list import GroupRule, Groups, GroupSample, OneOfGroups
+from sketchstream.kinds.profile.overlap.presence import best_modulus
 from sketchstream.kinds.profile.overlap.rules import Overlap
 from sketchstream.spec import (
     MIN_EPSILON,
@@ -101,6 +102,10 @@ class ProfileSpec:
         epsilon_overlap: cost of the patterns, once for an item in however many groups; default 1/4 for groups of 2^18
             slots and more, else 1.
         histograms: False: the patterns are all that is published; the groups have no profiles.
+        counts: what counters hold: sums of weights modulo `modulus`, or with "presence" whether items of the group were
+            there, with half the error. Events then have no weights and are not deleted; epsilon chooses `modulus`.
+        noise: with overlap of up to four groups: "joint" draws the noise of a slot's counters together. An item then
+            pays `epsilon` for it once, in however many groups it is.
 
     Raises:
         SpecError: a parameter is outside its range, or parameters contradict each other.
@@ -156,7 +161,9 @@ class ProfileSpec:
         where: Mapping[str, Sequence[str | int]] | None = None,
         overlap: bool | Sequence[str | int] | None = None,
         epsilon_overlap: Epsilon | None = None,
-        histograms: bool = True,
+        histograms: bool | None = None,
+        counts: str = "modulus",
+        noise: str = "groups",
     ) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -175,6 +182,9 @@ class ProfileSpec:
             wanted = (
                 MODULUS if max_count is None else max(MODULUS, whole(max_count, "max_count", 1, MAX_MODULUS - 1) + 1)
             )
+            if counts == "presence":
+                wanted = self._presence(max_count, 1 if noise != "joint" or groups is None else len(groups))
+                max_count = 1
             put("modulus", whole(wanted if modulus is None else modulus, "modulus", 2, MAX_MODULUS))
             if max_weight != 1:
                 msg = "max_weight belongs to unit = 'event'; with unit = 'item' any weight costs the same"
@@ -212,11 +222,11 @@ class ProfileSpec:
         put("max_total", None if max_total is None else whole(max_total, "max_total", 1, (1 << 30) - 1))
         self._put_groups(groups, sample, one_of, where or {})
         self._put_counters(total_share, counted, epsilon_records)
-        self._put_overlap(overlap, epsilon_overlap, histograms, epsilon_publish)
+        self._put_overlap(overlap, epsilon_overlap, histograms, counts, noise, epsilon_publish)
         if self.no_privacy:
             times = f", {self.group_losses} groups of one item each" if self.group_losses > 1 else ""
             text = f"epsilon above {NO_PRIVACY} protects nobody{times}: NO PRIVACY"
-            readers = self.epsilon * self.group_losses
+            readers = self.epsilon * self.layer_losses
             if self.intrusion is not False:
                 readers = min(readers, self.seal_cost)
             if readers <= NO_PRIVACY:
@@ -286,11 +296,22 @@ class ProfileSpec:
             raise SpecError(msg)
         object.__setattr__(self, "epsilon_records", records)
 
+    def _presence(self, max_count: int | None, groups: int) -> int:
+        """The usual modulus of counters that tell presence alone, which have no largest count."""
+        if max_count is not None and max_count != 1:
+            msg = (
+                f"counts = 'presence' tells whether an item was there, not how often: leave max_count out ({max_count})"
+            )
+            raise SpecError(msg)
+        return best_modulus(self.epsilon, groups)
+
     def _put_overlap(
         self,
         overlap: bool | Sequence[str | int] | None,
         epsilon: Epsilon | None,
-        histograms: object,
+        histograms: bool | None,
+        counts: str,
+        noise: str,
         epsilon_publish: Epsilon | None,
     ) -> None:
         """Check and set what is published of several groups together."""
@@ -298,6 +319,8 @@ class ProfileSpec:
             overlap,
             epsilon,
             histograms,
+            counts=counts,
+            noise=noise,
             groups=self.groups,
             unit=self.unit,
             publish=self.publish,
@@ -353,6 +376,11 @@ class ProfileSpec:
         return self.epsilon_publish * self.group_losses + self.pattern_cost
 
     @property
+    def layer_losses(self) -> int:
+        """Number of groups whose noise the protected unit pays for: 1 where it is drawn together."""
+        return 1 if self.overlap is not None and self.overlap.joint else self.group_losses
+
+    @property
     def group_rule(self) -> GroupRule | None:
         """In how many groups an item can be, of a sketch with groups and of what was published of one; None without."""
         return self.one_of if self.groups is None else self.groups
@@ -384,7 +412,7 @@ class ProfileSpec:
     @property
     def no_privacy(self) -> bool:
         """Whether the epsilons are so large that results must say NO PRIVACY."""
-        return max(self.epsilon * self.group_losses, self.seal_cost) > NO_PRIVACY
+        return max(self.epsilon * self.layer_losses, self.seal_cost) > NO_PRIVACY
 
     @cached_property
     def edges(self) -> npt.NDArray[np.int64]:

@@ -40,7 +40,9 @@ class ProfileTable(SketchTable):
     where: dict[str, Value | tuple[Value, ...]] | None = None
     overlap: bool | tuple[Value, ...] = False
     epsilon_overlap: Number | None = None
-    histograms: bool = True
+    histograms: bool | None = None
+    counts: Literal["modulus", "presence"] = "modulus"
+    noise: Literal["groups", "joint"] = "groups"
 
     def lists(self) -> Mapping[str, Path]:
         """The file of the groups, if they are listed in a file."""
@@ -74,8 +76,11 @@ class ProfileTable(SketchTable):
                 "overlap needs a topic that is keyed by the item (input.partitioned_by = 'item'): where the events of "
                 "an item lie in several partitions, each of them knows only some of its groups"
             )
-        if not self.overlap and (self.epsilon_overlap is not None or not self.histograms):
-            yield "epsilon_overlap and histograms belong to overlap"
+        plain = (self.counts, self.noise, self.histograms is not False) == ("modulus", "groups", True)
+        if not self.overlap and (self.epsilon_overlap is not None or not plain):
+            yield "epsilon_overlap, histograms, counts and noise belong to overlap"
+        if self.counts == "presence" and around.weights:
+            yield "counts = 'presence' tells whether an item was there: leave input.weight out"
         if self.where is not None and not self.where:
             yield "where must name at least one field, found an empty table"
         if around.partitioned_by == "none" and self.unit == "event" and self.publish != "state":
@@ -105,6 +110,8 @@ class ProfileTable(SketchTable):
             overlap=self.overlap if isinstance(self.overlap, bool) else list(self.overlap),
             epsilon_overlap=self.epsilon_overlap,
             histograms=self.histograms,
+            counts=self.counts,
+            noise=self.noise,
             where={name: one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()},
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +22,13 @@ import numpy.typing as npt
 
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.result import LEVEL, Estimate
+from sketchstream.kinds.profile.overlap import upset
 from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
 from sketchstream.spec import whole
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from sketchstream.kinds.profile.overlap.fit import Fit
 
 Floats = npt.NDArray[np.float64]
@@ -232,6 +236,14 @@ class Overlap:
             out["patterns"] = [list(self._names(pattern)) for pattern in range(1, len(self.counts))]
             out["covariance"] = self.covariance[1:, 1:].tolist()
         return out
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """UpSet plot of the largest regions; see `sketchstream.kinds.profile.overlap.upset`.
+
+        Args:
+            path: file to write (.png, .svg or .pdf).
+        """
+        return upset.plot(self, None if path is None else Path(path))
 
     def __repr__(self) -> str:
         return f"<Overlap of {', '.join(self.groups)}: {self.people} items>"

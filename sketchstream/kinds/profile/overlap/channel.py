@@ -46,10 +46,49 @@ class Channel:
         seen = (1 - kept) * (modulus - 1) / modulus
         return cls(seen, kept + seen)
 
+    @classmethod
+    def of_presence(cls, epsilons: Sequence[float], modulus: int) -> Channel:
+        """Of counters that are uniform after an event."""
+        uniform = (modulus - 1) / modulus
+        return cls((1 - contraction(epsilons, modulus)) * uniform, uniform)
+
+    @property
+    def one(self) -> Floats:
+        """(2, 2) law of whether a counter is seen not 0 (rows), by whether some item is there (columns)."""
+        return np.array([[1 - self.empty, 1 - self.full], [self.empty, self.full]])
+
     def matrix(self, groups: int) -> Floats:
         """(2^m, 2^m) law of the pattern that is seen (rows), by the true one (columns)."""
-        one = np.array([[1 - self.empty, 1 - self.full], [self.empty, self.full]])
-        return kronecker(one, groups)
+        return kronecker(self.one, groups)
+
+
+@dataclass(frozen=True)
+class JointChannel(Channel):
+    """The same where the noise of a slot's counters is drawn together.
+
+    Args:
+        kept: probability that it is 0; else it is uniform in all groups.
+        uniform: Pr[a uniform counter is not 0].
+        occupied: Pr[not 0 without noise | some item].
+    """
+
+    kept: float = 1.0
+    uniform: float = 0.5
+    occupied: float = 1.0
+
+    @classmethod
+    def of(cls, epsilons: Sequence[float], modulus: int, groups: int, *, presence: bool) -> JointChannel:
+        """Of these layers of the noise of so many groups."""
+        kept, uniform = contraction(epsilons, modulus**groups), (modulus - 1) / modulus
+        occupied = uniform if presence else 1.0
+        seen = (1 - kept) * uniform
+        return cls(seen, seen + kept * occupied, kept, uniform, occupied)
+
+    def matrix(self, groups: int) -> Floats:
+        """See `Channel`."""
+        quiet = kronecker(np.array([[1.0, 1 - self.occupied], [0.0, self.occupied]]), groups)
+        drawn = kronecker(np.array([[1 - self.uniform], [self.uniform]]), groups)
+        return self.kept * quiet + (1 - self.kept) * drawn
 
 
 def kronecker(one: Floats, groups: int) -> Floats:

@@ -23,6 +23,8 @@ from sketchstream.kinds.profile.overlap.wraps import Wraps
 Floats = npt.NDArray[np.float64]
 ROUNDS = 60
 """Scoring steps at most; some ten are taken."""
+BACKWARDS = 8
+"""Times that a fit goes back to a quarter of its numbers because nothing can be told from them."""
 NEAR = 1e-10
 """A step is the last one if it is shorter than the root of this, in standard errors."""
 
@@ -129,10 +131,16 @@ def fit(tables: Sequence[Table], groups: int, wraps: Sequence[Wraps | None] | No
         EstimateError: nothing tells them apart: every level is full.
     """
     laws = [Law(one, groups, None if wraps is None else wraps[at]) for at, one in enumerate(tables)]
-    at = start(tables, groups)
+    at, backwards = start(tables, groups), 0
     for _ in range(ROUNDS):
         score, information = _score(laws, at)
-        step = _solved(information, score)
+        try:
+            step = _solved(information, score)
+        except EstimateError:  # so many items that nothing tells how many: begin nearer
+            if backwards == BACKWARDS:
+                raise
+            at, backwards = at / 4, backwards + 1
+            continue
         length = float(score @ step)
         most = max(float(np.abs(step).sum()), 1e-300)
         step *= min(1.0, max(0.5 * float(np.maximum(at, 0).sum()), 1.0) / most)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.overlap.answers import Overlap
-from sketchstream.kinds.profile.overlap.channel import Channel, contraction
+from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel, contraction
+from sketchstream.kinds.profile.overlap.expression import member
 from sketchstream.kinds.profile.overlap.fit import Fit, Table, fit
 from sketchstream.kinds.profile.overlap.wraps import Wraps, law_of_counts
 from sketchstream.noise.laws import DiscreteLaplace
@@ -26,22 +28,30 @@ if TYPE_CHECKING:
     from sketchstream.published import Published, Release
 
 Floats = npt.NDArray[np.float64]
+MOST_FITTED = 8
+"""Groups that are combined at a time: a fit has a number for each of their regions."""
 UNLIKE = 5.0
 """Standard errors by which numbers of slots differ between parts that have different numbers of items."""
 
 
-def overlap_of(published: Published) -> Overlap:
+def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Overlap:
     """What the groups of a published sketch, or of a stack, have in common.
 
+    Args:
+        published: with patterns.
+        groups: to combine; None: all.
+
     Raises:
-        EstimateError: no patterns were published, or every level is full.
+        EstimateError: no patterns were published, of too many groups, or every level is full.
+        SpecError: there are no patterns of a group.
     """
     parts: Sequence[Any] = getattr(published, "parts", (published,))
     spec: ProfileSpec = published.spec
     for part in parts:
         mechanism.patterns(spec, part.noised if hasattr(part, "noised") else part.state)
-    found = [_fitted(some) for some in _alike(parts)]
     assert spec.overlap is not None
+    names = _chosen(spec.overlap.groups, groups)
+    found = [_fitted(some, names) for some in _alike(parts)]
     whole = Fit(
         found[0].groups,
         np.sum([one.free for one in found], axis=0),
@@ -51,12 +61,39 @@ def overlap_of(published: Published) -> Overlap:
     rate = spec.domain.sample_rate if isinstance(spec.domain, ClosedDomain) else None
     most = None if isinstance(spec.domain, OpenDomain) else sum(part.slots for part in parts) / spec.group_count
     return Overlap.of(
-        spec.overlap.groups,
+        names,
         whole,
         epsilon=max(pattern_cost(part) for part in parts),
         rate=1.0 if rate is None else float(rate),
         most=most,
     )
+
+
+def _chosen(every: tuple[str, ...], groups: Sequence[str] | None) -> tuple[str, ...]:
+    """The groups to combine."""
+    names = every if groups is None else tuple(groups)
+    for name in names:
+        member(every, name)
+    if not names or len(set(names)) < len(names):
+        msg = f"expected names of groups, each once, found {', '.join(names) or 'none'}"
+        raise SpecError(msg)
+    if len(names) > MOST_FITTED:
+        msg = (
+            f"patterns of {len(names)} groups were published, and at most {MOST_FITTED} are combined at a time: name "
+            "them, overlap(['spring', 'summer']) or --groups spring,summer; asking again costs nothing"
+        )
+        raise EstimateError(msg)
+    return names
+
+
+def _marginal(cells: Floats, every: tuple[str, ...], names: tuple[str, ...]) -> Floats:
+    """(levels, 2^j) numbers of slots by the pattern of some groups, in their order."""
+    axes = cells.reshape(len(cells), *[2] * len(every))
+    kept = [1 + every.index(name) for name in names]
+    dropped = tuple(axis for axis in range(1, axes.ndim) if axis not in kept)
+    order = [axis - sum(one < axis for one in dropped) for axis in kept]
+    found: Floats = axes.sum(axis=dropped).transpose(0, *order).reshape(len(cells), -1)
+    return found
 
 
 def pattern_cost(part: Release) -> Fraction:
@@ -94,50 +131,61 @@ def _variance(cost: Fraction) -> float:
     return float(DiscreteLaplace(cost / 2).variance)
 
 
-def _fitted(parts: Sequence[Release]) -> Fit:
+def _fitted(parts: Sequence[Release], names: tuple[str, ...]) -> Fit:
     """Parts with equal noise as one, fitted; counts that wrap are allowed for where histograms tell how many do."""
     first = parts[0]
     spec: ProfileSpec = first.spec
     assert spec.overlap is not None
-    number, groups = len(parts), len(spec.overlap.groups)
+    number, groups = len(parts), len(names)
     cells = np.sum([mechanism.patterns(spec, part.noised) for part in parts], axis=0).astype(np.float64)
-    epsilons = [float(layer.parameter) for layer in first.layers]
+    epsilons = [layer.parameter for layer in first.layers]
+    cells = _marginal(cells, spec.overlap.groups, names)
     channel = channel_of(spec, epsilons)
     is_open = isinstance(spec.domain, OpenDomain)
     shares = spec.domain.level_shares() if isinstance(spec.domain, OpenDomain) else np.ones(1)
     slots = sum(part.slots for part in parts) / spec.group_count / spec.levels
-    noise = number * _variance(pattern_cost(first))
+    noise = number * _variance(pattern_cost(first)) * spec.overlap.cells / 2**groups
     tables = [
         Table(level, slots, float(share), noise, channel, is_open) for level, share in zip(cells, shares, strict=True)
     ]
     found = fit(tables, groups)
     if not (is_open and spec.overlap.histograms and first.final):
         return found
-    wraps = _wraps(spec, parts, epsilons, slots, shares, found)
+    wraps = _wraps(spec, names, parts, epsilons, slots, shares, found)
     return fit(tables, groups, [wraps] * len(tables))
 
 
-def channel_of(spec: ProfileSpec, epsilons: Sequence[float]) -> Channel:
+def channel_of(spec: ProfileSpec, epsilons: Sequence[Fraction]) -> Channel:
     """What the noise of these layers does to a counter."""
     assert spec.modulus is not None
-    return Channel.of_layers(epsilons, spec.modulus)
+    assert spec.overlap is not None
+    drawn = [float(mechanism.response(spec, one)) for one in epsilons]
+    if spec.overlap.joint:
+        return JointChannel.of(drawn, spec.modulus, spec.group_count, presence=spec.overlap.presence)
+    of = Channel.of_presence if spec.overlap.presence else Channel.of_layers
+    return of(drawn, spec.modulus)
 
 
 def _wraps(
-    spec: ProfileSpec, parts: Sequence[Release], epsilons: Sequence[float], slots: float, shares: Floats, found: Fit
+    spec: ProfileSpec,
+    names: tuple[str, ...],
+    parts: Sequence[Release],
+    epsilons: Sequence[Fraction],
+    slots: float,
+    shares: Floats,
+    found: Fit,
 ) -> Wraps:
     """Laws of counts modulo p in each group, from its histogram."""
-    assert spec.overlap is not None
     assert spec.groups is not None
     assert spec.modulus is not None
     every = np.sum([mechanism.histograms(spec, part.noised) for part in parts], axis=0)
     every = every.reshape(spec.group_count, spec.levels, -1).astype(np.float64)
-    kept = contraction(epsilons, spec.modulus)
+    kept = contraction([float(one) for one in epsilons], spec.modulus)
     cost = spec.epsilon_publish * spec.slots_share / 2
     noise = len(parts) * float(DiscreteLaplace(cost).variance)
     laws = []
     regions = np.arange(1, 2**found.groups)
-    for at, name in enumerate(spec.overlap.groups):
+    for at, name in enumerate(names):
         items = float(found.regions[(regions >> (found.groups - 1 - at)) & 1 == 1].sum())
         rows = every[spec.groups.all.index(name)]
         n = spec.levels

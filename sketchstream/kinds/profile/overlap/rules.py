@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, get_args
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.profile.group_list import Groups
-from sketchstream.spec import Domain, Epsilon, exact_epsilon, flag
+from sketchstream.spec import Domain, Epsilon, exact_epsilon, flag, require_choice
 
+Counts = Literal["modulus", "presence"]
+"""What counters hold: sums of weights modulo p, or whether an item was there."""
+Noise = Literal["groups", "joint"]
+"""Whether each group's counters have noise of their own, or a slot's counters have it together."""
+MOST_JOINT = 4
+"""Groups whose noise is drawn together."""
 MOST_COMBINED = 12
 """Groups whose patterns are published: 2^12 cells in every level."""
 LARGE = 1 << 18
@@ -31,19 +37,25 @@ class Overlap:
         groups: their names, in the order of the patterns' bits, the highest first.
         epsilon: cost of the histogram of patterns, once for an item in however many groups.
         histograms: whether the groups' own histograms are published too.
+        counts: what counters hold.
+        noise: how their noise is drawn.
     """
 
     groups: tuple[str, ...]
     epsilon: Fraction
     histograms: bool = True
+    counts: Counts = "modulus"
+    noise: Noise = "groups"
 
     @classmethod
     def of(
         cls,
         overlap: bool | Sequence[str | int] | None,
         epsilon: Epsilon | None,
-        histograms: object,
+        histograms: bool | None,
         *,
+        counts: str,
+        noise: str,
         groups: Groups | None,
         unit: str,
         publish: str,
@@ -54,7 +66,9 @@ class Overlap:
         Args:
             overlap: names of groups, True for all, False or None for none.
             epsilon: as a user writes it; None: a quarter for groups with many slots, else one.
-            histograms: see `Overlap`.
+            histograms: see `Overlap`; None: with sums of weights, and noise of each group's own.
+            counts: see `Overlap`.
+            noise: see `Overlap`.
             groups: of the spec.
             unit: of the spec.
             publish: of the spec.
@@ -63,9 +77,16 @@ class Overlap:
         Raises:
             SpecError: the groups cannot be combined, or a field is given without `overlap`.
         """
+        kept: Counts = require_choice(counts, "counts", get_args(Counts))
+        drawn: Noise = require_choice(noise, "noise", get_args(Noise))
+        plain = (kept, drawn) == ("modulus", "groups")
+        shown = plain if histograms is None else flag(histograms, "histograms")
         if overlap is None or overlap is False:
-            if epsilon is not None or not flag(histograms, "histograms"):
-                msg = "epsilon_overlap and histograms belong to overlap: the list of the groups to combine, or True"
+            if epsilon is not None or not shown or not plain:
+                msg = (
+                    "epsilon_overlap, histograms, counts and noise belong to overlap: the list of the groups to "
+                    "combine, or True"
+                )
                 raise SpecError(msg)
             return None
         if groups is None:
@@ -75,7 +96,19 @@ class Overlap:
         _require_combinable(groups, unit, publish)
         usual = Fraction(1, 4) if (domain.size or 0) >= LARGE else Fraction(1)
         cost = usual if epsilon is None else exact_epsilon(epsilon, "epsilon_overlap")
-        return cls(names, cost, flag(histograms, "histograms"))
+        if shown and not plain:
+            msg = (
+                "counts = 'presence' and noise = 'joint' publish patterns alone, as counters do not hold counts that a "
+                "group's histogram could show: leave histograms out"
+            )
+            raise SpecError(msg)
+        if drawn == "joint" and len(groups) > MOST_JOINT:
+            msg = (
+                f"noise = 'joint' is for up to {MOST_JOINT} groups, found {len(groups)}: with more it hides more than "
+                "noise = 'groups' at the same loss; use that, or several sketches"
+            )
+            raise SpecError(msg)
+        return cls(names, cost, shown, kept, drawn)
 
     @property
     def cells(self) -> int:
@@ -85,7 +118,24 @@ class Overlap:
     def to_dict(self) -> dict[str, Any]:
         """Fields of a spec, canonical."""
         out: dict[str, Any] = {"overlap": list(self.groups), "epsilon_overlap": str(self.epsilon)}
-        return out if self.histograms else {**out, "histograms": False}
+        out |= {} if self.histograms else {"histograms": False}
+        out |= {} if self.counts == "modulus" else {"counts": self.counts}
+        return out if self.noise == "groups" else {**out, "noise": self.noise}
+
+    @property
+    def presence(self) -> bool:
+        """Whether events add uniform residues."""
+        return self.counts == "presence"
+
+    @property
+    def joint(self) -> bool:
+        """Whether a slot's counters have their noise together, so that an item pays for it once."""
+        return self.noise == "joint"
+
+    @property
+    def law(self) -> str:
+        """Name of the law of a layer."""
+        return f"{'joint-' if self.joint else ''}{'presence-response' if self.presence else 'randomized-response'}"
 
 
 def _names(overlap: object, groups: Groups) -> tuple[str, ...]:

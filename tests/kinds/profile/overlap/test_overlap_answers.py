@@ -148,6 +148,36 @@ def test_answers_that_must_add_up_do_to_the_last_digit_of_json() -> None:
     assert min(region.values()) >= 0
 
 
+def test_some_of_many_groups_are_combined_at_a_time() -> None:
+    names = [f"g{n}" for n in range(12)]
+    spec = ss.ProfileSpec(
+        "4", "item", ss.OpenDomain(2**12, 3), groups=ss.Groups(names), overlap=True, counts="presence"
+    )
+    sketch = ss.Sketch.create(spec, ss.Key.generate())
+    sketch.update([(name, item) for name in ("g3", "g7", "g11") for item in range(700)])
+    sealed = sketch.seal()
+    with pytest.raises(ss.EstimateError, match="at most 8"):
+        sealed.overlap()
+    o = sealed.overlap(["g11", "g3", "g0"])
+    assert o.groups == ("g11", "g3", "g0")
+    for expression, number in (("g11", 700), ("g3 & g11", 700), ("g0", 0)):
+        found = o.query(expression)
+        assert abs(found.value - number) < 6 * found.sd
+    with pytest.raises(SpecError, match="no group"):
+        sealed.overlap(["g3", "x"])
+    with pytest.raises(SpecError, match="each once"):
+        sealed.overlap(["g3", "g3"])
+
+
+def test_the_table_of_some_groups_is_the_sum_over_the_others() -> None:
+    from sketchstream.kinds.profile.overlap.published import _marginal
+
+    cells = np.arange(16.0).reshape(2, 8)
+    found = _marginal(cells, NAMES, ("c", "a"))
+    assert found[0].tolist() == [0 + 2, 4 + 6, 1 + 3, 5 + 7]
+    assert np.array_equal(_marginal(cells, NAMES, NAMES), cells)
+
+
 def test_published_bytes_alone_give_the_same_answers() -> None:
     one = sealed(SIZES)
     again = ss.load(one.to_bytes())

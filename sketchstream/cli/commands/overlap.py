@@ -1,0 +1,182 @@
+"""`sketchstream overlap`: what groups have in common, from publications.
+
+In: a published file, or the windows that a configuration's worker published. Out: a table, JSON (one object a line for
+several windows) or CSV, and optionally an UpSet plot and an Arrow file. Touches: published files, the sealed topic or
+directory.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sketchstream.cli import options, show
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.interface import ColumnType
+    from sketchstream.query.overlaps import OverlapAnswer
+
+
+@click.command(short_help="Count unions, intersections and differences of groups, with intervals.")
+@click.argument("file", type=options.FILE, required=False)
+@options.config(required=False)
+@click.option("--sketch", help="With -c: name of the sketch.  [default: the only one]")
+@click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
+@click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
+@click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
+@click.option("--groups", metavar="A,B,...", help="Groups to combine, at most 8.  [default: all]")
+@click.option("--query", "queries", metavar="SET", multiple=True,
+              help="Set of groups, such as 'a & b - c'; several are possible.  [default: each group, all pairs, "
+              "increments]")  # fmt: skip
+@click.option("--upset", type=options.FILE, help="Also draw the largest regions: a .png, .svg or .pdf file.")
+@click.option("--arrow", type=options.FILE, help="Also write all rows to an Arrow file.")
+@options.result_format()
+def command(
+    file: Path | None,
+    config_file: Path | None,
+    sketch: str | None,
+    from_: str | None,
+    to: str | None,
+    every: bool,
+    groups: str | None,
+    queries: tuple[str, ...],
+    upset: Path | None,
+    arrow: Path | None,
+    form: show.Format,
+) -> None:
+    r"""Count items of any set of groups: unions (|), intersections (&), differences (-) and complements (~).
+
+    The sketch must have been made with `overlap`. All numbers come from one fit of what was published, so that those
+    that must add up do; asking costs no privacy. Names with other signs than letters, digits, _ . : go in quotes.
+
+    \b
+    Examples:
+      sketchstream overlap s.sealed
+      sketchstream overlap s.sealed --query 'spring & summer' --query 'brand - spring - summer' --format json
+      sketchstream overlap -c sketchstream.toml --sketch reach --upset reach.svg
+      sketchstream overlap -c sketchstream.toml --sketch reach --all --query 'spring & ~brand' --format csv
+    """
+    from sketchstream.cli import sketches
+    from sketchstream.errors import ConfigError
+    from sketchstream.query import overlaps
+
+    asked = list(queries) or None
+    chosen = [name.strip() for name in groups.split(",")] if groups else None
+    if (file is None) == (config_file is None):
+        msg = "give either a published file, or -c and --sketch"
+        raise ConfigError(msg)
+    if upset is not None and upset.suffix.lower() not in (".png", ".svg", ".pdf"):
+        msg = f"--upset must end in .png, .svg or .pdf, found {upset.name!r:.60}"
+        raise ConfigError(msg)
+    if upset is not None and every:
+        msg = "--upset shows one window: leave --all out, or choose one with --from and --to"
+        raise ConfigError(msg)
+    if file is not None:
+        if sketch or from_ or to or every:
+            msg = "--sketch, --from, --to and --all belong to -c"
+            raise ConfigError(msg)
+        answers = [overlaps.of_file(sketches.read_published(file, "overlap"), chosen)]
+    else:
+        assert config_file is not None
+        answers = _windows(config_file, sketch, from_, to, chosen, every=every)
+    for one in answers[:1]:
+        one.rows(asked)  # refuses what is no set of these groups, before anything is written
+    if upset is not None:
+        _draw(answers[0], upset)
+    if arrow is not None:
+        _write(answers, asked, arrow)
+    _print(answers, asked, form, every=every)
+
+
+def _windows(
+    config_file: Path,
+    sketch: str | None,
+    from_: str | None,
+    to: str | None,
+    groups: Sequence[str] | None,
+    *,
+    every: bool,
+) -> list[OverlapAnswer]:
+    """The answers of a configuration's windows; a window without one is named on standard error."""
+    from sketchstream.cli import clusters
+    from sketchstream.errors import EstimateError, MergeError
+    from sketchstream.query import overlaps
+    from sketchstream.query.windows import to_ms
+    from sketchstream_connectors.published import open_published
+
+    since, until = to_ms(from_, "--from"), to_ms(to, "--to")
+    out = []
+    with open_published(clusters.load(config_file)) as published:
+        plan = published.plan(sketch)
+        if not every:
+            return [overlaps.of_window(published, published.one(plan.name, since, until), groups)]
+        for window in published.every(plan.name, since, until):
+            try:
+                out.append(overlaps.of_window(published, window, groups))
+            except (EstimateError, MergeError) as error:  # the others still have their answers
+                click.echo(f"sketchstream: window {window.fields()['window_start']}: {error}", err=True)
+    return out
+
+
+def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: show.Format, *, every: bool) -> None:
+    """Print the answers."""
+    from sketchstream.csv_cells import safe
+    from sketchstream.query import words
+    from sketchstream.query.overlaps import COLUMNS, columns_of
+
+    if form == "json":
+        for one in answers:
+            click.echo(show.as_json(one.to_dict(queries)))
+        return
+    front = ("window_start", "complete") if every else ()
+    rows = columns_of(answers, queries)
+    if form == "csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*front, *COLUMNS], extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: safe(value) for name, value in row.items()} for row in rows)
+        click.echo(text.getvalue(), nl=False)
+        return
+    for one in answers:
+        names = ", ".join(one.overlap.groups)
+        title = f"{one.facts.get('sketch', 'items')} by {names}"
+        found = [(row["query"], row["value"], row["low"], row["high"]) for row in one.rows(queries)]
+        if every:
+            title = f"{one.facts.get('window_start')}: {title}"
+        show.table(("set", "estimate", "low", "high"), found, title)
+    held = all(one.intervals for one in answers)
+    said = "95% intervals. All numbers come from one fit: those of disjoint sets add up."
+    click.echo(said if held else words.NO_INTERVALS)
+
+
+def _draw(answer: OverlapAnswer, path: Path) -> None:
+    """Draw the UpSet plot; a failure to write is a file error."""
+    from sketchstream.cli import sketches
+    from sketchstream.kinds.profile.overlap import upset
+
+    try:
+        upset.plot(answer.overlap, path, intervals=answer.intervals)
+    except OSError as error:
+        raise sketches.unreadable(path, error) from None
+
+
+def _write(answers: Sequence[OverlapAnswer], queries: list[str] | None, path: Path) -> None:
+    """All rows into an Arrow file."""
+    from pyarrow import feather
+
+    from sketchstream.cli import sketches
+    from sketchstream.query.overlaps import COLUMNS, columns_of
+    from sketchstream.query.tables import table_of
+
+    types: dict[str, ColumnType] = {"value": "float64", "low": "float64", "high": "float64", "sd": "float64"}
+    types["complete"] = "bool"
+    table = table_of(columns_of(answers, queries), types, ("window_start", "complete", *COLUMNS))
+    try:
+        feather.write_feather(table, str(path), compression="uncompressed")
+    except OSError as error:
+        raise sketches.unreadable(path, error) from None

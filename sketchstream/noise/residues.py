@@ -1,0 +1,62 @@
+"""Uniform residues: every value 0..p-1 with probability exactly 1/p.
+
+In: an int64 array, p. Out: the array overwritten with independent residues. Touches: the entropy source.
+Source: Lemire 2019, section 4 (uniform integers from words by multiplication); docs/theory/noise.md.
+
+One word a sample: word * p / 2^32, rounded down. Another word is drawn if the remainder shows that this one would
+favour some values (fewer than p of 2^32 words).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.noise.blocks import Scratch, blocks, flat
+from sketchstream.noise.entropy import Source, Words
+from sketchstream.noise.response import MAX_MODULUS
+from sketchstream.noise.thresholds import WIDTH
+
+
+def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: Source | None = None) -> None:
+    """Overwrite an array with independent uniform residues.
+
+    Args:
+        out: int64 array of any shape, C-contiguous.
+        modulus: p, from 2 to 2^15.
+        entropy: words for tests; by default a keystream under a key that is erased before this returns.
+
+    Raises:
+        SpecError: `out` or `modulus` is not as described above.
+    """
+    view = flat(out, (np.int64,))
+    if isinstance(modulus, bool) or not isinstance(modulus, (int, np.integer)) or not 2 <= modulus <= MAX_MODULUS:
+        msg = f"modulus must be a whole number from 2 to {MAX_MODULUS}, found {modulus!r:.60}"
+        raise SpecError(msg)
+    if not view.size:
+        return
+    with Scratch(view.size, 1, entropy) as scratch:
+        for block in blocks(view.size, 1):
+            found = residues_of(scratch.fill(block.stop - block.start)[0], int(modulus), scratch)
+            view[block] = found
+            found.fill(0)
+
+
+def residues_of(words: Words, modulus: int, scratch: Scratch) -> npt.NDArray[np.int64]:
+    """(n,) one residue for each word; more words are drawn for those that favour some values.
+
+    Args:
+        words: (n,) uniform words.
+        modulus: p.
+        scratch: gives more words.
+    """
+    product = words * np.uint64(modulus)
+    refused, last = (1 << WIDTH) % modulus, (1 << WIDTH) - 1
+    for position in np.flatnonzero((product & np.uint64(last)) < np.uint64(refused)):
+        again = scratch.draw() * modulus
+        while again & last < refused:
+            again = scratch.draw() * modulus
+        product[position] = again
+    product >>= np.uint64(WIDTH)
+    return product.view(np.int64)

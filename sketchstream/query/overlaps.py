@@ -1,0 +1,119 @@
+"""What groups have in common, of one window or one published file, with the facts of its window.
+
+In: published objects, windows. Out: plain data for JSON, rows for CSV and tables. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sketchstream.published import Stack, partition_counts
+from sketchstream.stream.windows import iso
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.profile.overlap.answers import Overlap
+    from sketchstream.published import Published
+    from sketchstream.query.sealed import SealedWindow
+    from sketchstream.query.windows import PublishedWindows
+
+COLUMNS: Final = ("query", "value", "low", "high", "sd")
+
+
+@dataclass(frozen=True, eq=False)
+class OverlapAnswer:
+    """Answers about sets of groups, with facts about their origin.
+
+    Args:
+        overlap: the answers.
+        facts: of the window; empty without one.
+        guarantee: what was published is guaranteed to cost at most.
+        intervals: whether intervals are valid; otherwise no output contains any.
+    """
+
+    overlap: Overlap
+    facts: Mapping[str, Any]
+    guarantee: Mapping[str, Any]
+    intervals: bool = True
+
+    def rows(self, queries: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """One row for each question: `COLUMNS`; ends of invalid intervals are None.
+
+        Args:
+            queries: expressions; None: the usual ones.
+        """
+        return [self._held(row) for row in self.overlap.rows(queries)]
+
+    def to_dict(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
+        """Plain data, for JSON: the facts, then the numbers.
+
+        Args:
+            queries: expressions; None: the usual ones.
+        """
+        found = {**self.facts, **self.overlap.to_dict(queries), "guarantee": dict(self.guarantee)}
+        return found if self.intervals else _without_intervals(found)
+
+    def _held(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row if self.intervals else _without_intervals(row)
+
+
+def of_file(published: Published, groups: Sequence[str] | None = None) -> OverlapAnswer:
+    """The answers of one published object, without frontiers or a configuration.
+
+    Args:
+        published: with patterns of groups.
+        groups: to combine; None: all.
+
+    Raises:
+        EstimateError: it has none, or nothing can be told from them.
+    """
+    parts = published.parts if isinstance(published, Stack) else (published,)
+    origins = {(part.origin.name, part.origin.window, part.origin.revision) for part in parts}
+    name, window, revision = origins.pop()
+    facts: dict[str, Any] = {}
+    moved = partition_counts(part.origin for part in parts) > 1
+    if not origins and window is not None:
+        start, end = (iso(at) for at in window)
+        facts = {"sketch": name, "window_start": start, "window_end": end, "revision": revision}
+        facts |= {"repartitioned": True} if moved else {}
+    return OverlapAnswer(published.overlap(groups), facts, published.guarantee().to_dict(), intervals=not moved)
+
+
+def of_window(published: PublishedWindows, window: SealedWindow, groups: Sequence[str] | None = None) -> OverlapAnswer:
+    """The answers of one window, as all callers give them.
+
+    Args:
+        published: where it is from.
+        window: the window.
+        groups: to combine; None: all.
+
+    Raises:
+        EstimateError, MergeError: this window has no answer; others may have one.
+    """
+    overlap = published.result(window).overlap(groups)
+    return OverlapAnswer(overlap, window.fields(), published.guarantee(window), intervals=not window.repartitioned)
+
+
+def columns_of(answers: Iterable[OverlapAnswer], queries: Sequence[str] | None) -> list[dict[str, Any]]:
+    """Rows of several windows, each with the start of its window and whether it is complete.
+
+    Args:
+        answers: in any order.
+        queries: expressions; None: the usual ones.
+    """
+    return [
+        {"window_start": one.facts.get("window_start"), "complete": one.facts.get("complete"), **row}
+        for one in answers
+        for row in one.rows(queries)
+    ]
+
+
+def _without_intervals(value: Any) -> Any:
+    """Plain data whose intervals are None."""
+    if isinstance(value, list):
+        return [_without_intervals(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    bare = {"low", "high", "sd"} & set(value) if "value" in value else set()
+    return {name: None if name in bare else _without_intervals(one) for name, one in value.items()}
