@@ -23,6 +23,7 @@ from sketchstream.cli import exits, options
 
 COMMANDS: Final = {
     "demo": "Run the main example on real data: aircraft in the 336,776 flights from New York in 2013.",
+    "init": "Write a first configuration from a look at the records and four questions.",
     "keygen": "Create a secret hash key.",
     "create": "Create an open sketch: draw its noise, before any event.",
     "update": "Add the events of a file or of standard input to an open sketch.",

@@ -5,6 +5,7 @@ In: text from the command line. Out: click decorators. Touches: nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -59,6 +60,27 @@ def config(required: bool = True) -> Callable[[F], F]:
     """-c / --config."""
     text = "Configuration file (TOML)."
     return click.option("-c", "--config", "config_file", type=FILE, required=required, help=text)
+
+
+def ask(given: Any, question: str, default: Any, kind: Any, option: str = "", *, must: bool = False) -> Any:
+    """The value of an option; else the answer at the terminal; else the default.
+
+    Args:
+        given: The value of the option, None where it was not given.
+        question: The question at the terminal.
+        default: The default; None if there is none.
+        kind: The type of the answer, as click wants it.
+        option: The name of the option, for the message where there is neither an answer nor a default.
+        must: Whether the default is only a suggestion at the terminal.
+    """
+    if given is not None:
+        return given
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return click.prompt(question, default=default, type=kind, err=True)
+    if default is None or must:
+        msg = f"Missing option '{option}'."
+        raise click.UsageError(msg)
+    return default
 
 
 def with_examples(command: click.Command) -> click.Command:

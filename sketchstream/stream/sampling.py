@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -149,7 +149,7 @@ class Sample:
             self.arrays += isinstance(document, list)
             return
         self.objects += 1
-        self.names.update(_paths(document))
+        self.names.update(name for name, _ in paths(document))
         named = (self.wanted.item, self.wanted.weight, self.wanted.time, *(name for name, _ in self.wanted.columns))
         wanted = {name for name in named if name}
         self.has.update(name for name in wanted if _has(document, name.split(".")))
@@ -268,13 +268,13 @@ class Sample:
         return f"; fields there are: {', '.join(sorted(known))}{meant}"
 
 
-def _paths(document: dict[str, Any], before: str = "", depth: int = 1) -> Iterator[str]:
-    """Dotted fields of a JSON object that hold no object."""
+def paths(document: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """Dotted fields of a JSON object that hold no object, with their values."""
     for name, value in document.items():
         if isinstance(value, dict) and depth < DEPTH:
-            yield from _paths(value, f"{before}{name}.", depth + 1)
+            yield from paths(value, f"{before}{name}.", depth + 1)
         else:
-            yield before + name
+            yield before + name, value
 
 
 def _has(document: object, path: list[str]) -> bool:

@@ -84,14 +84,28 @@ def try_to_read(connection: Connection, config: Config, records: int) -> TopicSa
     return None
 
 
-def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:
-    """Read the newest records of every partition, about `records` in all: all of them, or none.
+@dataclass(frozen=True)
+class Newest:
+    """The newest records of a topic.
+
+    Args:
+        partitions: The topic's partitions.
+        records: The records of each partition that has any.
+        erased: The records that the topic held once and holds no more.
+    """
+
+    partitions: int
+    records: dict[int, list[ClientRecord]] = field(repr=False)
+    erased: int
+
+
+def read_newest(connection: Connection, topic: str, records: int) -> Newest:
+    """Read the newest records of every partition of a topic, about `records` in all: all of them, or none.
 
     Raises:
         ConfigError: there is no such topic.
         BrokerError: the cluster does not answer, the topic may not be read, or the sample would not be complete.
     """
-    topic = config.input.topic or ""
     given = connection.admin.topic(topic)
     if given is None:
         msg = f"the input topic {topic!r} does not exist"
@@ -110,12 +124,23 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
                 by_partition.setdefault(record.partition, []).append(record)
     finally:
         log.close()
+    return Newest(given.partitions, by_partition, sum(extent.begins.values()))
+
+
+def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:
+    """Read the newest records of every partition, about `records` in all: all of them, or none.
+
+    Raises:
+        ConfigError: there is no such topic.
+        BrokerError: the cluster does not answer, the topic may not be read, or the sample would not be complete.
+    """
+    newest = read_newest(connection, config.input.topic or "", records)
     decoder = factory.decoder_of(config)
     has_fields = formats.named(decoder.format).named
-    found = TopicSample(given.partitions, Sample(factory.wanted_fields(config)), Placements(given.partitions))
+    found = TopicSample(newest.partitions, Sample(factory.wanted_fields(config)), Placements(newest.partitions))
     found.oldest_ms = time.time_ns() // 1_000_000
-    found.erased = sum(extent.begins.values())
-    for partition, client in sorted(by_partition.items()):
+    found.erased = newest.erased
+    for partition, client in sorted(newest.records.items()):
         read = from_client_records(client)
         decoded = decoder.decode(read)
         shown = _texts(decoder, read) if has_fields else None
@@ -125,7 +150,7 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
         found.placements.add(items, partition)
         found.oldest_ms = min(found.oldest_ms, int(read.timestamps.min(initial=found.oldest_ms)))
         if config.partitioner is not None:
-            here = belongs(items, config.partitioner, [given.partitions], partition)
+            here = belongs(items, config.partitioner, [newest.partitions], partition)
             found.misplaced += int(np.count_nonzero(~here))
     return found
 

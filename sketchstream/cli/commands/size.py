@@ -7,8 +7,7 @@ read.
 from __future__ import annotations
 
 import re
-import sys
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from sketchstream.privacy.guarantee import Guarantee
     from sketchstream.spec import Unit
 
-T = TypeVar("T")
 UNITS: Final = ("item", "event")
 MACHINES: Final = ("trusted", "untrusted")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
@@ -93,22 +91,24 @@ def command(
     groups = deployment.declared(1024, 2)
     if deployment.group_items is None:
         question = "How many distinct items (people, say) do you expect in a window"
-        items = _asked(items, question, None, float, "--items")
+        items = options.ask(items, question, None, float, "--items")
     found = planner.size(
         items=deployment.items(items, 1 if groups is None else len(groups)),
         groups=groups,
-        unit=_asked(
+        unit=options.ask(
             unit, "What must be protected: all that an item does, or each event", "item", _choice("item", "event")
         ),
-        numbers=numbers or _words(_asked(None, "Which numbers matter", "distinct, at_least.3", str)),
-        target=_asked(error, "Which relative error (one standard deviation) may they have", 0.02, float),
-        machine=_asked(
+        numbers=numbers or _words(options.ask(None, "Which numbers matter", "distinct, at_least.3", str)),
+        target=options.ask(error, "Which relative error (one standard deviation) may they have", 0.02, float),
+        machine=options.ask(
             machine,
             "Is the machine's operator trusted more than the readers",
             "trusted",
             _choice("trusted", "untrusted"),
         ),
-        epsilon_publish=_asked(epsilon_publish, "Most that the protected unit may lose to readers (epsilon)", "1", str),
+        epsilon_publish=options.ask(
+            epsilon_publish, "Most that the protected unit may lose to readers (epsilon)", "1", str
+        ),
         epsilon=epsilon,
         largest=largest,
         **expectation,
@@ -151,18 +151,6 @@ def _print(found: Sizing, guarantee: Guarantee, block: str) -> None:
         + (f" in each of {found.plan.parts} partitions\n" if found.plan.parts > 1 else "\n")
     )
     planning.print_table(found.plan)
-
-
-def _asked(given: T | None, question: str, default: T | None, kind: Any, option: str = "") -> Any:
-    """The value of an option; else the answer at the terminal; else the default."""
-    if given is not None:
-        return given
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        return click.prompt(question, default=default, type=kind, err=True)
-    if default is None:
-        msg = f"Missing option '{option}'."
-        raise click.UsageError(msg)
-    return default
 
 
 def _choice(*names: str) -> click.Choice[str]:

@@ -14,6 +14,6 @@ from __future__ import annotations
 
 from sketchstream.kinds.profile.planner.forecast import Expected, Plan
 from sketchstream.kinds.profile.planner.planning import Vary, plan, required, resized
-from sketchstream.kinds.profile.planner.sizing import Machine, Sizing, size
+from sketchstream.kinds.profile.planner.sizing import Machine, Sizing, fewest, size
 
-__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "plan", "required", "resized", "size"]
+__all__ = ["Expected", "Machine", "Plan", "Sizing", "Vary", "fewest", "plan", "required", "resized", "size"]

@@ -156,32 +156,23 @@ def size(
     Raises:
         SpecError: no sketch within the limits reaches the error; the message names the best one.
     """
-    if machine not in ("trusted", "untrusted"):
-        msg = f"machine must be 'trusted' or 'untrusted', found {machine!r:.20}"
-        raise SpecError(msg)
-    if not numbers:
-        msg = "numbers must name what matters, such as distinct or at_least.5, found none"
-        raise SpecError(msg)
-    published = exact_epsilon(epsilon_publish, "epsilon_publish")
-    state = max(TRUSTED_EPSILON, published) if machine == "trusted" else published
-    asked = [int(name[9:]) for name in numbers if name.startswith("at_least.") and name[9:].isdecimal()]
-    resolved = largest or RESOLVED * max(asked, default=0)
-    fields: dict[str, Any] = {"max_count": max(resolved, MODULUS - 1) if unit == "item" else largest or 300}
-    shared = 1 if groups is None or unit == "event" else groups.of_one_item
+    wanted = _Wanted.of(
+        numbers=numbers,
+        target=target,
+        unit=unit,
+        machine=machine,
+        epsilon_publish=epsilon_publish,
+        epsilon=epsilon,
+        largest=largest,
+        parts=parts,
+        groups=groups,
+        **expectation,
+    )
     found: Plan | None = None
     refusal: SpecError | None = None
     for levels in LEVELS:
-        spec = ProfileSpec(
-            (state if epsilon is None else exact_epsilon(epsilon)) / shared,
-            unit,
-            OpenDomain(1024, levels),
-            epsilon_publish=published / shared,
-            groups=groups,
-            **fields,
-        )
         try:
-            one = required(spec, target=target, number=numbers, items=items, parts=parts, **expectation)
-            one = _roomy(one, items=items, parts=parts, **expectation)
+            one = wanted.plan(items, levels)
         except SpecError as error:
             refusal = refusal or error
             continue
@@ -191,3 +182,105 @@ def size(
         msg = f"{refusal}: allow a larger error or a larger epsilon, or choose wider windows, which hold more items"
         raise SpecError(msg)
     return Sizing(found, tuple(numbers), target)
+
+
+def fewest(*, numbers: Sequence[str] = ("distinct",), target: float = 0.02, **wanted: Any) -> Sizing:
+    """Find the fewest items of which a sketch tells all numbers with this relative error, and that sketch.
+
+    The number of items (`plan.items` of the result) is one of 1, 1.5, 2, 3, 5 and 7 times a power of ten. The sketch
+    has many levels, so it stays accurate with a hundred times as many items.
+
+    Args:
+        numbers: names of the numbers wanted.
+        target: relative error wanted, one standard deviation.
+        wanted: all other arguments of `size`, but for the items.
+
+    Raises:
+        SpecError: not even 700 million items reach the error.
+    """
+    sought = _Wanted.of(numbers=numbers, target=target, **wanted)
+    candidates = [step * 10**power for power in range(2, 9) for step in (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)]
+    found: Plan | None = None
+    refusal: SpecError | None = None
+    low, high = 0, len(candidates)
+    while low < high:
+        middle = (low + high) // 2
+        try:
+            found, high = sought.plan(candidates[middle], LEVELS[0]), middle
+        except SpecError as error:
+            refusal, low = error, middle + 1
+    if found is None:
+        msg = f"{refusal}: allow a larger error or a larger epsilon"
+        raise SpecError(msg)
+    return Sizing(found, tuple(numbers), target)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a sketch must reach, checked once; the spec's fields but for slots and levels."""
+
+    numbers: tuple[str, ...]
+    target: float
+    unit: Unit
+    epsilon: Fraction
+    published: Fraction
+    parts: int
+    groups: Groups | None
+    fields: dict[str, Any]
+    expectation: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        numbers: Sequence[str],
+        target: float,
+        unit: Unit = "item",
+        machine: Machine = "trusted",
+        epsilon_publish: Epsilon = 1,
+        epsilon: Epsilon | None = None,
+        largest: int | None = None,
+        parts: int = 1,
+        groups: Groups | None = None,
+        **expectation: Any,
+    ) -> _Wanted:
+        """Check the arguments of `size`."""
+        if machine not in ("trusted", "untrusted"):
+            msg = f"machine must be 'trusted' or 'untrusted', found {machine!r:.20}"
+            raise SpecError(msg)
+        if not numbers:
+            msg = "numbers must name what matters, such as distinct or at_least.5, found none"
+            raise SpecError(msg)
+        published = exact_epsilon(epsilon_publish, "epsilon_publish")
+        state = max(TRUSTED_EPSILON, published) if machine == "trusted" else published
+        asked = [int(name[9:]) for name in numbers if name.startswith("at_least.") and name[9:].isdecimal()]
+        resolved = largest or RESOLVED * max(asked, default=0)
+        return cls(
+            tuple(numbers),
+            target,
+            unit,
+            state if epsilon is None else exact_epsilon(epsilon),
+            published,
+            parts,
+            groups,
+            {"max_count": max(resolved, MODULUS - 1) if unit == "item" else largest or 300},
+            expectation,
+        )
+
+    def plan(self, items: float, levels: int) -> Plan:
+        """Plan of the smallest sufficient sketch with so many levels.
+
+        Raises:
+            SpecError: none reaches the error.
+        """
+        shared = 1 if self.groups is None or self.unit == "event" else self.groups.of_one_item
+        spec = ProfileSpec(
+            self.epsilon / shared,
+            self.unit,
+            OpenDomain(1024, levels),
+            epsilon_publish=self.published / shared,
+            groups=self.groups,
+            **self.fields,
+        )
+        asked = {"items": items, "parts": self.parts, **self.expectation}
+        return _roomy(required(spec, target=self.target, number=self.numbers, **asked), **asked)

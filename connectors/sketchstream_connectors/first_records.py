@@ -1,0 +1,120 @@
+"""Reads a few records of a topic or a file as plain documents, before there is a configuration.
+
+In: a connection and a topic, or a path. Out: decoded JSON objects, or rows by the names of their columns.
+Touches: the newest records of the topic, or the first bytes of the file; nothing of them is kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
+from sketchstream_connectors.files import blocks
+
+if TYPE_CHECKING:
+    from sketchstream_connectors.files.layout import FileFormat
+    from sketchstream_connectors.kafka.client import Connection
+
+RECORDS: Final = 1000
+"""Records that are looked at."""
+
+Document = dict[str, Any]
+
+
+def of_file(path: Path, form: str) -> list[Document]:
+    """Read the first records of a file.
+
+    Args:
+        path: The path of the file.
+        form: "jsonl", "csv" or "parquet".
+
+    Raises:
+        ConfigError: The format has no named fields.
+        FormatError, StoreError: The file cannot be read in this format.
+    """
+    if form == "parquet":
+        return _parquet(path)
+    if form not in ("jsonl", "csv"):
+        msg = f"{path} is read as {form!r}, which has no fields to choose from: expected jsonl, csv or parquet"
+        raise ConfigError(msg)
+    lines = itertools.islice(_lines(path, "jsonl" if form == "jsonl" else "csv"), RECORDS + (form == "csv"))
+    if form == "jsonl":
+        return _objects(lines)
+    rows = csv.DictReader(line.decode("utf-8-sig", "replace") for line in lines)
+    return [{name: _number(cell) for name, cell in row.items() if name and cell} for row in rows]
+
+
+def of_topic(connection: Connection, topic: str) -> tuple[int, int, list[Document]]:
+    """Read the newest records of a topic.
+
+    Returns:
+        The number of partitions, the number of records read, and those that are JSON objects.
+
+    Raises:
+        ConfigError: There is no such topic.
+        BrokerError: The cluster does not answer, or the topic may not be read.
+    """
+    from sketchstream_connectors.kafka.sample import read_newest
+
+    newest = read_newest(connection, topic, RECORDS)
+    values = [record.value for records in newest.records.values() for record in records]
+    return newest.partitions, len(values), _objects(value for value in values if value is not None)
+
+
+def _lines(path: Path, form: FileFormat) -> Iterator[bytes]:
+    for part in blocks.parts(path, form, 0, None):
+        if part is None:
+            continue
+        data, starts, ends = part
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            if start >= 0:
+                yield data[start:end]
+
+
+def _objects(texts: Iterable[bytes]) -> list[Document]:
+    """Those of the texts that are JSON objects."""
+    import orjson
+
+    found = []
+    for text in texts:
+        try:
+            document = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(document, dict):
+            found.append(document)
+    return found
+
+
+def _parquet(path: Path) -> list[Document]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        msg = "parquet needs pyarrow: pip install 'sketchstream[arrow]'"
+        raise MissingExtraError(msg) from None
+    try:
+        with pq.ParquetFile(path) as file:
+            batch = next(file.iter_batches(RECORDS), None)
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror or 'it cannot be opened'}"
+        raise StoreError(msg) from None
+    except pa.ArrowException as error:
+        msg = f"{path} cannot be read as parquet ({type(error).__name__})"
+        raise FormatError(msg) from None
+    rows: list[Document] = [] if batch is None else batch.to_pylist()
+    return rows
+
+
+def _number(cell: str) -> object:
+    """A cell as a number where it is one."""
+    for read in (int, float):
+        try:
+            return read(cell)
+        except ValueError:
+            continue
+    return cell

@@ -1,0 +1,290 @@
+"""`sketchstream init`: a first configuration, from a look at the records and four questions.
+
+In: a topic or a file; answers, from options or at the terminal. Out: a configuration and a hash key, what they cost,
+and the commands that follow. Touches: the two files; the newest records of the topic, or the first ones of the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from sketchstream.cli import options, show
+from sketchstream.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from sketchstream.config.draft import Draft
+    from sketchstream.kinds.profile.planner import Sizing
+    from sketchstream.stream.field_survey import Survey
+
+NAME: Final = "people"
+NUMBERS: Final = ("distinct", "at_least.3")
+PROVISIONAL: Final = f"""[[sketch]]
+name = "{NAME}"
+window = "1d"
+unit = "item"
+epsilon = "1"
+domain = {{ slots = 1024, levels = 2 }}
+"""
+"""A sketch of any size, with which a configuration is valid before the questions are answered."""
+
+
+@click.command(short_help="Write a first configuration from a look at the records and four questions.")
+@click.option("--topic", help="Kafka topic with JSON records.")
+@click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv or parquet.")
+@click.option("--bootstrap-servers", help="With --topic: brokers.  [default: localhost:9092]")
+@click.option("--kafka", "settings", multiple=True, metavar="NAME=VALUE",
+              help="Further client setting in Kafka's name, such as security.protocol=SSL; repeat it.")  # fmt: skip
+@click.option("--group", help="With --topic: the consumer group.  [default: sketchstream-TOPIC]")
+@click.option("--item", help="Field of what is counted, such as user_id.")
+@click.option("--time", "time", help="Field of the event time; 'record' for the records' own.  [default: as found]")
+@click.option("--unit", type=click.Choice(["item", "event"]),
+              help="What is protected: all that an item does in a window, or each event.  [default: item]")  # fmt: skip
+@click.option("--window", help="Width of a window: 1h, 1d, 7d, ...  [default: 1d]")
+@click.option("--error", help="Relative error wanted, one standard deviation, such as 2%.  [default: 2%]")
+@click.option(
+    "--number", "numbers", multiple=True, help="What must reach it; repeat it.  [default: distinct, at_least.3]"
+)
+@click.option(
+    "--key-file", type=options.FILE, help="Hash key; made where it is missing.  [default: sketch.key beside -o]"
+)
+@click.option("-o", "--output", type=options.FILE, default=Path("sketchstream.toml"), show_default=True,
+              help="Configuration to write; an existing file is refused.")  # fmt: skip
+def command(
+    topic: str | None,
+    file: Path | None,
+    bootstrap_servers: str | None,
+    settings: tuple[str, ...],
+    group: str | None,
+    item: str | None,
+    time: str | None,
+    unit: str | None,
+    window: str | None,
+    error: str | None,
+    numbers: tuple[str, ...],
+    key_file: Path | None,
+    output: Path,
+) -> None:
+    r"""Look at a few records, ask what to count, who is protected, how wide windows are, and how exact answers must be;
+    then write a configuration and a hash key, and print what that costs and how many items it takes.
+
+    The sample is read once and not kept; fields are named, values are not shown. With a topic, the producers'
+    partitioner is found as `validate --write` does it, with differential privacy (at most 1/10 for an item).
+
+    \b
+    Examples:
+      sketchstream init --file events.jsonl
+      sketchstream init --topic events --bootstrap-servers localhost:9092
+      sketchstream init --file events.jsonl --item user_id --unit item --window 1h --error 5%
+    """  # noqa: D205 - the first paragraph is the summary
+    from sketchstream.config.draft import Draft
+    from sketchstream.errors import StoreError
+    from sketchstream.kinds.profile import planner
+    from sketchstream.stream.windows import Width
+
+    if (topic is None) == (file is None):
+        msg = "init takes either --topic or --file, not both and not neither"
+        raise click.UsageError(msg)
+    if output.exists():
+        msg = f"{output} exists; a configuration is never overwritten, choose another path with -o"
+        raise StoreError(msg)
+    folder = output.parent
+    key = key_file or folder / "sketch.key"
+    source: dict[str, Any]
+    if topic is not None:
+        source = {"topic": topic, "kafka": _kafka(topic, bootstrap_servers, group, settings)}
+    else:
+        assert file is not None
+        if bootstrap_servers or group or settings:
+            msg = "--bootstrap-servers, --group and --kafka belong to --topic"
+            raise click.UsageError(msg)
+        source = {"file": _relative(file, folder), "format": _format_of(file)}
+    draft = Draft(item or "?", time or "record", _relative(key, folder), **source)
+    survey, partitions = _survey(draft, file, output)
+    item = _item(survey, item)
+    time = time or survey.time() or ("record" if topic is not None else None)
+    if time is None:
+        msg = (
+            "no field of the sample is a time in milliseconds or RFC 3339, and windows need one; say which with --time"
+        )
+        raise click.UsageError(msg)
+    unit = options.ask(
+        unit, f"Protect everything that one {item} does in a window, or each single event", "item",
+        click.Choice(["item", "event"]),
+    )  # fmt: skip
+    window = options.ask(window, "How wide is a window (1h, 1d, 7d, ...)", "1d", str)
+    Width.parse(str(window))
+    target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
+    wanted = numbers or NUMBERS
+    with Progress("sizing the sketch") as bar:
+        bar.reach(0)
+        found = planner.fewest(numbers=wanted, target=target, unit=unit, parts=partitions)
+    draft = Draft(item, time, _relative(key, folder), **source)
+    _write(draft, found, key, output, str(window))
+    _print(draft, found, output)
+    if topic is not None:
+        _find_partitioner(output)
+    _print_next(topic, output)
+
+
+# ----------------------------------------------------------------------------------------------------- the records
+
+
+def _kafka(topic: str, servers: str | None, group: str | None, settings: tuple[str, ...]) -> dict[str, str]:
+    """The client's settings."""
+    from sketchstream.config.kafka_settings import SECRETS
+
+    found = {"bootstrap.servers": servers or "localhost:9092", "group.id": group or f"sketchstream-{topic}"}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            msg = f"--kafka takes NAME=VALUE, such as security.protocol=SSL, found {setting!r:.60}"
+            raise click.UsageError(msg)
+        if name.endswith("password") or name in SECRETS:
+            msg = f"{name} is a secret, and command lines are not: --kafka {name}.file=PATH names a file that holds it"
+            raise click.UsageError(msg)
+        found[name] = value
+    return found
+
+
+def _format_of(file: Path) -> str:
+    """Format of a file, by its ending."""
+    from sketchstream.config.checks import file_format
+
+    form = file_format(None, str(file))
+    if form is None:
+        msg = f"the ending of {file} tells no format: expected .jsonl, .csv or .parquet"
+        raise click.UsageError(msg)
+    return form
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """A path as a configuration in that folder names it."""
+    return os.path.relpath(path.absolute(), folder.absolute())
+
+
+def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]:
+    """Which fields the records have, and how many partitions there are."""
+    from sketchstream.cli import clusters
+    from sketchstream.config.loader import Config
+    from sketchstream.errors import BrokerError, ConfigError
+    from sketchstream.stream.field_survey import Survey
+    from sketchstream_connectors import first_records
+
+    survey = Survey()
+    if file is not None:
+        survey.add(first_records.of_file(file, draft.format or ""))
+        partitions, read, place = 1, survey.records, str(file)
+    else:
+        config = Config.parse(draft.text(PROVISIONAL), output, os.environ)
+        silence = clusters.unreachable(config)
+        if silence is not None:
+            msg = f"{silence}; --bootstrap-servers says where brokers are"
+            raise BrokerError(msg)
+        with clusters.connected(config) as connection:
+            partitions, read, documents = first_records.of_topic(connection, draft.topic or "")
+        survey.add(documents)
+        place = f"topic {draft.topic}"
+    if not survey.records:
+        there = f"{read:,} records were read, and none is a JSON object" if read else "it holds no records"
+        msg = f"{place} cannot be looked at: {there}; docs/configuration.md has the keys for other formats"
+        raise ConfigError(msg)
+    return survey, partitions
+
+
+def _item(survey: Survey, given: str | None) -> str:
+    """Ask for the field that is counted, among those that there are."""
+    import difflib
+
+    from sketchstream.config.checks import looks_like_people
+    from sketchstream.errors import ConfigError
+
+    fields = survey.fields()
+    names = [field.name for field in fields]
+    if given is None:
+        click.echo(f"{survey.records:,} records were looked at:", err=True)
+        for field in fields:
+            click.echo(f"  {field.name:<24} {field.kind:<14} in {field.share:.0%}", err=True)
+    likely = next(filter(looks_like_people, names), None)
+    item = str(options.ask(given, "What to count (a field)", likely, str, "--item", must=True))
+    if item not in survey.has:
+        near = difflib.get_close_matches(item, names, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        msg = f"no record of the sample has the field {item!r:.60}; fields there are: {', '.join(sorted(names))}{meant}"
+        raise ConfigError(msg)
+    return item
+
+
+def _share(text: str) -> float:
+    """2% or 0.02."""
+    with contextlib.suppress(ValueError):
+        value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+        if 0 < value < 1:
+            return value
+    msg = f"--error takes a share such as 2% or 0.02, found {text!r:.20}"
+    raise click.UsageError(msg)
+
+
+# ----------------------------------------------------------------------------------------------------- the answers
+
+
+def _write(draft: Draft, found: Sizing, key: Path, output: Path, window: str) -> None:
+    """Make the key where it is missing, and the configuration."""
+    from sketchstream.files import write_durably
+    from sketchstream.hashing import Key
+
+    if key.exists():
+        Key.load(key)
+    else:
+        Key.generate().save(key)
+        click.echo(f"sketchstream: wrote {key}: secret, and needed for as long as you count", err=True)
+    write_durably(output, draft.text(found.block(NAME, window)).encode(), mode=0o644)
+    click.echo(f"sketchstream: wrote {output}", err=True)
+
+
+def _print(draft: Draft, found: Sizing, output: Path) -> None:
+    """Say what it costs, how many items it takes, and what the sample says about the fields."""
+    from sketchstream.config.loader import Config
+    from sketchstream.kinds import planned
+    from sketchstream.privacy.guarantee import Context, Guarantee
+    from sketchstream_connectors import factory
+
+    config = Config.load(output)
+    guarantee = Guarantee.of(found.spec, planned(found.spec), Context(window_ms=config.sketches[0].shortest_ms))
+    click.echo(guarantee.summary)
+    click.echo(
+        f"{' and '.join(found.numbers)} have an error of at most {found.target:.2%} (one standard deviation) in "
+        f"windows with about {found.plan.items:,.0f} distinct values of {draft.item} or more; with fewer values it is "
+        f"larger, as `sketchstream plan` computes it. Memory: {show.number(found.memory)} bytes for each open window "
+        "and partition."
+    )
+    mistakes, doubts = factory.look_at_file(config)
+    for text in mistakes + doubts:
+        click.echo(f"sketchstream: warning: {text}", err=True)
+
+
+def _find_partitioner(output: Path) -> None:
+    """As `validate --write` does it."""
+    from sketchstream.cli.commands import validate
+    from sketchstream.errors import ConfigError
+
+    try:
+        click.get_current_context().invoke(
+            validate.command, config_file=output, online=None, write=True, sample=20_000, partitions=None, form="table"
+        )
+    except ConfigError as error:
+        msg = f"{output} is written; mend this, then: sketchstream validate -c {output} --write"
+        raise ConfigError(*error.mistakes, msg) from None
+
+
+def _print_next(topic: str | None, output: Path) -> None:
+    """The commands that follow."""
+    named = f"-c {output}"
+    steps = [f"sketchstream topics create {named}"] if topic is not None else []
+    steps += [f"sketchstream worker {named}", f"sketchstream profile {named} --sketch {NAME} --all"]
+    steps += [] if topic is not None else [f"sketchstream serve {named}"]
+    click.echo("\nNext:\n" + "\n".join(f"  {step}" for step in steps))

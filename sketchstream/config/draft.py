@@ -1,0 +1,69 @@
+"""Writes the text of a first configuration file.
+
+In: where the records are, their fields, the block of a sketch. Out: TOML text with a comment beside what a first
+reader asks about. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The tables of a configuration with one sketch.
+
+    Args:
+        item: The field of the item.
+        time: The field of the event time; "record" for the records' own timestamps.
+        key_file: The file of the hash key.
+        topic: The input topic, or None.
+        kafka: The client's settings in Kafka's names; for a topic.
+        file: The input file, or None.
+        format: The format of the file.
+    """
+
+    item: str
+    time: str
+    key_file: str
+    topic: str | None = None
+    kafka: dict[str, str] = field(default_factory=dict, repr=False)
+    file: str | None = None
+    format: str | None = None
+
+    def text(self, sketch: str) -> str:
+        """Return the file's text.
+
+        Args:
+            sketch: The `[[sketch]]` block.
+        """
+        tables = []
+        if self.topic is not None:
+            settings = [_line(name, value, quoted=True) for name, value in self.kafka.items()]
+            tables.append(["[kafka]", *settings])
+        tables += [self._input(), ["[key]", _line("file", self.key_file)]]
+        if self.file is not None:
+            tables.append(["[output]", 'directory = "sealed"  # what is published, a file for each window'])
+        return "\n\n".join(["\n".join(lines) for lines in tables] + [sketch]) + "\n"
+
+    def _input(self) -> list[str]:
+        lines = ["[input]"]
+        if self.topic is not None:
+            lines += [_line("topic", self.topic), 'format = "json"']
+        else:
+            lines += [_line("file", self.file or ""), _line("format", self.format or "")]
+        lines.append(_line("item", self.item))
+        own = "the records' own timestamps; or a field with milliseconds or RFC 3339"
+        lines.append(_line("time", self.time) + (f"  # {own}" if self.time == "record" else ""))
+        if self.topic is not None:
+            lines.append('partitioned_by = "item"  # the key of a record is its item')
+            lines.append('lateness = "10m"  # how late an event may come and still count')
+        else:
+            lines.append("close_at_end = true  # the file is complete: its last window ends with it")
+        return lines
+
+
+def _line(name: str, value: str, *, quoted: bool = False) -> str:
+    """`name = "value"`; JSON's escapes are TOML's."""
+    return f"{json.dumps(name) if quoted else name} = {json.dumps(value, ensure_ascii=False)}"

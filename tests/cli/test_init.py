@@ -1,0 +1,183 @@
+"""`init` writes a configuration that a worker runs, from a file or a topic, and says what is wrong before it writes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import secrets
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from helpers.commands import Run
+from sketchstream.config.loader import Config
+
+START = 1_700_000_000_000
+USERS = 400
+QUICK = ("--unit", "item", "--window", "1h", "--error", "20%", "--number", "distinct")
+
+
+def event(number: int) -> dict[str, object]:
+    return {"user": {"id": f"u{number % USERS}"}, "at": START + number * 1000, "country": "DE", "n": number % 3}
+
+
+def jsonl(path: Path, events: int = 2000, change: Callable[[dict[str, object]], object] = lambda one: one) -> Path:
+    path.write_text("".join(json.dumps(change(event(i))) + "\n" for i in range(events)))
+    return path
+
+
+def test_a_file_is_counted_with_what_init_writes(run: Run, tmp_path: Path) -> None:
+    jsonl(tmp_path / "events.jsonl")
+    made = run("init", "--file", "events.jsonl", "--item", "user.id", *QUICK)
+    assert made.code == 0, made.err
+    assert "an item is at most 1" in made.out or "one item is at most 1" in made.out
+    config = Config.load(tmp_path / "sketchstream.toml")
+    assert (config.input.item, config.input.time, config.format) == ("user.id", "at", "jsonl")
+    (plan,) = config.sketches
+    assert plan.spec.unit == "item"
+    assert f"worker -c {'sketchstream.toml'}" in made.out
+    assert (tmp_path / "sketch.key").stat().st_mode & 0o777 == 0o600
+    for step in ("validate", "worker"):
+        assert run(step, "-c", "sketchstream.toml").code == 0
+    answer = run("profile", "-c", "sketchstream.toml", "--sketch", "people", "--all", "--format", "json")
+    (window,) = [json.loads(line) for line in answer.out.splitlines()]
+    assert window["distinct"]["low"] <= USERS <= window["distinct"]["high"]
+
+
+def test_csv_and_parquet_are_looked_at_too(run: Run, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"user_id": f"u{i % 50}", "time": START + i, "n": i} for i in range(500)]
+    with (tmp_path / "e.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, ["user_id", "time", "n"])
+        table.writeheader()
+        table.writerows(rows)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "e.parquet")
+    for form in ("csv", "parquet"):
+        made = run("init", "--file", f"e.{form}", "--item", "user_id", "-o", f"{form}.toml", "--key-file", "k", *QUICK)
+        assert made.code == 0, made.err
+        config = Config.load(tmp_path / f"{form}.toml")
+        assert (config.input.item, config.input.time, config.format) == ("user_id", "time", form)
+        assert run("validate", "-c", f"{form}.toml").code == 0
+
+
+def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) -> None:
+    jsonl(tmp_path / "e.jsonl", 200)
+    jsonl(tmp_path / "seconds.jsonl", 200, lambda one: one | {"at": START // 1000})
+    (tmp_path / "lines.txt").write_text("a\nb\n")
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "broken.jsonl").write_text("no json\n" * 20)
+    cases = {
+        ("--file", "e.jsonl", "--item", "user.ident"): "did you mean 'user.id'?",
+        ("--file", "e.jsonl"): "Missing option '--item'",
+        ("--file", "e.jsonl", "--item", "user.id", "--error", "2"): "--error takes a share",
+        ("--file", "e.jsonl", "--item", "user.id", "--window", "1 fortnight"): "window",
+        ("--file", "seconds.jsonl", "--item", "user.id"): "no field of the sample is a time",
+        ("--file", "lines.txt", "--item", "x"): "no fields to choose from",
+        ("--file", "empty.jsonl", "--item", "x"): "holds no record",
+        ("--file", "broken.jsonl", "--item", "x"): "holds no record",
+        ("--file", "missing.jsonl", "--item", "x"): "cannot read",
+        ("--file", "e.dat", "--item", "x"): "tells no format",
+        (): "either --topic or --file",
+        ("--topic", "t", "--file", "e.jsonl"): "either --topic or --file",
+        ("--file", "e.jsonl", "--group", "g"): "belong to --topic",
+        ("--topic", "t", "--kafka", "sasl.plain.password=x"): "is a secret",
+        ("--topic", "t", "--kafka", "nonsense"): "NAME=VALUE",
+        ("--topic", "t", "--bootstrap-servers", "127.0.0.1:1"): "cannot be reached",
+    }
+    for arguments, text in cases.items():
+        done = run("init", *arguments, *(() if "--window" in arguments or "--error" in arguments else QUICK))
+        assert done.code in (1, 2), arguments
+        assert text in done.err, (arguments, done.err)
+        assert "Traceback" not in done.err
+        assert "internal" not in done.err
+        assert not (tmp_path / "sketchstream.toml").exists()
+        assert not (tmp_path / "sketch.key").exists()
+
+
+def test_nothing_is_overwritten(run: Run, tmp_path: Path) -> None:
+    jsonl(tmp_path / "e.jsonl", 200)
+    (tmp_path / "sketchstream.toml").write_text("mine")
+    done = run("init", "--file", "e.jsonl", "--item", "user.id", *QUICK)
+    assert (done.code, (tmp_path / "sketchstream.toml").read_text()) == (1, "mine")
+    assert "never overwritten" in done.complaint
+    assert run("keygen", "-o", "sketch.key").code == 0
+    before = (tmp_path / "sketch.key").read_bytes()
+    assert run("init", "--file", "e.jsonl", "--item", "user.id", "-o", "other.toml", *QUICK).code == 0
+    assert (tmp_path / "sketch.key").read_bytes() == before  # the key that is there is used
+
+
+def test_no_value_of_the_sample_is_shown(run: Run, tmp_path: Path) -> None:
+    jsonl(tmp_path / "e.jsonl", 300, lambda one: one | {"user": {"id": f"MARK{one['n']}"}, "country": "MARKED"})
+    made = run("init", "--file", "e.jsonl", "--item", "user.id", *QUICK)
+    assert made.code == 0
+    assert "MARK" not in made.said + (tmp_path / "sketchstream.toml").read_text()
+
+
+def test_a_terminal_is_asked_four_questions(tmp_path: Path) -> None:
+    jsonl(tmp_path / "e.jsonl", 300)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "sketchstream.cli", "init", "--file", "e.jsonl", "--number", "distinct"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True)
+    os.close(theirs)
+    answers = {
+        b"What to count": b"\n",
+        b"Protect everything": b"item\n",
+        b"How wide": b"1h\n",
+        b"relative error": b"20%\n",
+    }
+    said, waiting, deadline = b"", dict(answers), time.monotonic() + 300
+    while time.monotonic() < deadline:
+        if select.select([ours], [], [], 1)[0]:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # the other side is closed
+                break
+            said += piece
+        for question in [one for one in waiting if one in said]:
+            os.write(ours, waiting.pop(question))
+    assert process.wait(timeout=60) == 0, said.decode()
+    os.close(ours)
+    assert not waiting
+    assert b"user.id" in said  # listed, and suggested as what looks like people
+    config = Config.load(tmp_path / "sketchstream.toml")
+    assert (config.input.item, config.sketches[0].window) == ("user.id", "1h")
+
+
+@pytest.mark.kafka
+def test_a_topic_is_looked_at_and_its_partitioner_found(kafka: str, run: Run, tmp_path: Path) -> None:
+    from kafka import KafkaAdminClient
+
+    topic = f"init-{secrets.token_hex(4)}"
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    configs = {"retention.ms": "-1"}
+    admin.create_topics({topic: {"num_partitions": 3, "replication_factor": 1, "configs": configs}})
+    admin.wait_for_topics([topic])
+    admin.close()
+    arguments = ("--topic", topic, "--bootstrap-servers", kafka, "--item", "user.id", *QUICK)
+    empty = run("init", *arguments)
+    assert empty.code == 2
+    assert "holds no records" in empty.err
+    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
+    now = time.time_ns() // 1_000_000
+    for number in range(3000):
+        one = event(number) | {"at": now - 3000 + number, "user": {"id": f"u{number % 1500}"}}
+        producer.produce(topic, json.dumps(one).encode(), key=str(one["user"]["id"]).encode())  # type: ignore[index]
+    producer.flush(30)
+    made = run("init", *arguments)
+    assert made.code == 0, made.err
+    config = Config.load(tmp_path / "sketchstream.toml")
+    assert config.partitioner == "murmur2"
+    assert (config.input.time, config.group) == ("at", f"sketchstream-{topic}")
+    assert "topics create" in made.out
+    assert run("topics", "create", "-c", "sketchstream.toml").code == 0
+    assert run("validate", "-c", "sketchstream.toml").code == 0
