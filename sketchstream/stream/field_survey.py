@@ -62,7 +62,7 @@ class Survey:
         """Return the field that is probably the event time: milliseconds or RFC 3339 in nearly all records."""
         found = [one.name for one in self.fields() if one.kind == "time"]
         named = [name for want in TIME_NAMES for name in found if name.rpartition(".")[2].lower() == want]
-        return (named or found or [None])[0]
+        return next(iter(named or found), None)
 
     def _kind(self, name: str) -> str:
         """Type of nearly all values of a field."""
