@@ -14,6 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
+DEMO_READY := $(VENV)/.ready-demo
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 # Tests that need no broker are shared out to so many processes; those with brokers have the machine to themselves.
 SPREAD = -n $(or $(JOBS),2) --dist worksteal
@@ -22,27 +23,35 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser bench faults audit mutants processors docs format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser bench faults audit mutants processors docs site release-files format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
 
 setup: $(READY)  ## virtual environment with everything, in .venv (PYTHON=python3.12 selects another Python)
 
-$(READY): pyproject.toml constraints.txt
+$(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "no python3 found: install Python 3.11 or newer, or say PYTHON=/path/to/python" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11: say PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || { "$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: on Debian, apt-get install python3-venv" >&2; exit 1; }; }
-	@test -x $(BIN)/python || { echo "making $(VENV)"; "$(PYTHON)" -m venv $(VENV); }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: on Debian, apt-get install python3-venv" >&2; exit 1; }
+	@echo "making $(VENV)"
+	@"$(PYTHON)" -m venv $(VENV)
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing sketchstream and what it needs into $(VENV)"
 	@$(PIP) -e '.[all,dev]'
+	@touch $@ $(DEMO_READY)
+
+$(DEMO_READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing sketchstream and what the demo needs into $(VENV)"
+	@$(PIP) -e '.[demo,serve]'
 	@touch $@
 
 $(BENCH_READY): $(READY)
 	@$(PIP) -e '.[all,dev,bench]'
 	@touch $@
 
-demo: setup  ## the main job on real data: 336,776 flights, no broker, results in demo-output/
+demo: $(DEMO_READY)  ## the main job on real data: 336,776 flights, no broker, results in demo-output/
 	@$(BIN)/sketchstream demo
 
 test: setup jars chromium proxies promtool lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
@@ -108,6 +117,18 @@ processors: setup  ## the numeric tests as five other processors compute them (n
 
 docs: setup  ## write docs/cli.md from the commands themselves
 	@$(BIN)/python docs/write_cli.py
+
+site: setup  ## the documents as a site, in .cache/site
+	@$(BIN)/sphinx-build -q -W -b html docs .cache/site
+	@echo "open .cache/site/index.html"
+
+release-files: setup  ## wheel, sdist, hashes of what they need, and a bill of materials (CycloneDX), in dist/
+	@$(PIP) -e '.[all,dev,release]'
+	@rm -rf dist && $(BIN)/python -m build --quiet --outdir dist .
+	@$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-emit-options --no-header --no-annotate \
+	  --extra all --constraint constraints.txt --output-file dist/requirements.txt pyproject.toml
+	@$(BIN)/cyclonedx-py requirements dist/requirements.txt --output-reproducible --output-format JSON --output-file dist/sbom.json
+	@cd dist && sha256sum *.whl *.tar.gz requirements.txt sbom.json > SHA256SUMS && cat SHA256SUMS
 
 format: setup  ## let ruff put the code into shape
 	@$(BIN)/ruff check --fix .

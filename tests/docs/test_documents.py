@@ -69,7 +69,7 @@ def test_configuration_of_the_readme_is_valid(run: Run, tmp_path: Path) -> None:
 
 def test_commands_in_text_blocks_of_the_readme_exist() -> None:
     lines = [line for block in blocks("text") for line in block.splitlines() if line.startswith("sketchstream ")]
-    assert len(lines) == 6
+    assert len(lines) == 11
     for line in lines:
         parse(line)
 

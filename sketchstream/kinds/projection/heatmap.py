@@ -118,7 +118,7 @@ def write_arrow(projection: Projection, path: str | Path) -> None:
     try:
         import pyarrow as pa
     except ImportError:
-        msg = "Arrow files need pyarrow: pip install 'sketchstream[parquet]'"
+        msg = "Arrow files need pyarrow: pip install 'sketchstream[arrow]'"
         raise MissingExtraError(msg) from None
     n = projection.spec.users.size
     names = pa.array([projection.user_name(place) for place in range(n)])
