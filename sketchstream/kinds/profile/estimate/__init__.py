@@ -166,11 +166,12 @@ def _whole(
 
 
 def _inside(fit: Fit, population: float, known: Uncertainty, facts: Facts) -> tuple[Fit, float, Uncertainty]:
-    """The law of the likelihood with every k+ number inside its interval of 95%, which then need not be widened.
+    """The law of the likelihood of noisy bins of events with every k+ number inside its interval of 95%.
 
-    Other methods are what they are by definition: `inverse` unbiased, `circulant` and `monotone` those of their papers.
+    These intervals then need not be widened, which would hide a bias. Elsewhere every count has a cell of its own, and
+    what is said of small counts must not hang on how many are asked for.
     """
-    if facts.method != "likelihood" or population <= 0.0:
+    if (facts.method, facts.form, facts.unit) != ("likelihood", "bins", "event") or population <= 0.0:
         return fit, population, known
     from sketchstream.kinds.profile.estimate import fit as fits
     from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile

@@ -116,8 +116,9 @@ class Profile:
     In a closed domain the shares are over all items of the domain, index 0 the absent ones. In an open domain they
     are over the distinct items that occurred, and index 0 is 0. Every number comes from one law of counts
     (`fractions`, and the counts of the share `above`), so they agree with each other. Intervals come from unbiased
-    linear estimates of the same object, whatever the method; `covers` says what they cover. The law of the likelihood
-    is held inside the 95% intervals of the k+ numbers; all other intervals are widened to contain the value.
+    linear estimates of the same object, whatever the method; `covers` says what they cover. In noisy bins of events
+    the law of the likelihood is held inside the 95% intervals of the k+ numbers; other intervals are widened to contain
+    the value.
 
     Method `inverse` is exactly unbiased count by count, so its `fractions`, `counts` and `above` are signed (noise
     makes some negative), and k+ numbers need not fall. All other numbers are clipped to possible values: no number of
@@ -355,8 +356,8 @@ class Profile:
         """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high.
 
         Ends never rise from one count to the next, and no estimate equals an end unless it is the least or the largest
-        possible number. In an open domain no upper end of a k+ number is above that of all items. Estimates of the
-        likelihood are inside of the intervals of 95% as they are; others, and other levels, are widened to hold them.
+        possible number. In an open domain no upper end of a k+ number is above that of all items. Where they do not
+        hold an estimate by themselves (see the class), ends are widened.
         """
         if z not in self._reach:
             low, high, way = self._known.tails.ends_and_ways(z)

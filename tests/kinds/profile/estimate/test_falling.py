@@ -128,10 +128,10 @@ def test_a_law_with_other_k_plus_numbers_has_them():
 @pytest.mark.statistics
 def test_intervals_of_the_likelihood_are_not_widened_to_hold_its_estimates():
     rng = np.random.default_rng(45)
-    for seed, weight in enumerate((1, 2, 5)):
+    for seed, weight in enumerate((2, 2, 5)):
         counts = np.minimum(np.random.default_rng(seed).zipf(1.5, 2000), 4000)
         seen = publish(hashed(counts, 4096, 2, rng), epsilon=2, rng=rng, max_count=100, max_weight=weight,
-                       form="cumulative" if weight == 1 else "bins", open_domain=True)  # fmt: skip
+                       form="bins", open_domain=True)  # fmt: skip
         profile = reconstruct([seen], max_count=100)
         low, high, _ = profile._known.tails.ends_and_ways(Z)
         value, least, most = profile.tail_ends(Z).T
