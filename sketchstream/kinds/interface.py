@@ -305,6 +305,10 @@ class Kind(ABC, Generic[S]):
         del spec
         return {"value": "float64", "stderr": "float64", "low": "float64", "high": "float64"}
 
+    def header(self, spec: S) -> tuple[str, ...]:
+        """Names of the columns of all rows of the usual answer, in their order: the same in every window."""
+        return tuple(self.columns(spec))
+
     def usual_number(self, spec: S) -> str:
         """The number that series show unless another one is named; the first of `Shown.numbers`."""
         del spec

@@ -1,6 +1,6 @@
-"""Answers as tables: CSV, and Arrow with declared types.
+"""Answers as tables: CSV, and Arrow and Parquet with declared types.
 
-In: rows of answers, types of their columns. Out: CSV text, rows again, Arrow tables. Touches: nothing.
+In: rows of answers, types of their columns. Out: CSV text, rows again, Arrow tables and their bytes. Touches: nothing.
 
 Types are declared and never guessed from what is in a window, so that all windows of a sketch have one schema and
 items are what they were: "02139", "NA" and "true" are texts. A kind declares them in `Kind.columns`. A text that is
@@ -123,11 +123,39 @@ def as_stream(table: pa.Table) -> bytes:
     return bytes(out.getvalue())
 
 
+def as_parquet(table: pa.Table) -> bytes:
+    """An Arrow table as a Parquet file. Its bytes are the same for the same table."""
+    pa = _pyarrow()
+    from pyarrow import parquet
+
+    out = pa.BufferOutputStream()
+    parquet.write_table(table, out, compression="zstd")
+    return bytes(out.getvalue())
+
+
+def with_columns(table: pa.Table, columns: Sequence[str], types: Types) -> pa.Table:
+    """A table with these columns and no others; values of those that it lacks are missing.
+
+    Args:
+        table: any.
+        columns: in their order.
+        types: of the columns.
+    """
+    pa = _pyarrow()
+    have = set(table.column_names)
+    return pa.table(
+        {
+            name: table.column(name) if name in have else pa.nulls(table.num_rows, _type(pa, types.get(name)))
+            for name in columns
+        }
+    )
+
+
 def _pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError:
-        msg = "Arrow needs pyarrow: pip install 'sketchstream[arrow]'"
+        msg = "Arrow and Parquet need pyarrow: pip install 'sketchstream[arrow]'"
         raise MissingExtraError(msg) from None
     return pa
 

@@ -16,7 +16,7 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -64,7 +64,7 @@ HEADERS: Final = {
 """Of every response, unless it says otherwise."""
 
 
-def create(service: Service, access: Access | None = None) -> Starlette:
+def create(service: Service, access: Access | None = None) -> FastAPI:
     """The application of a service.
 
     Args:
@@ -80,8 +80,10 @@ def create(service: Service, access: Access | None = None) -> Starlette:
         Exception: problems.explain,
     }
     access = Access() if access is None else access
-    app = Starlette(
-        routes=[*api.routes(service), *page.routes(service, access)],
+    app = FastAPI(
+        openapi_url=None,  # it is a path like the others
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # it would report query strings
+        routes=[*api.Api(service).routes, *page.routes(service, access)],
         middleware=[Middleware(Guard, access=access, traffic=service.traffic)],
         exception_handlers=handlers,
     )

@@ -213,6 +213,11 @@ class Service:
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
         return {} if plan is None else kinds.of(plan.spec).columns(plan.spec)
 
+    def header(self, name: str) -> tuple[str, ...]:
+        """Columns of the rows of a sketch's usual answers; empty for one that has left the configuration."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        return () if plan is None else kinds.of(plan.spec).header(plan.spec)
+
     def usual_number(self, name: str) -> str:
         """The number of a sketch's answers that is followed unless another one is named."""
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
@@ -540,7 +545,7 @@ class Service:
             raise ConfigError(msg)
         known = {} if group is not None else self.store.points(name, metric, since, until)
         if group is not None:
-            self._have_computed(found, question)
+            self.have_computed(found, question)
         points: list[dict[str, Any]] = []
         pending = there = 0
         names: list[str] = []
@@ -635,6 +640,15 @@ class Service:
         bound = pages.bound_of(plan.spec, metric)
         return {} if bound is None else {"bound": bound}
 
+    def numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:
+        """The numbers of an answer that is there: name, title, the number with its interval; none if it is not."""
+        kept = None if self.answer_state(stored) in ("incident", "none") else self.store.numbers(stored, question.text)
+        if kept is None:
+            return []
+        numbers = orjson.loads(kept)
+        found = ((name, titled(numbers, name)) for name in shown.of(numbers).numbers(numbers))
+        return [(name, *there) for name, there in found if there is not None]
+
     def _number(self, stored: StoredWindow, question: Question, metric: str) -> tuple[str, Point | None, list[str]]:
         """A number of a stored answer with its title; if there is none, some available names.
 
@@ -659,7 +673,7 @@ class Service:
                 self._read.popitem(last=False)
         return found
 
-    def _have_computed(self, windows: Sequence[StoredWindow], question: Question) -> None:
+    def have_computed(self, windows: Sequence[StoredWindow], question: Question) -> None:
         """Have the newest settled windows without an answer to a question computed, a few at a time."""
         asked = 0
         for stored in reversed(windows):

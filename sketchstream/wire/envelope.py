@@ -306,7 +306,11 @@ def claimed(data: bytes) -> dict[str, Any]:
     view = _viewed(data)
     try:
         head = _PREFIX.unpack(view[: _PREFIX.size])[-4]
-        header = msgpack.unpackb(view[_PREFIX.size : _PREFIX.size + head], raw=False)
+        written = view[_PREFIX.size : _PREFIX.size + head]
+        heading.require_few_objects(written)
+        header = msgpack.unpackb(written, raw=False)
+    except FormatError:
+        raise
     except Exception as error:  # msgpack's errors share no base class below this one
         msg = "the header is not readable"
         raise FormatError(msg) from error

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgpack
 
 from sketchstream.errors import FormatError
+from sketchstream.wire.objects import MOST, SURE, objects
 
 LONGEST_HEADER = 1 << 26
 """Bytes of a header, at most (an open sketch of a listed domain carries its list)."""
@@ -250,6 +251,7 @@ def read(data: bytes) -> dict[str, Any]:
         ordered = ordered and all(a < b for a, b in itertools.pairwise(names))
         return dict(pairs)
 
+    require_few_objects(data)
     try:
         header = _unpacked(data, in_order)
     except Exception as error:  # msgpack's errors share no base class below this one
@@ -263,6 +265,17 @@ def read(data: bytes) -> dict[str, Any]:
         msg = "the header is not written in its one canonical form"
         raise FormatError(msg)
     return header
+
+
+def require_few_objects(data: bytes | memoryview) -> None:
+    """Refuse a header that would take far more memory than it has bytes.
+
+    Raises:
+        FormatError: it would.
+    """
+    if len(data) > SURE and objects(data) > MOST:
+        msg = f"a header has at most {MOST:,} values and names, found more"
+        raise FormatError(msg)
 
 
 def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], Any] | None = None) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from helpers import pages
@@ -26,9 +27,10 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
 from sketchstream.query.differences import difference
 from sketchstream.query.tables import read_csv
-from sketchstream.serve import api as serve_api
 from sketchstream.serve import service as serve_service
+from sketchstream.serve import tables as serve_tables
 from sketchstream.serve.page.pictures import by_group
+from sketchstream.serve.questions import Question
 from sketchstream.stream.windows import iso
 
 METRICS = {
@@ -343,7 +345,7 @@ def test_estimates_of_too_many_windows_are_refused(site, monkeypatch) -> None:
     assert found.status_code == 400
     assert "more than 2 windows" in found.json()["detail"]
     monkeypatch.undo()
-    monkeypatch.setattr(serve_api, "TOGETHER_BYTES", 1000)
+    monkeypatch.setattr(serve_tables, "TOGETHER_BYTES", 1000)
     found = client.get("/v1/sketches/series/estimates")
     assert found.status_code == 400
     assert "narrow it" in found.json()["detail"]
@@ -449,6 +451,49 @@ def test_arrow_has_one_schema_in_all_windows_and_the_items_of_csv(site, sketch) 
     group = {"group": "spring"} if sketch == "reach" else {}
     assert arrow("series", **group).schema == arrow("series", **group, to="1990-01-01T00:00Z").schema
     assert arrow("windows").schema == arrow("windows", to="1990-01-01T00:00Z").schema
+
+
+@pytest.mark.parametrize("sketch", pages.KINDS)
+def test_tables_have_the_columns_that_are_declared_whatever_is_in_them(site, sketch) -> None:
+    _, service, client = site
+    what = "profile" if sketch == "reach" else "estimate"
+
+    def parquet(table: str, **asked: str) -> pa.Table:
+        found = client.get(f"/v1/tables/{sketch}/{table}.parquet", params=asked)
+        assert found.status_code == 200, found.text
+        return pq.read_table(io.BytesIO(found.content))
+
+    for hour in range(3):  # answers of groups are there when they have been asked for
+        answer(client, sketch, hour)
+    listed = [one for one in client.get("/v1/tables").json()["tables"] if one["sketch"] == sketch]
+    assert len(listed) == 3
+    for one in listed:
+        whole, nothing = parquet(one["table"]), parquet(one["table"], to="1990-01-01T00:00Z")
+        assert whole.num_rows > nothing.num_rows == 0
+        assert whole.schema.equals(nothing.schema)
+        kinds = {"text": "string", "float64": "double", "time": "timestamp[ms, tz=UTC]"}
+        said = [(each["name"], kinds.get(each["type"], each["type"])) for each in one["columns"]]
+        assert [(field.name, str(field.type)) for field in whole.schema] == said
+    whole = parquet("answers")
+    for hour in range(3):
+        text = client.get(f"/v1/sketches/{sketch}/{what}", params=given(hour, sketch) | {"format": "csv"}).text
+        header = text.partition("\n")[0].split(",")
+        assert header == list(service.header(sketch))
+        start = pd.Timestamp(given(hour)["from"])
+        mine = [row for row in whole.to_pylist() if row["window_start"] == start and row["group"] in (None, "spring")]
+        texts = [name for name in header if name not in service.columns(sketch)]
+        assert [{name: row[name] for name in texts} for row in mine] == [
+            {name: row[name] for name in texts} for row in read_csv(text)
+        ]
+        assert [row["value" if "value" in header else "items"] for row in mine] == [
+            float(row["value" if "value" in header else "items"]) for row in read_csv(text)
+        ]
+    group = {"group": "spring"} if sketch == "reach" else {}
+    metric = next(iter(service.numbers(service.store.windows(sketch)[0], Question(**group))))[0]
+    series = client.get(f"/v1/sketches/{sketch}/series", params={"metric": metric} | group).json()["points"]
+    rows = [row for row in parquet("numbers").to_pylist() if row["metric"] == metric]
+    found = [row["value"] for row in rows if row["group"] in (None, "spring")]
+    assert found == [one["value"] for one in series]
 
 
 @pytest.mark.parametrize("sketch", pages.KINDS)

@@ -19,9 +19,12 @@ from schemathesis.specs.openapi.checks import (
 
 from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
-from sketchstream.serve import openapi
+from sketchstream.serve import shapes
+from sketchstream.serve.api import Api
 from sketchstream.stream.windows import iso
 
+DOCUMENT = Api(None).document
+EXAMPLES = {name: one["examples"] for name, one in DOCUMENT["components"]["schemas"].items() if "examples" in one}
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -58,7 +61,7 @@ def described(site):
     }
     for one in text["paths"].values():
         for operation in one.values():
-            for parameter in operation["parameters"]:
+            for parameter in operation.get("parameters", []):
                 if parameter["name"] in usual:
                     parameter["schema"] = {"enum": usual[parameter["name"]]}
     return schemathesis.openapi.from_dict(text)
@@ -66,7 +69,7 @@ def described(site):
 
 def operations():
     """Path and method of every operation."""
-    return [(path, method) for path, one in openapi.document()["paths"].items() for method in one]
+    return [(path, method) for path, one in DOCUMENT["paths"].items() for method in one]
 
 
 @pytest.mark.statistics
@@ -100,21 +103,31 @@ def test_generated_requests_get_what_the_document_says(site, described, path, me
 
 
 def test_every_path_of_the_service_is_in_the_document(site):
-    from sketchstream.serve import api
-
-    described = {(path, method.upper()) for path, one in openapi.document()["paths"].items() for method in one}
+    described = {(path, method.upper()) for path, one in DOCUMENT["paths"].items() for method in one}
     served = {
         (route.path, method)
-        for route in api.routes(None)
+        for route in Api(None).routes
         for method in route.methods - {"HEAD"}
         if route.path not in ("/metrics", "/openapi.json")
     }
     assert described == served
 
 
-@pytest.mark.parametrize("name", sorted(openapi.EXAMPLES))
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_examples_are_what_their_schemas_say(name):
     validator = jsonschema_rs.validator_for(
-        {"$ref": f"#/components/schemas/{name}", "components": {"schemas": openapi.SCHEMAS}}
+        {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
     )
-    validator.validate(openapi.EXAMPLES[name])
+    for example in EXAMPLES[name]:
+        validator.validate(example)
+        getattr(shapes, name).model_validate(example, strict=True)
+
+
+def test_every_answer_has_an_example():
+    wanted = {"Problem"}
+    for one in DOCUMENT["paths"].values():
+        for operation in one.values():
+            schema = operation["responses"]["200"].get("content", {}).get("application/json", {}).get("schema", {})
+            wanted |= {part["$ref"].rpartition("/")[2] for part in schema.get("anyOf", [schema]) if "$ref" in part}
+    assert len(wanted) > 12
+    assert wanted <= EXAMPLES.keys()

@@ -66,10 +66,10 @@ def command(
     from sketchstream.errors import MissingExtraError
 
     try:
-        import starlette  # noqa: F401
+        import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
-        msg = "serve needs starlette and uvicorn: pip install 'sketchstream[serve]'"
+        msg = "serve needs fastapi and uvicorn: pip install 'sketchstream[serve]'"
         raise MissingExtraError(msg) from None
     config = Config.load(config_file)
     run(config, port, host, database)

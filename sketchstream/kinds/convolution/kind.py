@@ -20,7 +20,7 @@ from sketchstream.items import Items
 from sketchstream.kinds.convolution import statement
 from sketchstream.kinds.convolution.filters import LONGEST
 from sketchstream.kinds.convolution.layers import add_noise
-from sketchstream.kinds.convolution.series import estimate
+from sketchstream.kinds.convolution.series import columns_of, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater
 from sketchstream.kinds.expansion import Expansion
@@ -65,6 +65,10 @@ class ConvolutionKind(LinearKind[ConvolutionSpec]):
         ends: dict[str, ColumnType] = {"lower": "float64", "upper": "float64", "partial": "bool"}
         series: dict[str, ColumnType] = {"position": "int64", "time": "time"}
         return super().columns(spec) | ends | (series if spec.columns is None else {})
+
+    def header(self, spec: ConvolutionSpec) -> tuple[str, ...]:
+        """See `Series.columns`."""
+        return columns_of(spec)
 
     def usual_number(self, spec: ConvolutionSpec) -> str:
         """The last answer of the first series; of a table its first cell."""

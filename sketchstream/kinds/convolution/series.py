@@ -77,9 +77,7 @@ class Series:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of rows: those of a table are present only in rows of their marginals."""
-        table = () if self.spec.columns is None else tuple(self.spec.columns.values)
-        time = () if self.spec.step_ms is None else ("time",)
-        return ("filter", *(table or ("position", *time)), "value", "stderr", "lower", "upper", "partial")
+        return columns_of(self.spec)
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each answer."""
@@ -229,3 +227,10 @@ def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tup
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None
     return layers, np.sum([part.numbers for part in parts], axis=0, dtype=np.int64), window
+
+
+def columns_of(spec: ConvolutionSpec) -> tuple[str, ...]:
+    """Names of the columns of the rows of a series; see `Series.columns`."""
+    table = () if spec.columns is None else tuple(spec.columns.values)
+    time = () if spec.step_ms is None else ("time",)
+    return ("filter", *(table or ("position", *time)), "value", "stderr", "lower", "upper", "partial")

@@ -59,6 +59,11 @@ class GaussianKind(LinearKind[GaussianSpec]):
         """Slots, published counts, and the ranks of the largest."""
         return super().columns(spec) | {"slot": "int64", "raw": "float64", "rank": "int64"}
 
+    def header(self, spec: GaussianSpec) -> tuple[str, ...]:
+        """One row for each slot."""
+        del spec
+        return ("slot", "item", "value", "raw", "low", "high")
+
     def facts(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words."""
         fresh = f"epsilon {spec.epsilon_publish}, delta {float(spec.delta_publish):g}"

@@ -68,6 +68,12 @@ class ProfileKind(Kind[ProfileSpec]):
         del spec
         return dict(COLUMNS)
 
+    def header(self, spec: ProfileSpec) -> tuple[str, ...]:
+        """Those of `sketchstream.kinds.profile.show.export.to_csv`: counts modulo p say what is a bound."""
+        from sketchstream.kinds.profile.show.export import header
+
+        return header(wraps=spec.modulus is not None)
+
     def comparable(self, spec: ProfileSpec) -> ProfileSpec:
         """Epsilons and the counters beside the slots may differ between parts."""
         import copy

@@ -75,8 +75,10 @@ class ProjectionKind(LinearKind[ProjectionSpec]):
         operations = 40 * features * columns if passed else 0
         operations += features * columns * smaller // 2 if passed and whole else 0
         pairs = features**2 * columns
-        operations += pairs if few is not None and pairs <= MOST_PAIRED else 0
-        return Expansion(32 * smaller**2 if passed and whole else 0, operations)
+        paired = few is not None and pairs <= MOST_PAIRED
+        operations += pairs if paired else 0
+        memory = (32 * smaller**2 if passed and whole else 0) + (8 * features * columns if paired else 0)
+        return Expansion(memory, operations)
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProjectionSpec:
         """See `ProjectionSpec.from_dict`; `items` are the listed users, then the listed features."""
@@ -94,6 +96,11 @@ class ProjectionKind(LinearKind[ProjectionSpec]):
     def columns(self, spec: ProjectionSpec) -> dict[str, ColumnType]:
         """Ranks of nearest rows."""
         return super().columns(spec) | {"rank": "int64"}
+
+    def header(self, spec: ProjectionSpec) -> tuple[str, ...]:
+        """One row for each user."""
+        del spec
+        return ("user", "value", "stderr", "low", "high")
 
     def usual_number(self, spec: ProjectionSpec) -> str:
         """The squared norm of the first row."""

@@ -29,6 +29,8 @@ MOST_PAIRED: Final = 1 << 38
 """Multiplications of a search over all pairs of rows, at most."""
 BLOCK: Final = 1 << 21
 """Entries of a block of rows."""
+PAIRED_ROWS: Final = 1024
+"""Rows of a block that is paired with others: `BLOCK` entries of few columns would have gigabytes of pairs."""
 LARGE: Final = 256
 """From this size on, the largest eigenvalue of a matrix is found by iteration."""
 DIGITS: Final = 20
@@ -164,7 +166,7 @@ def largest_overlap(matrix: Matrix) -> int:
             f"k = {matrix.columns}; leave max_features out, or use matrix = 'srht'"
         )
         raise SpecError(msg)
-    blocks = list(_blocks(matrix))
+    blocks = list(_blocks(matrix, PAIRED_ROWS))
     found = 0
     for i, left in enumerate(blocks):
         for right in blocks[i:]:
@@ -193,9 +195,9 @@ def top_direction(matrix: Matrix) -> Floats:
     return out / np.linalg.norm(out)
 
 
-def _blocks(matrix: Matrix) -> Iterator[Floats]:
+def _blocks(matrix: Matrix, most_rows: int = BLOCK) -> Iterator[Floats]:
     """The rows as float64, block by block."""
-    step = max(1, BLOCK // matrix.columns)
+    step = max(1, min(most_rows, BLOCK // matrix.columns))
     for start in range(0, matrix.features, step):
         stop = min(start + step, matrix.features)
         yield matrix.rows(np.arange(start, stop, dtype=np.uint64)).astype(np.float64)

@@ -106,6 +106,12 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         del spec
         return "answer.0"
 
+    def header(self, spec: WorkloadSpec) -> tuple[str, ...]:
+        """A table's name, the columns of all tables, the answer."""
+        cells = None if spec.universe is None else spec.universe.cells
+        axes = dict.fromkeys(axis.column for table in spec.workload.tables(cells) for axis in table.axes)
+        return ("table", *axes, "value", "stderr", "low", "high")
+
     def facts(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words."""
         delta = "" if spec.pure else f", delta {float(spec.delta):g}"

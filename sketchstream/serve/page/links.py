@@ -96,6 +96,7 @@ def series_links(name: str, metric: str, exact: Mapping[str, str]) -> Links:
         ("Series as CSV", api(name, "series", given | {"format": "csv"})),
         ("Series as JSON", api(name, "series", given)),
         ("Series as Arrow", api(name, "series", given | {"format": "arrow"})),
+        ("Series as Parquet", api(name, "series", given | {"format": "parquet"})),
         ("Windows as CSV", api(name, "windows", times | {"format": "csv"})),
     ]
 
@@ -125,6 +126,7 @@ def window_links(name: str, answer: str, where: Mapping[str, str]) -> Links:
         ("CSV", api(name, answer, {**where, "format": "csv"})),
         ("JSON", api(name, answer, where)),
         ("Arrow", api(name, answer, {**where, "format": "arrow"})),
+        ("Parquet", api(name, answer, {**where, "format": "parquet"})),
     ]
 
 

@@ -109,6 +109,16 @@ def columns(profile: Profile) -> dict[str, Floats]:
     }
 
 
+def header(*, wraps: bool) -> tuple[str, ...]:
+    """Names of the columns of `to_csv`.
+
+    Args:
+        wraps: whether counts are kept modulo p.
+    """
+    bounded = {f"{name}_high": f"{name}_bound" for name in CSV_NUMBERS} if wraps else {}
+    return tuple(one for name in COLUMNS for one in ((name, bounded[name]) if name in bounded else (name,)))
+
+
 def tail_ends(profile: Profile) -> Floats:
     """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high of the 95% interval."""
     return profile.tail_ends(normal_quantile(0.95))

@@ -1,0 +1,267 @@
+"""Answers as bytes: formats, compression, tags, parts of files; and the bodies that are kept in memory.
+
+In: plain data, tables, a request's headers. Out: responses. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sketchstream.query.tables import WINDOW, Types, as_csv, as_parquet, as_stream, table_of, table_of_csv
+from sketchstream.serve.problems import problem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sketchstream.serve.service import WindowAnswer
+
+Row = Mapping[str, Any]
+
+FORMATS: Final = {
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "arrow": "application/vnd.apache.arrow.stream",
+    "parquet": "application/vnd.apache.parquet",
+}
+SMALL_BYTES: Final = 1024
+"""Bodies below this are not compressed."""
+KEPT_BYTES: Final = 64 * 2**20
+"""Bodies of answers that are kept in memory."""
+TAGS: Final = 4096
+"""Requests whose answers' tags are kept in memory."""
+LONGEST_QUERY: Final = 512
+"""Requests with longer query strings are not remembered."""
+
+
+class Bodies:
+    """The bodies of answers given last, by ETag, so that they are compressed once.
+
+    Args:
+        most_bytes: kept.
+    """
+
+    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+        self._most = most_bytes
+        self._kept: OrderedDict[tuple[str, bool], bytes] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, name: tuple[str, bool]) -> bytes | None:
+        """The body of this ETag, compressed or not."""
+        found = self._kept.get(name)
+        if found is not None:
+            self._kept.move_to_end(name)
+        return found
+
+    def put(self, name: tuple[str, bool], body: bytes) -> None:
+        """Keep a body; the oldest ones go."""
+        self._bytes += len(body) - len(self._kept.pop(name, b""))
+        self._kept[name] = body
+        while self._bytes > self._most:
+            _, old = self._kept.popitem(last=False)
+            self._bytes -= len(old)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The answer that a request got.
+
+    Args:
+        generation: of the store. The answer is the same as long as nothing has been stored since.
+        etag: of the answer.
+        form: its format.
+        asked: what the log says of the request.
+    """
+
+    generation: int
+    etag: str
+    form: str
+    asked: str
+
+
+class Memory:
+    """Answers given last, by request: path, query string, and what whoever asks may see."""
+
+    def __init__(self) -> None:
+        self._bodies = Bodies()
+        self._known: OrderedDict[tuple[str, bytes, frozenset[str] | None], Remembered] = OrderedDict()
+
+    def recall(self, request: Request, generation: int) -> Response | None:
+        """The same answer as the last time, if nothing has been stored since; else None."""
+        known = self._known.get(_place(request))
+        if known is None or known.generation != generation:
+            return None
+        found = self.answer(request, known.etag, known.form)
+        if found is not None:
+            request.state.asked = known.asked
+        return found
+
+    def answer(self, request: Request, etag: str, form: str) -> Response | None:
+        """The answer with this tag: not modified, or its body if it is kept."""
+        if matches(request, etag):
+            return Response(None, 304, {"ETag": etag})
+        body = self._bodies.get((etag, form != "parquet" and accepts_gzip(request)))
+        return None if body is None else _written(request, body, form, etag)
+
+    def keep(self, request: Request, generation: int, etag: str, form: str, body: bytes) -> Response:
+        """Keep the answer to a request.
+
+        Args:
+            request: that it answers. It names no item and no row.
+            generation: of the store, before the answer was looked for.
+            etag: of the answer.
+            form: its format.
+            body: not compressed.
+        """
+        zipped = form != "parquet" and accepts_gzip(request)
+        body = compressed(body) if zipped and len(body) >= SMALL_BYTES else body
+        self._bodies.put((etag, zipped), body)
+        self.learn(request, generation, etag, form)
+        return _written(request, body, form, etag)
+
+    def learn(self, request: Request, generation: int, etag: str, form: str) -> None:
+        """Remember which answer a request has."""
+        if len(request.scope["query_string"]) > LONGEST_QUERY:
+            return
+        self._known[_place(request)] = Remembered(generation, etag, form, request.state.asked)
+        while len(self._known) > TAGS:
+            self._known.popitem(last=False)
+
+
+def _place(request: Request) -> tuple[str, bytes, frozenset[str] | None]:
+    return request.scope["path"], request.scope["query_string"], request.state.allowed
+
+
+def tag(body: bytes) -> str:
+    """The tag of a file that has no other: a digest of its bytes."""
+    return f'"{hashlib.blake2b(body, digest_size=16, person=b"sketch-etag").hexdigest()}"'
+
+
+def matches(request: Request, etag: str) -> bool:
+    """Whether the client has this answer already."""
+    given = request.headers.get("if-none-match")
+    if given is None:
+        return False
+    return any(one.strip().removeprefix("W/") in (etag, "*") for one in given.split(","))
+
+
+def accepts_gzip(request: Request) -> bool:
+    """Whether the client takes gzip."""
+    for one in request.headers.get("accept-encoding", "").split(","):
+        name, _, quality = one.partition(";")
+        if name.strip().lower() in ("gzip", "*"):
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def compressed(body: bytes) -> bytes:
+    """A body as gzip."""
+    return gzip.compress(body, 6, mtime=0)
+
+
+def as_bytes(table: pa.Table, form: str) -> bytes:
+    """A table in a format: "arrow" or "parquet"."""
+    return as_parquet(table) if form == "parquet" else as_stream(table)
+
+
+def encode(answer: WindowAnswer, form: str, types: Types) -> bytes:
+    """The bytes of the answer of a window."""
+    if form == "json":
+        return answer.json()
+    return answer.csv() if form == "csv" else as_bytes(table_of_csv(answer.csv(), types), form)
+
+
+def respond(
+    request: Request,
+    data: Mapping[str, Any],
+    rows: Callable[[], Sequence[Row]] | None = None,
+    form: str = "json",
+    *,
+    types: Types = WINDOW,
+    columns: Sequence[str] = (),
+) -> Response:
+    """Plain data as a response.
+
+    Args:
+        request: to be answered.
+        data: for JSON.
+        rows: of the table, for the other formats.
+        form: one of `FORMATS`.
+        types: of the columns of the table.
+        columns: that the table has even without rows.
+    """
+    if form == "json" or rows is None:
+        body = orjson.dumps(data, default=str, option=orjson.OPT_SERIALIZE_NUMPY)
+    elif form == "csv":
+        body = as_csv([_lower(row) for row in rows()], columns).encode()
+    else:
+        body = as_bytes(table_of(rows(), types, columns), form)
+    return respond_with(request, body, form)
+
+
+def respond_with(request: Request, body: bytes, form: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A body as a response, compressed if that is worth it."""
+    if form != "parquet" and len(body) >= SMALL_BYTES and accepts_gzip(request):
+        body = compressed(body)
+    return _written(request, body, form, None, headers)
+
+
+def _written(
+    request: Request, body: bytes, form: str, etag: str | None, more: Mapping[str, str] | None = None
+) -> Response:
+    """A body, compressed or not, as a response."""
+    headers = dict(more or {})
+    if etag is not None:
+        headers["ETag"] = etag
+    if body[:2] == b"\x1f\x8b":
+        headers["Content-Encoding"] = "gzip"
+    if form == "parquet" and etag is not None:
+        return _part(request, body, headers | {"Accept-Ranges": "bytes"}, etag)
+    return Response(body, 200, headers, FORMATS[form])
+
+
+def _part(request: Request, body: bytes, headers: dict[str, str], etag: str) -> Response:
+    """A file, or the part of it that is wanted: readers of Parquet ask for its end, then for columns.
+
+    Source: RFC 9110, section 14.
+    """
+    kind, whole = FORMATS["parquet"], len(body)
+    found = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", request.headers.get("range", ""), re.ASCII)
+    if found is None or found[1] == found[2] == "" or request.headers.get("if-range", etag) != etag:
+        return Response(body, 200, headers, kind)
+    if found[1]:
+        first, last = int(found[1]), min(int(found[2] or whole), whole - 1)
+    else:
+        first, last = max(0, whole - int(found[2])), whole - 1
+    if found[1] and found[2] and int(found[2]) < first:  # no range at all
+        return Response(body, 200, headers, kind)
+    if first > last:
+        text = f"the file has {whole} bytes, and none of them is wanted: ask for others, or for all"
+        return problem(416, "The range holds nothing", text, {"Content-Range": f"bytes */{whole}"})
+    headers["Content-Range"] = f"bytes {first}-{last}/{whole}"
+    return Response(body[first : last + 1], 206, headers, kind)
+
+
+def _lower(row: Row) -> Row:
+    """A row with booleans as JSON writes them."""
+    return {name: str(cell).lower() if isinstance(cell, bool) else cell for name, cell in row.items()}
+
+
+def flat(row: Row, prefix: str = "") -> dict[str, Any]:
+    """A row without tables in it: names joined by underscores, lists as text."""
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            out |= flat(value, f"{prefix}{name}_")
+        else:
+            out[f"{prefix}{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
+    return out

@@ -1,0 +1,141 @@
+"""Routes of the API: parameters are read by typed models, and what cannot be read is a problem in plain words.
+
+In: requests. Out: answers of the functions behind the paths. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sketchstream.errors import ConfigError
+from sketchstream.serve.formats import FORMATS
+from sketchstream.serve.openapi import PROBLEMS
+from sketchstream.serve.parameters import Parameters, asked, refusal, require_once
+
+OK: Final = 200
+TEXT: Final = {"description": "Lines of text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+class Path(APIRoute):
+    """A path of the API.
+
+    Args:
+        path: with its parameters in braces.
+        endpoint: answers. Its parameter `asked`, if it has one, is a model of the query string.
+        admit: refuses what must not be told apart from what is not there; asked before parameters are read.
+        recall: the answer that a request had the last time, if it still holds; asked before everything else.
+        settings: of the framework's route.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        admit: Callable[[Request], object] | None = None,
+        recall: Callable[[Request], Response | None] | None = None,
+        **settings: Any,
+    ) -> None:
+        self._admit, self._recall = admit, recall
+        super().__init__(path, endpoint, **settings)
+        self.methods = {*(self.methods or ()), *(("HEAD",) if "GET" in (self.methods or ()) else ())}
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function that answers a request."""
+        answer = super().get_route_handler()
+        admit, recall = self._admit, self._recall
+        model = _model(self.dependant.query_params)
+
+        async def handle(request: Request) -> Response:
+            if recall is not None:
+                found = recall(request)
+                if found is not None:
+                    return found
+            if admit is not None:
+                admit(request)
+            if model is None:
+                return await answer(request)
+            require_once(request.query_params.multi_items())
+            request.state.asked = asked(dict(request.query_params), model)
+            try:
+                return await answer(request)
+            except RequestValidationError as error:
+                wrong = error.errors()
+            request.state.asked = ""  # behind the handler: no traceback has what was sent
+            raise ConfigError(refusal(wrong, model))
+
+        return handle
+
+
+def _model(query: Sequence[Any]) -> type[Parameters] | None:
+    """The model of the query string; None: any is accepted."""
+    for one in query:
+        found = one.field_info.annotation
+        if isinstance(found, type) and issubclass(found, Parameters):
+            return found
+    return None
+
+
+def get(
+    path: str,
+    endpoint: Callable[..., Any],
+    shape: Any,
+    *,
+    table: bool = False,
+    **checks: Any,
+) -> Path:
+    """A path that answers GET in JSON, and in the other formats if it has a table.
+
+    Args:
+        path: see `Path`.
+        endpoint: see `Path`; its docstring is the summary.
+        shape: model of the JSON.
+        table: whether there are other formats.
+        checks: `admit` and `recall`; see `Path`.
+    """
+    return Path(path, endpoint, **checks, **described(endpoint, shape, table=table))
+
+
+def described(endpoint: Callable[..., Any], shape: Any, *, table: bool) -> dict[str, Any]:
+    """What the document says of an answer: its shape, its formats, and problems."""
+    files = {"type": "string", "contentMediaType": "application/octet-stream"}
+    content = {
+        kind.partition(";")[0]: {"schema": {"type": "string"} if form == "csv" else files}
+        for form, kind in FORMATS.items()
+        if form != "json"
+    }
+    return {
+        "response_model": shape,
+        "response_description": "The answer.",
+        "summary": (endpoint.__doc__ or "").strip().partition("\n")[0],
+        "description": "",
+        "responses": {
+            OK: {"headers": {"ETag": {"schema": {"type": "string"}}}, **({"content": content} if table else {})},
+            304: {"description": "The client has it already."},
+            "default": PROBLEMS,
+        },
+    }
+
+
+def plain(path: str, endpoint: Callable[..., Any]) -> Path:
+    """A path that answers in lines of text, to everybody."""
+    summary = (endpoint.__doc__ or "").strip().partition("\n")[0]
+    return Path(
+        path,
+        endpoint,
+        response_class=_Text,
+        summary=summary,
+        description="",
+        responses={OK: TEXT, 503: TEXT},
+        openapi_extra={"security": []},
+    )
+
+
+class _Text(Response):
+    media_type = "text/plain"

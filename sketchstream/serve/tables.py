@@ -1,0 +1,186 @@
+"""Flat tables of a sketch for other programs: its windows, the numbers of its answers, the answers' rows.
+
+In: what is stored and computed. Out: Arrow tables whose columns are the same whatever is in them. Touches: the store,
+reading; nothing waits, and answers that are not there yet are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sketchstream.errors import ConfigError
+from sketchstream.query.tables import WINDOW, Types, table_of, table_of_csv, with_columns
+from sketchstream.serve.formats import flat
+from sketchstream.serve.questions import Question
+from sketchstream.serve.service import SERIES_LIMIT, Service
+from sketchstream.serve.store import StoredWindow
+from sketchstream.stream.windows import iso
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Name = Literal["windows", "numbers", "answers"]
+
+TOGETHER_BYTES: Final = 64 << 20
+"""Most bytes of CSV of the windows of one response."""
+_QUALITY: Final = tuple(
+    f"quality_{what}_{end}"
+    for what in ("share_counted", "records_admitted", "records_refused", "misplaced")
+    for end in ("value", "low", "high")
+)
+WINDOWS: Final = (
+    "sketch", "window_start", "window_end", "complete", "partitions_published", "partitions_of", "partitions_missing",
+    "revision", "partial", "diverged", "repartitioned", "deleted", "quality_verdict", "quality_reason", *_QUALITY,
+    "status", "answer", "failure", "preliminary", "as_of",
+)  # fmt: skip
+"""Columns of a list of windows."""
+WINDOWS_TYPES: Final[Types] = {
+    **WINDOW,
+    **dict.fromkeys(("partitions_published", "partitions_of", "revision"), "int64"),
+    **dict.fromkeys(("partial", "diverged", "repartitioned", "deleted", "preliminary"), "bool"),
+    **dict.fromkeys(_QUALITY, "float64"),
+}
+FRONT: Final = ("window_start", "window_end", "complete", "group")
+"""What says which answer a row belongs to; `group` is missing without groups."""
+NUMBERS: Final = (*FRONT, "metric", "title", "value", "low", "high")
+NUMBERS_TYPES: Final[Types] = {**WINDOW, **dict.fromkeys(("value", "low", "high"), "float64")}
+
+
+def columns(service: Service, sketch: str, table: Name) -> dict[str, str]:
+    """Names and types of the columns of a table."""
+    if table == "answers":
+        names, types = (*FRONT, *map(_own, service.header(sketch))), _answer_types(service, sketch)
+    else:
+        names, types = (WINDOWS, WINDOWS_TYPES) if table == "windows" else (NUMBERS, NUMBERS_TYPES)
+    return {name: types.get(name) or "text" for name in names}
+
+
+def listed(service: Service, names: list[str]) -> dict[str, Any]:
+    """All tables of some sketches, with their paths and columns."""
+    return {
+        "tables": [
+            {
+                "sketch": name,
+                "table": table,
+                "path": f"/v1/tables/{name}/{table}.parquet",
+                "columns": [{"name": one, "type": kind} for one, kind in columns(service, name, table).items()],
+            }
+            for name in names
+            for table in MADE
+        ]
+    }
+
+
+def make(service: Service, sketch: str, table: Name, since: int | None, until: int | None) -> pa.Table:
+    """A table.
+
+    Args:
+        service: has the answers.
+        sketch: name of the sketch.
+        table: which one.
+        since: windows that start at or after this time, ms.
+        until: windows that end at or before this time, ms.
+
+    Raises:
+        ConfigError: more windows, or bytes, than one request may ask for.
+        MissingExtraError: pyarrow is not installed.
+    """
+    found = service.store.windows(sketch, since, until, limit=SERIES_LIMIT + 1)
+    if len(found) * max(1, len(service.groups(sketch))) > SERIES_LIMIT:
+        msg = f"the range holds more than {SERIES_LIMIT} windows, or windows of groups: narrow it with from and to"
+        raise ConfigError(msg)
+    return MADE[table](service, sketch, list(found))
+
+
+def _windows(service: Service, sketch: str, found: list[StoredWindow]) -> pa.Table:
+    """A row for each window."""
+    del sketch
+    rows = [flat(service.describe(one)) for one in found]
+    return with_columns(table_of(rows, WINDOWS_TYPES, WINDOWS), WINDOWS, WINDOWS_TYPES)
+
+
+def _numbers(service: Service, sketch: str, found: list[StoredWindow]) -> pa.Table:
+    """A row for each number of each answer."""
+    rows = []
+    for stored, question, front in _asked(service, sketch, found):
+        for metric, title, (value, low, high) in service.numbers(stored, question):
+            rows.append({**front, "metric": metric, "title": title, "value": value, "low": low, "high": high})
+    return table_of(rows, NUMBERS_TYPES, NUMBERS)
+
+
+def _answers(service: Service, sketch: str, found: list[StoredWindow]) -> pa.Table:
+    """The rows of all answers, one after the other."""
+    import pyarrow as pa
+
+    names, types = tuple(columns(service, sketch, "answers")), _answer_types(service, sketch)
+    own = service.columns(sketch)
+    tables, size = [table_of([], types, names)], 0
+    for stored, question, front in _asked(service, sketch, found):
+        text = service.store.csv(stored, question.text)
+        if text is None or service.answer_state(stored) in ("incident", "none"):
+            continue
+        size += len(text)
+        require_size(size)
+        table = table_of_csv(text, own)
+        table = table.rename_columns([_own(name) for name in table.column_names])
+        tables.append(with_columns(after(table_of([front], types, FRONT), table), names, types))
+    return pa.concat_tables(tables)
+
+
+def require_size(size: int) -> None:
+    """Refuse answers that are too large together.
+
+    Raises:
+        ConfigError: says what to do.
+    """
+    if size > TOGETHER_BYTES:
+        msg = f"the answers of that range are more than {TOGETHER_BYTES >> 20} MiB: narrow it with from and to"
+        raise ConfigError(msg)
+
+
+def after(front: pa.Table, table: pa.Table) -> pa.Table:
+    """A table with the one row of another in front of each of its own."""
+    import pyarrow as pa
+
+    for place, name in enumerate(front.column_names):
+        column = pa.repeat(front.column(name)[0], table.num_rows)
+        table = table.add_column(place, front.schema.field(name), column)
+    return table
+
+
+MADE: Final[dict[Name, Callable[[Service, str, list[StoredWindow]], Any]]] = {
+    "windows": _windows,
+    "numbers": _numbers,
+    "answers": _answers,
+}
+
+
+def _own(name: str) -> str:
+    """A column of an answer in a table that begins with `FRONT`: a cell of a workload may be named so too."""
+    return f"{name}_" if name in FRONT else name
+
+
+def _answer_types(service: Service, sketch: str) -> Types:
+    return {**{_own(name): kind for name, kind in service.columns(sketch).items()}, **WINDOW}
+
+
+def _asked(
+    service: Service, sketch: str, found: list[StoredWindow]
+) -> Iterator[tuple[StoredWindow, Question, dict[str, Any]]]:
+    """Every window with every question whose answers are wanted, and the first columns of their rows.
+
+    Answers of groups are computed when they are asked for: the newest ones that are not there are asked for here.
+    """
+    groups = service.groups(sketch)
+    questions = [Question(group=group) for group in groups] or [Question()]
+    for question in questions if groups else ():
+        service.have_computed(found, question)
+    for stored in found:
+        facts = {
+            "window_start": iso(stored.window[0]),
+            "window_end": iso(stored.window[1]),
+            "complete": stored.fields.get("complete", False),
+        }
+        for question in questions:
+            yield stored, question, {**facts, "group": question.group}
