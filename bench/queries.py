@@ -57,6 +57,7 @@ partitioner = "murmur2"
 topic = "bench-queries.sealed"
 [[sketch]]
 name = "hourly"
+unit = "event"
 window = "1h"
 epsilon = "1"
 max_count = 20

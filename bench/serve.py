@@ -64,7 +64,7 @@ PAGES: Final = ("/sketches", "/ledger")
 PAGE_RATE: Final = 5.0
 """Requests a second of what one person looks at: pages with pictures, and what takes long."""
 SLOW_S: Final = 0.1
-SPEC: Final = 'epsilon = "1"\ndomain = {{ size = {size} }}\nmax_count = 100'
+SPEC: Final = 'unit = "event"\nepsilon = "1"\ndomain = {{ size = {size} }}\nmax_count = 100'
 
 
 def configuration(sketches: int, partitions: int) -> str:

@@ -35,6 +35,8 @@ def checks(case: Case) -> Iterator[Check]:
     """Names and checks of the deployments of one case."""
     yield f"deployment, {case.name}", lambda: deployment(case)
     yield f"copies, {case.name}", lambda: copies(case)
+    if getattr(case.spec, "publish", "state") == "closed":
+        yield f"copied series, {case.name}", lambda: copied_series(case)
 
 
 def deployment(case: Case) -> Outcome:
@@ -157,7 +159,7 @@ def copies(case: Case) -> Outcome:
 def _of_two(case: Case, layer: float, views: list[float | None]) -> float:
     """Loss of an event that one copy counted, or both, to what both copies publish."""
     if case.measure == "mean":
-        return 0.0  # of secret matrices no total is claimed
+        return math.inf  # nothing is proved of copies of a state with a secret matrix
     if case.measure == "mu^2":
         fresh = [0.0 if view is None else 1 / view for view in views]
         covariance = np.full((2, 2), 1 / layer) + np.diag(fresh)
@@ -170,3 +172,47 @@ def _of_two(case: Case, layer: float, views: list[float | None]) -> float:
     history = History((first, *(View("release", cost) for cost in costs)))
     exact = max(oracle.exact_event_losses(history, oracle.EVENT_RING).values())
     return exact**2 if case.measure == "norm" else exact
+
+
+def copied_series(case: Case) -> Outcome:
+    """Check that two copies of a series whose positions are published have no bound, and that one series is no copy."""
+    claim = "copies: no bound, whatever each has published; one series, in any order: no incident"
+    wrong: list[str] = []
+    for what in ("early, early", "early, cut elsewhere", "early, seal", "seal, early", "seal, seal"):
+        first, second = _two_series(case, what)
+        for published in ([*first, *second], [*second, *first]):
+            found = Deployment.of(published)
+            total = found.total()
+            loss = total.event_gaussian.mu2 if _gaussian(published[0]) else total.event
+            if len(found.copied()) != 1 or loss != math.inf:
+                wrong.append(f"{what}: a loss of {float(loss):.6g}, {len(found.copied())} incidents")
+    once = _regular(case)
+    alone = Deployment.of(once[:1]).total()
+    for published in (once, once[::-1], once[1:] + once):
+        found = Deployment.of(published)
+        if found.copied() or found.total().to_dict() != alone.to_dict():
+            wrong.append("one series is taken for copies, or costs more than its first positions")
+    text = "no bound, one incident each" if not wrong else f"WRONG: {wrong[0]}"
+    return not wrong, claim, text, "two copies that count as one, or positions that count again"
+
+
+def _two_series(case: Case, what: str) -> tuple[list[Any], list[Any]]:
+    """What two copies of one series have published."""
+    one = case.sketch()
+    two = Sketch.from_bytes(one.to_bytes(), case.key if case.spec.needs_key else None)
+    two.update([0, 1, 1])
+    first, _, second = what.partition(", ")
+    out: list[list[Any]] = []
+    for sketch, done in ((one, first), (two, second)):
+        cuts = ((0, 2), (2, 5)) if done == "cut elsewhere" else ((0, 3),)
+        out.append([sketch.seal()] if done == "seal" else [sketch.close_positions(*cut) for cut in cuts])
+    return out[0], out[1]
+
+
+def _regular(case: Case) -> list[Any]:
+    """What one series publishes, which a snapshot interrupts."""
+    sketch = case.sketch()
+    published: list[Any] = [sketch.close_positions(0, 3)]
+    sketch = Sketch.from_bytes(sketch.to_bytes(), case.key if case.spec.needs_key else None)
+    sketch.update([4, 4])
+    return [*published, sketch.close_positions(3, 7), sketch.seal()]

@@ -109,7 +109,7 @@ def app() -> None:
     \b
     Example:
       sketchstream keygen -o key
-      sketchstream create -o s.sketch --epsilon 1 --open --slots 8192 --levels 2 --key-file key
+      sketchstream create -o s.sketch --unit item --epsilon 1 --open --slots 8192 --levels 2 --key-file key
       sketchstream update s.sketch events.jsonl --format jsonl --item user_id --key-file key
       sketchstream seal s.sketch -o s.sealed --key-file key
       sketchstream profile s.sealed

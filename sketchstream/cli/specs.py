@@ -26,7 +26,7 @@ class Description:
     """A sketch's description by options; fields have the names of the options."""
 
     epsilon: str | None
-    unit: Unit
+    unit: Unit | None
     open_domain: bool
     slots: int | None
     levels: int | None
@@ -52,11 +52,13 @@ class Description:
             SpecError: the sketch is invalid.
         """
         from sketchstream.errors import ConfigError
-        from sketchstream.kinds.profile.spec import ProfileSpec
+        from sketchstream.kinds.profile.spec import ProfileSpec, unsaid_unit
 
         if self.epsilon is None:
             msg = "--epsilon is needed, such as --epsilon 1"
             raise ConfigError(msg)
+        if self.unit is None:
+            raise ConfigError(unsaid_unit("--unit "))
         given: dict[str, Any] = {
             "max_count": self.max_count,
             "modulus": self.modulus,
@@ -113,11 +115,12 @@ class Description:
             "max_total": self.max_total,
         }
         given = {name: value for name, value in given.items() if value is not None}
-        return GaussianSpec(epsilon=self.epsilon, unit=self.unit, domain=self.domain(), **given, **beside)  # type: ignore[arg-type]
+        unit = self.unit or "event"
+        return GaussianSpec(epsilon=self.epsilon, unit=unit, domain=self.domain(), **given, **beside)  # type: ignore[arg-type]
 
     def given(self) -> list[str]:
         """Names of the options that were given, `item_type` apart."""
-        usual = {"unit": "event", "open_domain": False}
+        usual = {"open_domain": False}
         return [
             field.name
             for field in fields(self)
@@ -154,7 +157,9 @@ class Description:
 _EPSILON = 'Privacy of the state: "1", "0.1", "1/2".'
 _OPTIONS = (
     click.option(
-        "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="What is protected."
+        "--unit",
+        type=click.Choice(["event", "item"]),
+        help="What is protected: all that one item does, or each event; kind profile needs it.",
     ),
     click.option("--open", "open_domain", is_flag=True, help="Items that nobody can list; needs a key."),
     click.option("--slots", type=int, help="With --open: counters in all levels."),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from sketchstream.errors import ConfigError, SpecError
 from sketchstream.item_lists import read_items
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
+from sketchstream.stream.evidence import misplaced_noise
 from sketchstream.stream.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.windows import Calendar, Width, hopping
 
@@ -68,6 +71,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
                     ("epsilon_misplaced", block.epsilon_misplaced),
                 )
             ]
+            mistakes += _misplaced_events(spec, noises[1])
         except (SpecError, ConfigError) as error:
             mistakes.append(str(error))
         else:
@@ -127,6 +131,15 @@ def _early(block: SketchTable, spec: Spec, series: list[_Series], lateness_ms: i
         msg = f"emit_every gives at most {MOST_EARLY} early answers of a window, found {most}: publish less often"
         raise ConfigError(msg)
     return EarlyAnswers(every_ms, exact_epsilon(block.epsilon_early, "epsilon_early") / most, most)
+
+
+def _misplaced_events(spec: Spec, epsilon: Fraction | None) -> Iterator[str]:
+    """The mistake of a number of misplaced events that would cost an event more than being counted."""
+    if spec.unit == "event" and epsilon is not None and epsilon > (most := misplaced_noise(spec)):
+        yield (
+            f'epsilon_misplaced is at most {most} with unit = "event", found {epsilon}: a misplaced event would lose '
+            "more to the number of such events than an event that is counted"
+        )
 
 
 def _series(block: SketchTable) -> list[_Series]:

@@ -39,6 +39,7 @@ from sketchstream.privacy.deployment import (
 from sketchstream.privacy.gaussian import GaussianLoss
 from sketchstream.privacy.ledger import Loss
 from sketchstream.privacy.measures import concentrated
+from sketchstream.privacy.publications import Evidence
 
 INSTANT: Final = (0, 1)
 """The window of records of a kind: all of them are open at the same time."""
@@ -71,6 +72,7 @@ class Census(Deployment):
         keyed: bool = True,
         limit: Fraction | None = None,
         budget: Periods | None = None,
+        evidence: Mapping[str, Evidence] | None = None,
     ) -> Census:
         """The deployment that has published these windows.
 
@@ -80,10 +82,11 @@ class Census(Deployment):
             keyed: whether all records of an item lie in one partition, and that is checked.
             limit: `privacy.max_epsilon`, or None.
             budget: `privacy.budget`, or None.
+            evidence: see `Deployment`.
         """
         records = in_order([record for found in kinds.values() for record in found])
         at_once = {kind: tuple(replace(record, window=INSTANT) for record in found) for kind, found in kinds.items()}
-        return cls(tuple(records), keyed, limit, budget, list(windows), at_once)
+        return cls(tuple(records), keyed, limit, budget, evidence or {}, list(windows), at_once)
 
     def total(self, records: Sequence[Record] | None = None, within: Window | None = None) -> Total:
         """See `Deployment.total`."""
@@ -156,6 +159,7 @@ class Census(Deployment):
             self._gaussian(counts, lambda loss: event(loss, True), lambda record: True),
             self._gaussian(counts, lambda loss: item(loss, True), lambda record: record.ledger.unit == "item"),
             self._record(windows),
+            sum((times * self.misplaced_item(self.kinds[kind]) for kind, times in counts.items()), Fraction(0)),
         )
 
     def _record(self, windows: Sequence[tuple[Kind, Window]]) -> Fraction:
@@ -165,7 +169,7 @@ class Census(Deployment):
             by_sketch[kind[0], kind[1]].append((kind, window))
         total = Fraction(0)
         for some in by_sketch.values():
-            worst = (most_of_record(self._open(instant)) for instant in self._instants(some))
+            worst = (most_of_record(self._open(instant), None, self.evidence) for instant in self._instants(some))
             total += max(worst, default=Fraction(0))
         return total
 

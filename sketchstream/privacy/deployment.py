@@ -18,7 +18,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -33,6 +33,7 @@ from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import approximate
 from sketchstream.privacy.ledger import Ledger, Loss, show
 from sketchstream.privacy.measures import concentrated
+from sketchstream.privacy.publications import Evidence
 from sketchstream.privacy.zcdp import DELTA
 from sketchstream.spec import Epsilon
 
@@ -170,6 +171,8 @@ class Total:
         event_gaussian: loss of one event to the sketches with Gaussian noise, not included in the other fields.
         item_gaussian: loss of one item to the sketches with Gaussian noise, not included in the other fields.
         record: loss of one record to the numbers of records, in none of the other fields.
+        misplaced: loss of one item with records in partitions where it does not belong to the numbers of such items,
+            in none of the other fields.
     """
 
     event: Loss
@@ -179,6 +182,7 @@ class Total:
     event_gaussian: GaussianLoss = _NOTHING
     item_gaussian: GaussianLoss = _NOTHING
     record: Fraction = Fraction(0)
+    misplaced: Fraction = Fraction(0)
 
     def event_at(self, delta: Epsilon) -> Composed:
         """One (epsilon, delta) for an event, over sketches of all measures."""
@@ -198,6 +202,8 @@ class Total:
         }
         if self.record:
             out["record"] = show(self.record)
+        if self.misplaced:
+            out["misplaced_item"] = show(self.misplaced)
         for unit, loss, together in (
             ("event", self.event_gaussian, self.event_at),
             ("item", self.item_gaussian, self.item_at),
@@ -217,12 +223,14 @@ class Deployment:
         keyed: whether all records of an item lie in one partition, and that is checked.
         limit: `privacy.max_epsilon`, or None.
         budget: `privacy.budget`, or None.
+        evidence: by the name of a sketch, the noise of the numbers in its frontiers.
     """
 
     records: tuple[Record, ...]
     keyed: bool = True
     limit: Fraction | None = None
     budget: Periods | None = None
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -232,6 +240,7 @@ class Deployment:
         keyed: bool = True,
         limit: Fraction | None = None,
         budget: Periods | None = None,
+        evidence: Mapping[str, Evidence] | None = None,
     ) -> Deployment:
         """The deployment that published these objects, in any order, duplicates allowed.
 
@@ -240,7 +249,8 @@ class Deployment:
         different noise in one place are two sketches: both count, and the record lists the second as a conflict.
         Publications with the same noise that cannot come from one sketch are copies: one record holds them all.
         """
-        return cls.from_records((Record.of(one) for one in published), keyed=keyed, limit=limit, budget=budget)
+        records = (Record.of(one) for one in published)
+        return cls.from_records(records, keyed=keyed, limit=limit, budget=budget, evidence=evidence)
 
     @classmethod
     def from_records(
@@ -250,6 +260,7 @@ class Deployment:
         keyed: bool = True,
         limit: Fraction | None = None,
         budget: Periods | None = None,
+        evidence: Mapping[str, Evidence] | None = None,
     ) -> Deployment:
         """The same from records."""
         found = [part for record in records for part in record.parts()]
@@ -266,7 +277,7 @@ class Deployment:
         held = Counter(record.place for record in kept)
         # sketches without a name are different sketches
         kept = [replace(record, conflicts=held[record.place] - 1 if record.name else 0) for record in kept]
-        return cls(tuple(in_order(kept)), keyed, limit, budget)
+        return cls(tuple(in_order(kept)), keyed, limit, budget, evidence or {})
 
     def total(self, records: Sequence[Record] | None = None, within: Window | None = None) -> Total:
         """Total losses to some of the records, or to all of them.
@@ -288,8 +299,26 @@ class Deployment:
                 [record for record in gaussian if record.ledger.unit == "item"],
                 lambda loss: self._item_total(gaussian, loss),
             ),
-            most_of_record(chosen, within),
+            most_of_record(chosen, within, self.evidence),
+            self.misplaced_item(chosen),
         )
+
+    def misplaced_item(self, records: Iterable[Record]) -> Fraction:
+        """Loss of an item to the numbers of misplaced items of these sketches, if it is misplaced in every window.
+
+        It is noted in one partition beside its own, or in one for each number of partitions.
+
+        Args:
+            records: of the sketches.
+        """
+        windows: dict[Any, set[int]] = {}
+        costs: dict[Any, Fraction] = {}
+        for record in records:
+            noise = self.evidence.get(record.name, Evidence())
+            key = record.name, record.revision, record.window
+            costs[key] = publications.cost_in_frontiers("misplaced", record.ledger.unit, noise)
+            windows.setdefault(key, set()).update(record.counts)
+        return sum((cost * max(1, len(windows[key])) for key, cost in costs.items()), Fraction(0))
 
     def by_day(self) -> dict[str, Total]:
         """Losses of events of one UTC day, and of an item by what it does on that day.
@@ -484,6 +513,11 @@ class Deployment:
                 f"one record loses at most {show(total.record)} to the published numbers of records, which is in none "
                 "of the numbers above"
             )
+        if total.misplaced:
+            lines.append(
+                f"one item with records in partitions where it does not belong loses at most {show(total.misplaced)} "
+                "more to the published numbers of such items, which is in none of the numbers above"
+            )
         lines.append(publications.not_counted())
         return "\n".join(lines)
 
@@ -610,17 +644,35 @@ def most_of_item(records: Sequence[Record]) -> Losses:
     return Losses(pure, concentrated(pure), gaussian)
 
 
-def most_of_record(records: Sequence[Record], within: Window | None = None) -> Fraction:
+def most_of_record(
+    records: Sequence[Record], within: Window | None = None, evidence: Mapping[str, Evidence] | None = None
+) -> Fraction:
     """Largest loss of one record to the numbers of records of these sketches, whatever it does to each of them.
 
-    A record that is late for a window of a sketch is not admitted to that window, and counted as late once.
+    A record that is late for a window of a sketch is not admitted to that window, and counted as late once. Where the
+    refused records of each window are counted, it is also among those of every window that refused it.
+
+    Args:
+        records: of the sketches.
+        within: records of this time only, ms; None: of any time.
+        evidence: by the name of a sketch, the noise of the numbers in its frontiers.
     """
     by_sketch: dict[tuple[str, int], list[Record]] = {}
     for record in records:
         by_sketch.setdefault((record.name, record.revision), []).append(record)
-    found = sum((event_sum(some, lambda record: record.records, within) for some in by_sketch.values()), Fraction(0))
-    assert isinstance(found, Fraction)
-    return found
+    total = Fraction(0)
+    for (name, _), some in by_sketch.items():
+        noise, unit = (evidence or {}).get(name, Evidence()), some[0].ledger.unit
+        refused = publications.cost_in_frontiers("record", unit, noise)
+        admitted = max(record.records for record in some)  # as late, the record is counted by the same noise
+        every = event_sum(some, lambda record: record.records, within)
+        if refused > admitted:
+            every = admitted + event_sum(some, lambda record, cost=refused: cost, within)  # type: ignore[misc]
+        elif refused:
+            every += refused
+        assert isinstance(every, Fraction)
+        total += every
+    return total
 
 
 def event_sum(records: Sequence[Record], loss: Measured, within: Window | None = None) -> Loss:

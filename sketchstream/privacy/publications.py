@@ -11,7 +11,8 @@ Statement, ledger and documents draw from `PUBLICATIONS`. To publish a new numbe
        and by the writer of published bytes.
     2. Choose its `charge`. Shares of a sketch's noise ("ledger") are in all losses, through `Kind.components`. A number
        that depends on envelopes alone and has noise of its own ("record") says its epsilon for one record in one window
-       in `cost`: the statement and the ledger add that up over windows and sketches.
+       in `cost`: the statement and the ledger add that up over windows and sketches. So they do with what only an item
+       in wrong partitions loses ("misplaced"), and with numbers whose noise frontiers name (`cost_in_frontiers`).
     3. Say it: `says` gives its sentences in the statement.
     4. `docs/guarantee.md` has the table of `table()`; a test compares them.
 """
@@ -33,12 +34,25 @@ CHARGES: Final[dict[Charge, str]] = {
     "record": "in no loss of events or items; noise of its own, whose epsilon for one record the statement and the "
     "ledger add up separately",
     "misplaced": "nothing more for an event; for an item with records in wrong partitions up to `epsilon_misplaced` "
-    "more in each window, which the statement says and the ledger does not count",
+    "more in each window, which the statement and the ledger add up separately",
     "envelope": "nothing: it follows from envelopes and configuration, which are not protected",
     "once": "at most 1/10, once for each sample; not in the ledger",
     "free": "nothing more: it is computed from what was published",
     "apart": "in no loss: exact, or raw data",
 }
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The noise of the numbers about each window of a sketch that frontiers carry.
+
+    Args:
+        refused: epsilon of the numbers of refused records; 0: not published.
+        misplaced: epsilon of the numbers of misplaced events or items; 0: not published.
+    """
+
+    refused: Fraction = Fraction(0)
+    misplaced: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -53,6 +67,8 @@ class Publication:
         fields: names of counters, header fields and fields of frontiers that carry it.
         cost: of charge "record": epsilon of one record in one window, by the spec; 0: it is not published.
         says: its sentences in a statement, of what no loss covers.
+        cost_in_frontiers: of charges "record" and "misplaced": what a refused record, or a misplaced item, loses in one
+            window, by the unit of the sketch and the noise that its frontiers name.
     """
 
     name: str
@@ -62,6 +78,7 @@ class Publication:
     fields: frozenset[str] = frozenset()
     cost: Callable[[Any], Fraction] = lambda spec: Fraction(0)
     says: Callable[[Any, Context], Iterable[str]] = lambda spec, around: ()
+    cost_in_frontiers: Callable[[str, Evidence], Fraction] = lambda unit, noise: Fraction(0)
 
 
 def _epsilon_records(spec: Any) -> Fraction:
@@ -102,11 +119,16 @@ def _refused(spec: Any, around: Context) -> Iterator[str]:
         )
 
 
+def _misplaced_item(unit: str, noise: Evidence) -> Fraction:
+    """A misplaced event loses less to its number than a counted one to the sketch; an item may be both."""
+    return noise.misplaced if unit == "item" else Fraction(0)
+
+
 def _misplaced(spec: Any, around: Context) -> Iterator[str]:
-    if around.misplaced and spec.unit == "item":
+    if epsilon := _misplaced_item(spec.unit, Evidence(misplaced=around.misplaced)):
         yield (
             "an item with records in partitions where it does not belong: the number of such items is published, and "
-            f"this one loses at most {around.misplaced} more in each window, twice that to someone who once copied the "
+            f"this one loses at most {epsilon} more in each window, twice that to someone who once copied the "
             "open state"
         )
 
@@ -194,9 +216,9 @@ PUBLICATIONS: Final[tuple[Publication, ...]] = (
     Publication("late", "the number of late records", "frontiers", "record",
                 frozenset({"late", "late_draws"}), says=_late),
     Publication("refused", "the number of records that each window refused", "frontiers", "record",
-                frozenset({"evidence"}), says=_refused),
+                frozenset({"evidence"}), says=_refused, cost_in_frontiers=lambda unit, noise: noise.refused),
     Publication("misplaced", "the number of misplaced events or items", "frontiers", "misplaced",
-                frozenset({"evidence"}), says=_misplaced),
+                frozenset({"evidence"}), says=_misplaced, cost_in_frontiers=_misplaced_item),
     Publication("parameters", "spec, noise laws, ledger, window, partitions", "headers of sealed sketches", "envelope",
                 frozenset({"kind", "spec", "layers", "ledger", "counters", "key_id", *_ORIGIN})),
     Publication("frontiers", "how far each partition is published", "sealed topic", "envelope",
@@ -245,6 +267,17 @@ def cost_of_record(spec: Any) -> Fraction:
     return sum((one.cost(spec) for one in PUBLICATIONS if one.charge == "record"), Fraction(0))
 
 
+def cost_in_frontiers(charge: Charge, unit: str, noise: Evidence) -> Fraction:
+    """Epsilon of one record or item in one window, in the numbers about it that frontiers carry.
+
+    Args:
+        charge: "record": of a record that the window refused; "misplaced": of an item in wrong partitions.
+        unit: of the sketch.
+        noise: of its numbers.
+    """
+    return sum((one.cost_in_frontiers(unit, noise) for one in PUBLICATIONS if one.charge == charge), Fraction(0))
+
+
 def uncovered(spec: Any, around: Context) -> list[str]:
     """The statement's sentences about what no loss covers, in the order of the list.
 
@@ -257,7 +290,7 @@ def uncovered(spec: Any, around: Context) -> list[str]:
 
 def not_counted() -> str:
     """What no loss of a ledger covers, for the ledger."""
-    names = [one.what for one in PUBLICATIONS if one.charge in ("apart", "once", "misplaced")]
+    names = [one.what for one in PUBLICATIONS if one.charge in ("apart", "once")]
     others = "other deployments, other consumer groups and restored old files on the same topic"
     return f"not counted: {others}; {', '.join(names)}"
 

@@ -27,6 +27,7 @@ from sketchstream.query.answers import Answer
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.late import late_records
 from sketchstream.sketch import merge
+from sketchstream.stream.evidence import noise_of
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.windows import iso
 
@@ -391,7 +392,8 @@ class PublishedWindows:
         parts += self._early(since, until)
         keyed = self.config.checked or not self.config.from_kafka
         most = None if limit is None else Fraction(limit)
-        return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget)
+        evidence = noise_of((one.sketch, one.evidence) for one in self.source.frontiers())
+        return Deployment.of(parts, keyed=keyed, limit=most, budget=self.config.budget, evidence=evidence)
 
     def _closed(self, since: int | None, until: int | None) -> Iterator[Instalment]:
         """All positions that were published when they closed, of windows sealed or not: copies show in them."""

@@ -28,11 +28,13 @@ from sketchstream.privacy.census import Kind as Alike
 from sketchstream.privacy.deployment import Deployment, Record
 from sketchstream.privacy.publications import cost_of_record
 from sketchstream.published import Instalment, Origin, Release, SealedState, read
+from sketchstream.stream.evidence import noise_of
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.privacy.deployment import AnyLedger
     from sketchstream.query.sealed import Span
+    from sketchstream.stream.interfaces import Frontier
 
 Place = tuple[int, int, int, int]
 """Number of a sketch, start and end of a window, revision."""
@@ -166,12 +168,15 @@ class Ledgers:
                     found.append(record)
         return found
 
-    def census(self, config: Config, allowed: Collection[str] | None = None) -> Census:
+    def census(
+        self, config: Config, allowed: Collection[str] | None = None, frontiers: Iterable[Frontier] = ()
+    ) -> Census:
         """Everything that is stored, for the ledger.
 
         Args:
             config: of the deployment.
             allowed: names of the sketches that count; None: all.
+            frontiers: the newest ones.
         """
         windows: list[tuple[Alike, Span]] = []
         alike: dict[Alike, list[Record]] = {}
@@ -209,6 +214,7 @@ class Ledgers:
             keyed=config.checked or not config.from_kafka,
             limit=None if limit is None else Fraction(limit),
             budget=config.budget,
+            evidence=noise_of((one.sketch, one.evidence) for one in frontiers),
         )
 
     def _closed(self, sketch: int, since: int | None = None, window: Span | None = None) -> list[Place]:

@@ -751,7 +751,10 @@ class Service:
             known = self._deployments.get(allowed)
             if known is None or known[0] != changes:
                 with self.store.reading() as connection:
-                    known = (changes, Ledgers(connection).census(self.config, allowed))
+                    known = (
+                        changes,
+                        Ledgers(connection).census(self.config, allowed, StoreSource(connection).frontiers()),
+                    )
                 self._deployments[allowed] = known
         return known[1]
 

@@ -218,6 +218,7 @@ class Total(Shape):
     item_gaussian: dict[str, Any] | None = None
     item_together: dict[str, Any] | None = None
     record: str | None = None
+    misplaced_item: str | None = None
 
 
 class Budget(Shape):

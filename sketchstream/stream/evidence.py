@@ -24,6 +24,7 @@ from sketchstream import kinds, noise
 from sketchstream.components import DISCRETE_GAUSSIAN
 from sketchstream.items import Items
 from sketchstream.kinds.interface import Spec
+from sketchstream.privacy import publications
 from sketchstream.spec import read_rational
 from sketchstream.stream.partitioner import spread
 from sketchstream.stream.plans import SketchPlan
@@ -238,6 +239,21 @@ class Reported:
             bool(said.get("anywhere", 0)),
         )
         return cls(given, _whole(said.get("since", NO_TIME)), _number(older), _whole(older_draws), windows)
+
+
+def noise_of(frontiers: Iterable[tuple[str, Reported | None]]) -> dict[str, publications.Evidence]:
+    """The noise of the numbers that frontiers carry, by the name of the sketch; where it changed, its largest epsilons.
+
+    Args:
+        frontiers: names of sketches, and the evidence of a frontier.
+    """
+    found: dict[str, publications.Evidence] = {}
+    for name, said in frontiers:
+        if said is not None:
+            known = found.get(name, publications.Evidence())
+            refused, misplaced = max(known.refused, said.noise.refused), max(known.misplaced, said.noise.misplaced)
+            found[name] = publications.Evidence(refused, misplaced)
+    return found
 
 
 class Evidence:

@@ -22,6 +22,7 @@ from sketchstream.kinds.profile.overlap import patterns
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.projection import mechanism as projection
+from sketchstream.kinds.projection.secret import SecretLedger
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import Strategy
 from sketchstream.noise.entropy import Keystream
@@ -308,8 +309,8 @@ def instalments_that_charge_nothing(patch: Patch) -> None:
 
 
 def copies_that_cost_nothing(patch: Patch) -> None:
-    patch.setattr(deployment, "families", lambda published: [
-        [one] for family in _families(published) for one in family[:1]
+    patch.setattr(deployment, "families", lambda published, positions=(): [
+        [one] for family in _families(published, positions) for one in family[:1]
     ])  # fmt: skip
 
 
@@ -318,6 +319,25 @@ _families = deployment.families
 
 def copies_without_a_loss(patch: Patch) -> None:
     patch.setattr(deployment, "copied_loss", lambda histories: Fraction(0))
+
+
+def copies_of_a_series_whose_positions_are_not_compared(patch: Patch) -> None:
+    honest: Any = deployment.families
+    patch.setattr(deployment, "families", lambda named, positions=(): honest(named))
+
+
+def a_series_of_which_only_the_seal_is_compared(patch: Patch) -> None:
+    honest: Any = deployment.families
+
+    def families(named: Any, positions: Any) -> Any:
+        last = [None if one is None or one.stop < 60 else one for one in positions]
+        return honest(named, last)
+
+    patch.setattr(deployment, "families", families)
+
+
+def copies_of_a_secret_matrix_that_cost_their_mean(patch: Patch) -> None:
+    patch.delattr(SecretLedger, "of_copies")
 
 
 def copies_that_cost_twice(patch: Patch) -> None:
@@ -451,6 +471,10 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (instalments_that_charge_nothing, "convolution: closed, counts, closed"),
     *((copies_that_cost_nothing, f"{kind}: copies, {case}") for kind, case in CASES),
     *((copies_without_a_loss, f"{kind}: copies, {case}") for kind, case in CASES),
+    (copies_of_a_series_whose_positions_are_not_compared, "convolution: copied series, gaussian, closed"),
+    (copies_of_a_series_whose_positions_are_not_compared, "convolution: copied series, counts, closed"),
+    (a_series_of_which_only_the_seal_is_compared, "convolution: copied series, counts, closed"),
+    (copies_of_a_secret_matrix_that_cost_their_mean, "projection: copies, secret, gaussian"),
     (copies_that_cost_twice, "gaussian: copies, event"),
     (copies_that_cost_twice, "sketches: copies, item, open"),
     (a_look_that_costs_nothing_in_mu2, "gaussian: ledger, event"),

@@ -34,12 +34,14 @@ time = "ts"
 directory = "sealed"
 [[sketch]]
 name = "s"
+unit = "event"
 window = "1h"
 epsilon = "30"
 max_count = 10
 domain = { size = 40 }
 [[sketch]]
 name = "other"
+unit = "event"
 window = "1h"
 epsilon = "2"
 domain = { size = 40 }

@@ -84,7 +84,7 @@ def report(run: Run, tmp_path: Path) -> Path:
     """A report with wide numbers and a warning."""
     (tmp_path / "events").write_text("".join(f"{i % (1 + i % 4000)}\n" for i in range(20_000)))
     for command in (
-        ["create", "-o", "s", "--epsilon", "11", "--size", "4000"],
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "11", "--size", "4000"],
         ["update", "s", "events", "--format", "lines"],
         ["seal", "s", "-o", "s.sealed"],
         ["profile", "s.sealed", "--html", "report.html"],
@@ -164,7 +164,7 @@ def windows(run: Run, tmp_path: Path) -> Path:
     (tmp_path / "c.toml").write_text(
         '[input]\nfile = "events.jsonl"\nitem = "user"\nitem_type = "int"\ntime = "ts"\nlateness = "1h"\nquorum = 1\n'
         'quorum_time = "1ms"\nclose_at_end = true\n[output]\ndirectory = "sealed"\n[[sketch]]\nname = "hourly"\n'
-        'window = "1h"\nepsilon = "1"\ndomain = { size = 1000 }\n'
+        'unit = "event"\nwindow = "1h"\nepsilon = "1"\ndomain = { size = 1000 }\n'
     )
     for command in (["worker", "-c", "c.toml"], ["profile", "-c", "c.toml", "--all", "--html", "all.html"]):
         result = run(*command)

@@ -48,7 +48,7 @@ def test_plan_of_kind_gaussian_is_calibrate(run: Run) -> None:
     for kind in (("--kind", "gaussian"), ("--kind=gaussian",)):
         planned = run("plan", *kind, *ask)
         assert (planned.code, planned.out) == (0, calibrated.out)
-    profile = ("plan", "--epsilon", "1", "--size", "100", "--items", "50", "--format", "json")
+    profile = ("plan", "--unit", "event", "--epsilon", "1", "--size", "100", "--items", "50", "--format", "json")
     assert run(*profile, "--kind", "profile").out == run(*profile).out
 
 

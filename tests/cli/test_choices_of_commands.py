@@ -26,10 +26,10 @@ from sketchstream.errors import ConfigError
 from sketchstream.kinds.tables import table_of
 
 WORDS = {
-    ("create", "--kind"): ["create", "--epsilon", "1", "--size", "64", "-o", "s.sketch"],
+    ("create", "--kind"): ["create", "--unit", "event", "--epsilon", "1", "--size", "64", "-o", "s.sketch"],
     ("estimate", "--method"): ["estimate", "sealed"],
     ("verify", "--only"): ["verify", "--quick"],
-    ("plan", "--number"): ["plan", "--epsilon", "1", "--open", "--items", "5000", "--target", "0.5"],
+    ("plan", "--number"): ["plan", "--unit", "event", "--epsilon", "1", "--open", "--items", "5000", "--target", "0.5"],
     ("size", "--number"): ["size", "--items", "1e6", "--error", "0.1"],
 }
 """Options that are texts, and name one of several things, in a command that is otherwise right."""

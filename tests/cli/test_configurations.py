@@ -204,10 +204,28 @@ domain = { slots = 64, levels = 1 }
     assert "privacy.budget is 12 per 1d; in one period one event lost at most 1/2" in run("ledger", "-c", "c.toml").out
 
 
-def test_a_unit_that_is_not_set_is_asked_for_where_items_look_like_people(run: Run, key: Path, tmp_path: Path) -> None:
+def test_a_profile_that_does_not_say_its_unit_is_refused_with_both_words(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(FILE.replace('unit = "event"\n', ""))
+    for command in ("validate", "worker"):
+        result = run(command, "-c", "c.toml")
+        assert result.code == 2
+        assert 'sketch "hourly": unit is needed: unit = "item" protects everything that one item' in result.err
+        assert 'unit = "event" protects one event' in result.err
+    made = run("create", "-o", "s", "--epsilon", "1", "--size", "5")
+    assert made.code == 2
+    assert "--unit is needed: --unit item protects everything" in made.err
+    assert "--unit event protects one event" in made.err
+    assert "--unit is needed" in run("plan", "--epsilon", "1", "--size", "5", "--items", "3").err
+    (tmp_path / "t.toml").write_text("epsilon = 1\ndomain = { size = 64 }\n")
+    assert "unit is needed" in run("create", "-o", "s", "--table", "t.toml").err
+    assert not (tmp_path / "s").exists()
+
+
+def test_other_kinds_are_asked_for_their_unit_where_items_look_like_people(run: Run, key: Path, tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text('{"user_id": "a", "airport": "b", "ts": 1700000000000}\n')
-    unsaid = FILE.replace('unit = "event"\n', "")
-    for text, asked in ((unsaid, True), (FILE, False), (unsaid.replace('"user_id"', '"airport"'), False)):
+    said = FILE.replace("epsilon", 'kind = "gaussian"\ndelta = "1e-6"\nepsilon', 1)
+    unsaid = said.replace('unit = "event"\n', "")
+    for text, asked in ((unsaid, True), (said, False), (unsaid.replace('"user_id"', '"airport"'), False)):
         (tmp_path / "c.toml").write_text(text)
         result = run("validate", "-c", "c.toml")
         assert result.code == 0, result.err

@@ -12,7 +12,10 @@ import sketchstream as ss
 from helpers.commands import Run
 
 TABLES: dict[str, tuple[str, dict[str, Any]]] = {
-    "profile": ('epsilon = "1/2"\ndomain = { slots = 64, levels = 2 }\n', {"epsilon": Fraction(1, 2), "unit": "event"}),
+    "profile": (
+        'unit = "event"\nepsilon = "1/2"\ndomain = { slots = 64, levels = 2 }\n',
+        {"epsilon": Fraction(1, 2), "unit": "event"},
+    ),
     "gaussian": (
         'kind = "gaussian"\nepsilon = 1\ndelta = "1e-6"\nmax_weight = 2.5\nfraction_bits = 1\ndomain = { size = 30 }\n',
         {"epsilon": Fraction(1), "max_weight": Fraction(5, 2), "fraction_bits": 1},
@@ -51,9 +54,9 @@ def test_a_sketch_is_made_as_the_file_says(run: Run, tmp_path: Path, name: str) 
         ("epsilon = 1\ndomain = { size = 3 }\n", ("--delta", "1e-6"), "--delta is said by the file"),
         ("epsilon = 1\ndomain = { size = 3 }\n", ("--kind", "profile"), "--kind is said by the file"),
         ('name = "x"\nepsilon = 1\ndomain = { size = 3 }\n', (), "without name and windows"),
-        ('[input]\nfile = "x"\n[[sketch]]\nname = "x"\n', (), "keys of one [[sketch]] block"),
+        ('[input]\nfile = "x"\n[[sketch]]\nname = "x"\nunit = "event"\n', (), "keys of one [[sketch]] block"),
         ("epsilon = = 1\n", (), "not valid TOML"),
-        ("epsilon = 1\ndomain = { slots = 64 }\n", (), "needs a hash key"),
+        ('unit = "item"\nepsilon = 1\ndomain = { slots = 64 }\n', (), "needs a hash key"),
     ],
 )
 def test_mistakes_name_the_file_and_the_key(

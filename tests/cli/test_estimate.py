@@ -117,7 +117,7 @@ def test_options_of_another_kind_are_refused(run: Run, tmp_path: Path) -> None:
         (("--kind", "other"), "other"),
         (("--max-weight", "2.5"), "whole number"),
     ):
-        done = run("create", "-o", tmp_path / "s", "--epsilon", "1", "--size", "9", *options)
+        done = run("create", "-o", tmp_path / "s", "--unit", "event", "--epsilon", "1", "--size", "9", *options)
         assert done.code not in (0, 70), options
         assert said in done.err
 

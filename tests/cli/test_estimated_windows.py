@@ -63,6 +63,7 @@ delta = "1e-3"
 domain = {{ items_file = "users.txt" }}
 [[sketch]]
 name = "reach"
+unit = "event"
 window = "1h"
 epsilon = 2
 domain = {{ slots = 64, levels = 2 }}

@@ -20,6 +20,7 @@ item = "user_id"
 time = "ts"
 [[sketch]]
 name = "daily"
+unit = "event"
 window = "1d"
 epsilon = "1"
 domain = {{ slots = 1024, levels = 2 }}
@@ -155,7 +156,7 @@ def test_a_json_array_is_not_lines_of_json(run: Run, key: Path, made: Callable[.
 
 def test_diagnostics_of_update_name_every_reason(run: Run, key: Path, tmp_path: Path) -> None:
     (tmp_path / "items.txt").write_text("a\nb\n")
-    options = ["--epsilon", "1", "--items-file", "items.txt", "--key-file", key]
+    options = ["--unit", "event", "--epsilon", "1", "--items-file", "items.txt", "--key-file", key]
     assert run("create", "-o", "s", *options).code == 0
     lines = (
         ['{"u":"a","n":1}'] * 5 + ['{"u":"b","n":9}'] * 2 + ['{"u":"c","n":1}'] * 3 + ["broken", '{"x":1}', '{"u":[]}']

@@ -51,6 +51,7 @@ snapshot_every = "500ms"
 refused = 0.5
 [[sketch]]
 name = "exact"
+unit = "event"
 window = "1h"
 epsilon = "30"
 domain = {{ items_file = "users.txt" }}

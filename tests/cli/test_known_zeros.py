@@ -18,7 +18,7 @@ from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
-SPEC_TEXT = 'epsilon = "30"\nmax_count = 10\ndomain = { size = 12 }'
+SPEC_TEXT = 'unit = "event"\nepsilon = "30"\nmax_count = 10\ndomain = { size = 12 }'
 CONFIG = """
 [kafka]
 "bootstrap.servers" = "127.0.0.1:1"

@@ -102,6 +102,7 @@ close_at_end = true
 file = "key"
 [[sketch]]
 name = "s"
+unit = "event"
 window = "1h"
 epsilon = "1"
 domain = {{ slots = 1024, levels = 2 }}

@@ -28,7 +28,7 @@ Closed = Callable[..., None]
 
 EVENTS = ["a", "b", "b", "c", "c", "c", "d", "d", "d"]
 """One item once, one twice, two three times."""
-EXACT = ("--epsilon", "30")
+EXACT = ("--unit", "event", "--epsilon", "30")
 ITEMS = "a\nb\nc\nd\ne\n"
 
 
@@ -290,7 +290,20 @@ def test_merge_adds_states_of_one_population_and_says_its_price(run: Run, tmp_pa
 
 def test_merge_factor_is_that_of_the_circle(run: Run) -> None:
     for name in ("p", "q", "r"):
-        made = run("create", "-o", name, "--epsilon", "1", "--size", "4", "--publish", "state", "--intrusion")
+        made = run(
+            "create",
+            "-o",
+            name,
+            "--unit",
+            "event",
+            "--epsilon",
+            "1",
+            "--size",
+            "4",
+            "--publish",
+            "state",
+            "--intrusion",
+        )
         assert made.code == 0
         assert run("seal", name, "-o", f"{name}.sealed").code == 0
     merged = json.loads(run("merge", "p.sealed", "q.sealed", "r.sealed", "-o", "all", "--format", "json").out)
@@ -362,7 +375,7 @@ def test_the_total_is_what_was_counted_and_its_share_can_be_chosen(run: Run, tmp
     (tmp_path / "e.txt").write_text("\n".join(["1"] * 50_000 + ["2"] * 3) + "\n")
     widths = {}
     for share in ("1/40", "1/2", "0"):
-        made = run("create", "-o", "t", "--epsilon", "1", "--size", "4", "--total-share", share)
+        made = run("create", "-o", "t", "--unit", "event", "--epsilon", "1", "--size", "4", "--total-share", share)
         assert made.code == 0, made.err
         assert run("update", "t", "e.txt", "--format", "lines", "--item-type", "int").code == 0
         assert run("seal", "t", "-o", "t.sealed").code == 0

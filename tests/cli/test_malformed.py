@@ -18,31 +18,67 @@ COMMANDS = [
     (["keygen"], 2, "Missing option '-o'"),
     (["keygen", "-o", "missing/key"], 1, "missing"),
     (["seal", "s.sketch"], 2, "Missing option '-o'"),
-    (["create", "-o", "s", "--epsilon", "1"], 2, "exactly one of --open"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--open", "--slots", "64"], 2, "exactly one of"),
-    (["create", "-o", "s", "--epsilon", "1", "--open"], 2, "--open needs --slots"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--levels", "2"], 2, "belong to --open"),
-    (["create", "-o", "s", "--epsilon", "0", "--size", "5"], 2, "positive rational"),
-    (["create", "-o", "s", "--epsilon", "-1", "--size", "5"], 2, "positive rational"),
-    (["create", "-o", "s", "--epsilon", "nan", "--size", "5"], 2, "positive rational"),
-    (["create", "-o", "s", "--epsilon", "1/0", "--size", "5"], 2, "positive rational"),
-    (["create", "-o", "s", "--epsilon", "1e-9", "--size", "5"], 2, "at least 1e-6"),
-    (["create", "-o", "s", "--epsilon", "51", "--size", "5"], 2, "above 50"),
-    (["create", "-o", "s", "--epsilon", "one", "--size", "5"], 2, "found 'one'"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "0"], 2, "size of a ClosedDomain"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "many"], 2, "'many' is not a valid integer"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--unit", "person"], 2, "'person' is not one of"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--unit", "item", "--modulus", "1"], 2, "modulus"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--modulus", "32"], 2, "belongs to unit = 'item'"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--publish", "state"], 2, "needs intrusion written out"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--intrusion"], 2, "belongs to publish = 'state'"),
-    (["create", "-o", "s", "--epsilon", "1", "--size", "5", "--max-weight", "0"], 2, "max_weight"),
-    (["create", "-o", "s", "--epsilon", "1", "--open", "--slots", "64"], 1, "needs a hash key"),
-    (["create", "-o", "s", "--epsilon", "1", "--open", "--slots", "3"], 2, "at least two slots a level"),
-    (["create", "-o", "s", "--epsilon", "1", "--open", "--slots", "64", "--key-file", "none"], 1, "none"),
-    (["create", "-o", "s", "--epsilon", "1", "--items-file", "none.txt"], 1, "none.txt"),
-    (["create", "-o", "no/where", "--epsilon", "1", "--size", "5"], 1, "no is not a directory"),
-    (["create", "-o", "s", "--epsilon", "2", "--size", "5", "--max-epsilon", "1"], 2, "the budget is 1"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1"], 2, "exactly one of --open"),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "5", "--open", "--slots", "64"],
+        2,
+        "exactly one of",
+    ),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--open"], 2, "--open needs --slots"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "5", "--levels", "2"], 2, "belong to --open"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "0", "--size", "5"], 2, "positive rational"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "-1", "--size", "5"], 2, "positive rational"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "nan", "--size", "5"], 2, "positive rational"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1/0", "--size", "5"], 2, "positive rational"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1e-9", "--size", "5"], 2, "at least 1e-6"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "51", "--size", "5"], 2, "above 50"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "one", "--size", "5"], 2, "found 'one'"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "0"], 2, "size of a ClosedDomain"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "many"], 2, "'many' is not a valid integer"),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "5", "--unit", "person"],
+        2,
+        "'person' is not one of",
+    ),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "5", "--unit", "item", "--modulus", "1"],
+        2,
+        "modulus",
+    ),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "5", "--modulus", "32"],
+        2,
+        "belongs to unit = 'item'",
+    ),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "5", "--publish", "state"],
+        2,
+        "needs intrusion written out",
+    ),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "5", "--intrusion"],
+        2,
+        "belongs to publish = 'state'",
+    ),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "5", "--max-weight", "0"], 2, "max_weight"),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--open", "--slots", "64"], 1, "needs a hash key"),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--open", "--slots", "3"],
+        2,
+        "at least two slots a level",
+    ),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--open", "--slots", "64", "--key-file", "none"],
+        1,
+        "none",
+    ),
+    (["create", "-o", "s", "--unit", "event", "--epsilon", "1", "--items-file", "none.txt"], 1, "none.txt"),
+    (["create", "-o", "no/where", "--unit", "event", "--epsilon", "1", "--size", "5"], 1, "no is not a directory"),
+    (
+        ["create", "-o", "s", "--unit", "event", "--epsilon", "2", "--size", "5", "--max-epsilon", "1"],
+        2,
+        "the budget is 1",
+    ),
     (["inspect", "nothing.sketch"], 1, "nothing.sketch: no such file"),
     (["inspect", "."], 1, "is a directory"),
     (["profile"], 2, "either a published file"),
@@ -52,11 +88,19 @@ COMMANDS = [
     (["profile", "a.sealed", "--plot", "picture.gif"], 2, "must end in .png, .svg or .pdf"),
     (["profile", "a.sealed", "--format", "yaml"], 2, "'yaml' is not one of"),
     (["profile", "a.sealed", "--beta", "1.5"], 2, "--beta"),
-    (["plan", "--epsilon", "1", "--size", "5"], 2, "give the expected number of items"),
-    (["plan", "--epsilon", "1", "--size", "5", "--items", "many"], 2, "'many' is not a valid float"),
-    (["plan", "--epsilon", "1", "--size", "5", "--items", "3", "--target", "2"], 2, "relative error between 0 and 1"),
-    (["plan", "--epsilon", "1", "--size", "5", "--items", "3", "--target", "0.1"], 2, "only an open domain has slots"),
-    (["plan", "--epsilon", "1", "--open", "--items", "3"], 2, "--open needs --slots"),
+    (["plan", "--unit", "event", "--epsilon", "1", "--size", "5"], 2, "give the expected number of items"),
+    (["plan", "--unit", "event", "--epsilon", "1", "--size", "5", "--items", "many"], 2, "'many' is not a valid float"),
+    (
+        ["plan", "--unit", "event", "--epsilon", "1", "--size", "5", "--items", "3", "--target", "2"],
+        2,
+        "relative error between 0 and 1",
+    ),
+    (
+        ["plan", "--unit", "event", "--epsilon", "1", "--size", "5", "--items", "3", "--target", "0.1"],
+        2,
+        "only an open domain has slots",
+    ),
+    (["plan", "--unit", "event", "--epsilon", "1", "--open", "--items", "3"], 2, "--open needs --slots"),
     (["demo", "--epsilon", "0"], 2, "positive rational"),
     (["stack", "-o", "both"], 2, "Missing argument 'FILES...'"),
     (["merge", "a", "b"], 2, "Missing option '-o'"),
@@ -73,7 +117,7 @@ def test_malformed_command_is_one_clear_line(run: Run, arguments: list[str], cod
 
 def test_key_file_of_others_is_refused(run: Run, key: Path) -> None:
     key.chmod(0o644)
-    result = run("create", "-o", "s", "--epsilon", "1", "--open", "--slots", "64", "--key-file", key)
+    result = run("create", "-o", "s", "--unit", "event", "--epsilon", "1", "--open", "--slots", "64", "--key-file", key)
     assert result.code == 1
     assert "key" in result.complaint
 
@@ -88,7 +132,9 @@ def test_existing_key_is_never_overwritten(run: Run, key: Path) -> None:
 def test_file_that_is_no_key_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "noise").write_bytes(b"not a key")
     (tmp_path / "noise").chmod(0o600)
-    result = run("create", "-o", "s", "--epsilon", "1", "--open", "--slots", "64", "--key-file", "noise")
+    result = run(
+        "create", "-o", "s", "--unit", "event", "--epsilon", "1", "--open", "--slots", "64", "--key-file", "noise"
+    )
     assert result.code == 1
     assert "noise" in result.complaint
 
@@ -224,7 +270,7 @@ def test_method_that_does_not_apply_is_refused(run: Run, made: Made, key: Path) 
 
 def test_list_of_items_with_a_duplicate_is_refused_without_showing_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "items.txt").write_text("alpha\nmarked-item\nbeta\nmarked-item\n")
-    result = run("create", "-o", "s", "--epsilon", "1", "--items-file", "items.txt")
+    result = run("create", "-o", "s", "--unit", "event", "--epsilon", "1", "--items-file", "items.txt")
     assert result.code == 2
     assert "line 4" in result.complaint
     assert "marked" not in result.err
@@ -249,7 +295,7 @@ def test_unwritable_plot_is_a_file_error(run: Run, made: Made, key: Path) -> Non
 
 
 def test_epsilon_above_ten_warns_on_standard_error(run: Run) -> None:
-    result = run("create", "-o", "s", "--epsilon", "11", "--size", "5")
+    result = run("create", "-o", "s", "--unit", "event", "--epsilon", "11", "--size", "5")
     assert result.code == 0
     assert "NO PRIVACY" in result.err
     assert "warning" in result.err

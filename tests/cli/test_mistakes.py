@@ -109,7 +109,7 @@ def test_wrong_arguments_are_refused_with_what_was_expected(
 
 
 def test_a_missing_key_is_asked_for(run: Run, key: Path, tmp_path: Path) -> None:
-    more = ["--epsilon", "1", "--open", "--slots", "64", "--levels", "2", "--key-file", key]
+    more = ["--unit", "event", "--epsilon", "1", "--open", "--slots", "64", "--levels", "2", "--key-file", key]
     assert run("create", "-o", "s", *more).code == 0
     (tmp_path / "events").write_text("a\n")
     result = run("update", "s", "events", "--format", "lines")

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.commands import Run
 
-SKETCH = ("--epsilon", "1", "--open", "--slots", "8192", "--levels", "2")
+SKETCH = ("--unit", "event", "--epsilon", "1", "--open", "--slots", "8192", "--levels", "2")
 
 
 def test_formats_agree(run: Run) -> None:
@@ -32,7 +32,20 @@ def test_formats_agree(run: Run) -> None:
 
 
 def test_slots_for_a_target_reach_it_and_half_of_them_do_not(run: Run) -> None:
-    ask = ("plan", "--epsilon", "1", "--open", "--items", "50000", "--number", "at_least.3", "--format", "json")
+    ask = (
+        "plan",
+        "--unit",
+        "event",
+        "--epsilon",
+        "1",
+        "--open",
+        "--items",
+        "50000",
+        "--number",
+        "at_least.3",
+        "--format",
+        "json",
+    )
     found = json.loads(run(*ask, "--target", "0.02").out)
     assert found["numbers"]["at_least.3"]["relative"] <= 0.02
     half = json.loads(run(*ask, "--slots", str(found["slots"] // 2)).out)
@@ -40,7 +53,21 @@ def test_slots_for_a_target_reach_it_and_half_of_them_do_not(run: Run) -> None:
 
 
 def test_epsilon_for_a_target_reaches_it(run: Run) -> None:
-    ask = ("plan", "--epsilon", "1", "--size", "20000", "--items", "5000", "--vary", "epsilon", "--format", "json")
+    ask = (
+        "plan",
+        "--unit",
+        "event",
+        "--epsilon",
+        "1",
+        "--size",
+        "20000",
+        "--items",
+        "5000",
+        "--vary",
+        "epsilon",
+        "--format",
+        "json",
+    )
     found = json.loads(run(*ask, "--target", "0.01").out)
     assert found["numbers"]["distinct"]["relative"] <= 0.01
     assert found["slots"] == 20000
@@ -58,7 +85,20 @@ def test_interval_of_a_sketch_is_as_wide_as_planned(run: Run, key: Path, tmp_pat
 
 
 def test_plan_explains_its_columns_and_both_dials(run: Run) -> None:
-    out = run("plan", "--epsilon", "4", "--epsilon-publish", "1", "--unit", "item", *SKETCH[2:], "--items", "3000").out
+    out = run(
+        "plan",
+        "--unit",
+        "event",
+        "--epsilon",
+        "4",
+        "--epsilon-publish",
+        "1",
+        "--unit",
+        "item",
+        *SKETCH[4:],
+        "--items",
+        "3000",
+    ).out
     for column in ("number", "value", "sd", "relative", "simulated", "central"):
         assert re.search(rf"^  {column} +\S", out, re.MULTILINE), column
     assert "an item loses at most 1 to readers of what is published (epsilon_publish), and at most 5 in all" in out
@@ -72,7 +112,7 @@ def test_plan_says_how_many_items_wrap(run: Run) -> None:
         "4",
         "--unit",
         "item",
-        *SKETCH[2:],
+        *SKETCH[4:],
         "--items",
         "3000",
         "--mean",
@@ -86,7 +126,22 @@ def test_plan_says_how_many_items_wrap(run: Run) -> None:
 
 @pytest.mark.parametrize("unit", ["item", "event"])
 def test_plan_refuses_slots_in_which_a_million_items_drown(run: Run, unit: str) -> None:
-    ask = ("plan", "--epsilon", "4", "--unit", unit, "--open", "--slots", "8192", "--levels", "2", "--items", "1e6")
+    ask = (
+        "plan",
+        "--unit",
+        "event",
+        "--epsilon",
+        "4",
+        "--unit",
+        unit,
+        "--open",
+        "--slots",
+        "8192",
+        "--levels",
+        "2",
+        "--items",
+        "1e6",
+    )
     result = run(*ask)
     assert result.code == 2
     assert "crowd" in result.complaint
@@ -102,7 +157,20 @@ def test_the_sketch_that_size_finds_reaches_the_error_and_half_of_it_does_not(ru
     relative = {name: found["plan"]["numbers"][name]["relative"] for name in ("distinct", "at_least.5")}
     assert relative == pytest.approx({"distinct": 0.0023, "at_least.5": 0.0089}, abs=2e-4)
     assert found["memory"] == 2 << 20
-    ask = ("plan", "--epsilon", "4", "--epsilon-publish", "1", "--unit", "item", "--open", "--slots", str(1 << 19))
+    ask = (
+        "plan",
+        "--unit",
+        "event",
+        "--epsilon",
+        "4",
+        "--epsilon-publish",
+        "1",
+        "--unit",
+        "item",
+        "--open",
+        "--slots",
+        str(1 << 19),
+    )
     half = json.loads(run(*ask, "--items", "1e6", "--format", "json").out)
     assert half["numbers"]["at_least.5"]["relative"] > 0.011
 

@@ -22,7 +22,7 @@ from sketchstream.kinds import planned
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.privacy.guarantee import Guarantee
 
-ONE = ("--epsilon", "1", "--epsilon-publish", "1/2", "--open", "--slots", "8192", "--levels", "2")
+ONE = ("--unit", "event", "--epsilon", "1", "--epsilon-publish", "1/2", "--open", "--slots", "8192", "--levels", "2")
 ITEM = (*ONE, "--unit", "item")
 HOPPING = ("--window", "7d", "--every", "1d")
 TOPIC = (
@@ -43,6 +43,7 @@ def asked(run: Run, *options: str) -> dict[str, Any]:
 def configured(lines: str) -> Config:
     """A configuration with that sketch."""
     block = '[[sketch]]\nname = "reach"\nepsilon = "1"\nepsilon_publish = "1/2"\n'
+    block += "" if "unit =" in lines else 'unit = "event"\n'
     return Config.parse(f"{TOPIC}{block}domain = {{ slots = 8192, levels = 2 }}\n{lines}\n", "/etc/c.toml", {})
 
 

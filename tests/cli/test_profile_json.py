@@ -45,7 +45,7 @@ SPECS = {
 @pytest.mark.parametrize("method", ["likelihood", "circulant", "inverse", "monotone"])
 def test_profile_follows_its_schema(run: Run, key: Path, tmp_path: Path, name: str, method: str) -> None:
     (tmp_path / "e.txt").write_text("".join(f"{number % 17}\n" for number in range(60)))
-    made = run("create", "-o", "s", "--epsilon", "2", *SPECS[name], "--key-file", key)
+    made = run("create", "-o", "s", "--unit", "event", "--epsilon", "2", *SPECS[name], "--key-file", key)
     assert made.code == 0, made.err
     assert run("update", "s", "e.txt", "--key-file", key).code == 0
     assert run("seal", "s", "-o", "p", "--key-file", key).code == 0
@@ -89,7 +89,8 @@ def test_a_window_of_mixed_sketches_has_a_row_that_says_so_and_the_others_their_
     hour, first = 3_600_000, 1_357_002_000_000
     (tmp_path / "c.toml").write_text(
         "[input]\nfile = 'e.jsonl'\nitem = 'u'\nitem_type = 'int'\ntime = 't'\n[output]\ndirectory = 'sealed'\n"
-        "[[sketch]]\nname = 'hourly'\nwindow = '1h'\nepsilon = '2'\nmax_count = 5\ndomain = { size = 40 }\n"
+        "[[sketch]]\nname = 'hourly'\nunit = 'event'\nwindow = '1h'\nepsilon = '2'\nmax_count = 5\n"
+        "domain = { size = 40 }\n"
     )
     publisher = DirectoryPublisher(tmp_path / "sealed")
     for number, sizes in enumerate(((30, 40), (40, 40), (40, 40))):

@@ -155,10 +155,10 @@ def test_page_needs_no_other_file_and_no_other_host() -> None:
 
 
 KINDS = {
-    "closed": ["--epsilon", "1", "--size", "200"],
-    "open": ["--epsilon", "1", "--open", "--slots", "1024", "--levels", "2"],
+    "closed": ["--unit", "event", "--epsilon", "1", "--size", "200"],
+    "open": ["--unit", "event", "--epsilon", "1", "--open", "--slots", "1024", "--levels", "2"],
     "item": ["--epsilon", "2", "--open", "--slots", "1024", "--levels", "2", "--unit", "item", "--modulus", "16"],
-    "loud": ["--epsilon", "20", "--size", "200"],
+    "loud": ["--unit", "event", "--epsilon", "20", "--size", "200"],
 }
 
 

@@ -233,7 +233,7 @@ def test_creating_a_large_sketch_shows_progress_on_a_terminal(
     monkeypatch.setattr(progress, "on_terminal", lambda: True)
     monkeypatch.setattr(sys, "stderr", error)
     monkeypatch.setenv("TERM", "xterm")
-    assert run("create", "-o", "s", "--epsilon", "1", "--size", "10000").code == 0
+    assert run("create", "-o", "s", "--unit", "event", "--epsilon", "1", "--size", "10000").code == 0
     assert "drawing the noise" in error.getvalue()
     assert "writing the sketch" in error.getvalue()
 
@@ -307,7 +307,7 @@ def test_not_a_number_is_null_in_json() -> None:
 
 def test_key_file_may_come_from_the_environment(run: Run, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKETCHSTREAM_KEY_FILE", os.fspath(key))
-    result = run("create", "-o", "s", "--epsilon", "1", "--open", "--slots", "64")
+    result = run("create", "-o", "s", "--unit", "event", "--epsilon", "1", "--open", "--slots", "64")
     assert result.code == 0, result.err
 
 

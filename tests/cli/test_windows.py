@@ -20,7 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarn
 HOUR = 3_600_000
 START = int(datetime(2013, 1, 1, tzinfo=UTC).timestamp() * 1000)
 CONFIG = EVENTS_FILE + "close_at_end = true" + SEALED_DIRECTORY
-SKETCH = '[[sketch]]\nname = "{name}"\nwindow = "1h"\nepsilon = "30"\nmax_count = {most}\ndomain = {{ size = 60 }}\n'
+SKETCH = (
+    '[[sketch]]\nname = "{name}"\nunit = "event"\nwindow = "1h"\nepsilon = "30"\nmax_count = {most}\n'
+    "domain = {{ size = 60 }}\n"
+)
 
 
 def count(run: Run, folder: Path, hours: int, sketches: str) -> Path:
@@ -204,7 +207,8 @@ def test_records_that_came_too_late_are_spoken_of(run: Run, tmp_path: Path) -> N
 
 
 GROUPED = CONFIG + (
-    '[[sketch]]\nname = "reach"\nwindow = "1h"\nepsilon = "30"\nmax_count = 20\ndomain = { size = 60 }\n'
+    '[[sketch]]\nname = "reach"\nunit = "event"\nwindow = "1h"\nepsilon = "30"\nmax_count = 20\n'
+    "domain = { size = 60 }\n"
     'group_by = "campaign"\ngroups = "campaigns.txt"\nwhere = { country = ["DE", "AT"] }\n'
 )
 

@@ -20,6 +20,7 @@ START = 1_357_000_000_000 // HOUR * HOUR
 
 CONFIG = f"""{EVENTS_FILE}close_at_end = {{close}}{SEALED_DIRECTORY}[[sketch]]
 name = "hourly"
+unit = "event"
 window = "1h"
 epsilon = "30"
 max_count = 20

@@ -97,7 +97,7 @@ def test_one_mistake_in_a_block_is_told_once(old: str, new: str, said: str) -> N
 
 
 def test_blocks_of_several_kinds_stand_side_by_side() -> None:
-    profile = '[[sketch]]\nname = "reach"\nwindow = "1h"\nepsilon = 1\ndomain = { size = 40 }\n'
+    profile = '[[sketch]]\nname = "reach"\nunit = "event"\nwindow = "1h"\nepsilon = 1\ndomain = { size = 40 }\n'
     config = Config.parse(EVENTS_TOPIC + GAUSSIAN + profile)
     assert [plan.spec.kind for plan in config.sketches] == ["gaussian", "profile"]
     budget = '[privacy]\nbudget = { epsilon = 3, delta = "1e-6", per = "1d" }\n'

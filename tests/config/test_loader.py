@@ -24,6 +24,7 @@ item = "user_id"
 time = "ts"
 [[sketch]]
 name = "daily"
+unit = "event"
 window = "1d"
 timezone = "America/New_York"
 epsilon = "1/2"
@@ -117,7 +118,7 @@ BAD = [
     (TOPIC, 'partitioned_by = "item"', "", "partitioned_by is missing"),
     (TOPIC, 'partitioned_by = "item"', 'partitioned_by = "user"', "partitioned_by must be 'item' or 'none'"),
     (TOPIC, 'partitioned_by = "item"', 'partitioned_by = "none"', "publish = 'state'"),
-    (TOPIC, "epsilon = 1", 'epsilon = 1\nunit = "item"\nmodulus = 1', "modulus"),
+    (TOPIC, 'unit = "event"', 'unit = "item"\nmodulus = 1', "modulus"),
     (TOPIC, 'topic = "events"', 'topic = "events"\nfile = "x.jsonl"', "not both"),
     (TOPIC, 'topic = "events"', "", "not neither"),
     (TOPIC, 'topic = "events"', 'topic = "a,b"', "one topic's name"),
@@ -155,7 +156,7 @@ BAD = [
     (
         FILE,
         "[[sketch]]",
-        '[[sketch]]\nname = "daily"\nwindow = "1h"\nepsilon = 1\ndomain = {size = 4}\n[[sketch]]',
+        '[[sketch]]\nname = "daily"\nunit = "event"\nwindow = "1h"\nepsilon = 1\ndomain = {size = 4}\n[[sketch]]',
         "two sketches",
     ),
     (FILE, "size = 100", "size = 100, sample_rate = 2", "sample_rate"),
@@ -191,7 +192,7 @@ def test_mistakes_in_the_environment(variable: str, value: str, message: str) ->
 
 
 def test_item_units_need_a_checked_partitioner() -> None:
-    item = TOPIC.replace("epsilon = 1", 'epsilon = 1\nunit = "item"\nmodulus = 32')
+    item = TOPIC.replace('unit = "event"', 'unit = "item"\nmodulus = 32')
     assert parse(item).plan("hourly").spec.modulus == 32
     with pytest.raises(ConfigError, match="partitioner that is checked"):
         parse(item.replace('partitioner = "murmur2"', 'partitioner = "unchecked"'))
@@ -217,7 +218,10 @@ def test_there_is_no_default_partitioner() -> None:
 
 
 def test_losses_of_several_sketches_add_up() -> None:
-    two = TOPIC + '[[sketch]]\nname = "daily"\nwindow = "1d"\nepsilon = 1\ndomain = { slots = 64, levels = 2 }\n'
+    two = (
+        TOPIC + '[[sketch]]\nname = "daily"\nunit = "event"\nwindow = "1d"\nepsilon = 1\n'
+        "domain = { slots = 64, levels = 2 }\n"
+    )
     limit = "[privacy]\nmax_epsilon = {}\n[key]"
     assert len(parse(two.replace("[key]", limit.format(2))).sketches) == 2
     with pytest.raises(ConfigError, match="together lose up to 2"):

@@ -51,7 +51,8 @@ def test_five_mistakes_of_five_kinds_are_five_lines() -> None:
 
 
 def test_mistakes_of_every_sketch_and_table_are_told() -> None:
-    second = '[[sketch]]\nname = "Daily"\nwindow = "1d"\nepsilon = 99\ndomain = { slots = 1 }\ntimezone = "Mars"\n'
+    second = '[[sketch]]\nname = "Daily"\nunit = "event"\nwindow = "1d"\n'
+    second += 'epsilon = 99\ndomain = { slots = 1 }\ntimezone = "Mars"\n'
     found = mistakes(
         ('item = "user_id"', 'item = "user_id"\nformat = "xml"\nclose_at_end = true'),
         ("epsilon = 1", "epsilon = 0"),

@@ -94,7 +94,8 @@ def made(run: Run, key: Path, tmp_path: Path) -> Callable[..., Path]:
     def make(name: str = "s.sketch", *more: str) -> Path:
         domain = () if {"--size", "--items-file"} & set(more) else ("--open", "--slots", "1024", "--levels", "2")
         epsilon = () if "--epsilon" in more else ("--epsilon", "1")
-        done = run("create", "-o", name, *epsilon, *domain, "--key-file", key, *more)
+        unit = () if {"--unit", "--kind", "--table"} & set(more) else ("--unit", "event")
+        done = run("create", "-o", name, *unit, *epsilon, *domain, "--key-file", key, *more)
         assert done.code == 0, done.err
         return tmp_path / name
 

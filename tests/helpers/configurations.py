@@ -19,6 +19,7 @@ partitioner = "murmur2"
 file = "k"
 [[sketch]]
 name = "hourly"
+unit = "event"
 window = "1h"
 epsilon = 1
 domain = { slots = 1024, levels = 4 }

@@ -54,6 +54,7 @@ idle = "off"
 snapshot_every = "1s"
 [[sketch]]
 name = "grouped"
+unit = "event"
 window = "1m"
 epsilon = 30
 domain = {{ size = {ITEMS} }}
@@ -61,6 +62,7 @@ group_by = "g"
 groups = ["a", "b", "c"]
 [[sketch]]
 name = "whole"
+unit = "event"
 window = "2m"
 epsilon = 30
 domain = {{ size = {ITEMS} }}

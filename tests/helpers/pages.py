@@ -44,6 +44,7 @@ EVERY_KIND = (
     + SEALED_DIRECTORY
     + """[[sketch]]
 name = "reach"
+unit = "event"
 window = "1h"
 epsilon = "2"
 max_count = 20

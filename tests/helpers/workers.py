@@ -29,11 +29,13 @@ idle = "10m"
 snapshot_every = "1s"
 [[sketch]]
 name = "minutes"
+unit = "event"
 window = "1m"
 epsilon = 30
 domain = { size = 40 }
 [[sketch]]
 name = "hours"
+unit = "event"
 window = "1h"
 epsilon = 30
 domain = { size = 40 }

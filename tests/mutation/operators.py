@@ -22,9 +22,10 @@ MODULES = (
     "components", "sketch", "published",
     *(f"privacy/{name}" for name in (
         "ledger", "gaussian_ledger", "euclidean_ledger", "sketch_history", "history", "looks", "measures", "zcdp",
-        "composition", "copies", "deployment", "gaussian", "guarantee",
+        "composition", "copies", "deployment", "gaussian", "guarantee", "census", "publications",
         "calibration/continuous", "calibration/discrete",
     )),
+    "stream/evidence",
     *(f"noise/{name}" for name in ("laplace", "response", "gaussian", "varied", "thresholds", "entropy", "selection")),
     *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind")),
     *(f"kinds/gaussian/{name}" for name in ("kind", "state")),

@@ -206,7 +206,7 @@ def test_a_created_file_and_its_later_self(run: Run, tmp_path: Path, monkeypatch
         (folder / "events").write_text("".join(f"{item}\n" for item in [1, 1, MARKED]))
         (folder / "events").chmod(0o600)
         for arguments in (
-            ("create", "-o", "s.sketch", "--epsilon", "1/2", "--size", str(SLOTS)),
+            ("create", "-o", "s.sketch", "--unit", "event", "--epsilon", "1/2", "--size", str(SLOTS)),
             ("update", "s.sketch", "events", "--format", "lines"),
             ("inspect", "s.sketch"),
         ):

@@ -128,7 +128,7 @@ def test_the_command_finds_copies_of_a_file(tmp_path: Path, capsys: pytest.Captu
         folder = tmp_path / form[0]
         folder.mkdir()
         first, second = folder / "one.sketch", folder / "two.sketch"
-        options = ("--epsilon", "1", "--size", "32", "--publish", "state", *form)
+        options = ("--unit", "event", "--epsilon", "1", "--size", "32", "--publish", "state", *form)
         do("create", "-o", str(first), *options)
         shutil.copy2(first, second)
         (folder / "events").write_text("7\n")

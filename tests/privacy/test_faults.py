@@ -118,7 +118,7 @@ def opened(tmp_path: Path, zygote: Zygote) -> Path:
     folder.mkdir()
     (folder / "events").write_text("1\n2\n2\n3\n")
     for arguments in (
-        ("create", "-o", "s.sketch", "--epsilon", "1", "--size", "8", "--max-epsilon", "5"),
+        ("create", "-o", "s.sketch", "--unit", "event", "--epsilon", "1", "--size", "8", "--max-epsilon", "5"),
         ("update", "s.sketch", "events", "--format", "lines"),
     ):
         assert zygote.run(*arguments, folder=folder) == 0
@@ -187,6 +187,7 @@ CONFIG = f"""{EVENTS_FILE}close_at_end = true{SEALED_DIRECTORY}[privacy]
 max_epsilon = 1
 [[sketch]]
 name = "hourly"
+unit = "event"
 window = "1h"
 epsilon = "1"
 publish = "{{publish}}"

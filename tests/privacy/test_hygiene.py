@@ -119,7 +119,22 @@ def memory_opens(process: subprocess.Popen[bytes]) -> bool:
 def test_an_aborted_update_leaves_no_core_and_no_memory_to_read(tmp_path: Path) -> None:
     for arguments in (
         ("keygen", "-o", "key"),
-        ("create", "-o", "s.sketch", "--epsilon", "1", "--open", "--slots", "64", "--levels", "1", "--key-file", "key"),
+        (
+            "create",
+            "-o",
+            "s.sketch",
+            "--unit",
+            "event",
+            "--epsilon",
+            "1",
+            "--open",
+            "--slots",
+            "64",
+            "--levels",
+            "1",
+            "--key-file",
+            "key",
+        ),
     ):
         command = [sys.executable, "-m", "sketchstream.cli", *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)

@@ -72,6 +72,8 @@ def test_no_command_prints_or_writes_the_mark(run: Run, tmp_path: Path) -> None:
             "create",
             "-o",
             "s.sketch",
+            "--unit",
+            "event",
             "--epsilon",
             "1",
             "--open",
@@ -107,11 +109,11 @@ def test_errors_of_commands_name_positions_and_not_items(run: Run, tmp_path: Pat
     (tmp_path / "items").write_text("a\nb\n")
     (tmp_path / "events").write_text(f"a\n{MARK}\n")
     run("keygen", "-o", "key")
-    done = run("create", "-o", "s", "--epsilon", "1", "--items-file", "items", "--key-file", "key")
+    done = run("create", "-o", "s", "--unit", "event", "--epsilon", "1", "--items-file", "items", "--key-file", "key")
     assert done.code == 0, done.err
     assert not holds(run("update", "s", "events", "--format", "lines", "--key-file", "key").said)
     (tmp_path / "items2").write_text(f"{MARK}\n{MARK}\n")
-    done = run("create", "-o", "t", "--epsilon", "1", "--items-file", "items2", "--key-file", "key")
+    done = run("create", "-o", "t", "--unit", "event", "--epsilon", "1", "--items-file", "items2", "--key-file", "key")
     assert done.code != 0
     assert not holds(done.said)
 
@@ -193,6 +195,7 @@ dead_letter_topic = "dead"
 file = "unused"
 [[sketch]]
 name = "hourly"
+unit = "event"
 window = "1h"
 epsilon = 1
 domain = { slots = 256, levels = 2 }

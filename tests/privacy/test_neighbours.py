@@ -57,7 +57,7 @@ domain = {{ size = 16 }}
 """
 JSON = 'item = "user"\nitem_type = "int"\nweight = "n"'
 PACKED = 'format = "packed"\nitem_type = "int"'
-UNITS = {"event": "max_weight = 3", "item": 'unit = "item"\nmodulus = 64'}
+UNITS = {"event": 'unit = "event"\nmax_weight = 3', "item": 'unit = "item"\nmodulus = 64'}
 
 NOT_COMPARED = {"bytes", "snapshot_bytes"}
 """Sizes of records are envelopes, which this test lets differ; snapshots hold published bytes, whose size is public."""

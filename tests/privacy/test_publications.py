@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 
 import sketchstream as ss
+from helpers.configurations import EVENTS_TOPIC
 from helpers.paths import ROOT
 from sketchstream import kinds
 from sketchstream.components import Component
+from sketchstream.config.loader import Config
 from sketchstream.kinds import planned
 from sketchstream.privacy import publications
+from sketchstream.privacy.census import Census
 from sketchstream.privacy.composition import Losses
 from sketchstream.privacy.deployment import Deployment
 from sketchstream.privacy.guarantee import DAY_MS, Beside, Context
-from sketchstream.privacy.publications import PUBLICATIONS, Publication
+from sketchstream.privacy.publications import PUBLICATIONS, Evidence, Publication
 from sketchstream.published import Origin
+from sketchstream.stream.evidence import EvidenceNoise, Reported, noise_of
 from sketchstream.stream.interfaces import Frontier
 
 F = Fraction
@@ -171,3 +175,73 @@ def test_records_add_up_over_overlapping_windows_and_sketches_in_the_ledger() ->
     assert found.total().record == F(8, 10)
     assert "one record loses at most 4/5 to the published numbers of records" in str(found)
     assert found.to_dict()["total"]["record"] == "4/5"
+
+
+ITEMS = ss.ProfileSpec("1", "item", ss.ClosedDomain(size=8), modulus=4)
+
+
+def misplaced_in(name: str, windows: int, spec: Any = ITEMS, **origin: Any) -> list[Any]:
+    return [
+        ss.Sketch.create(
+            spec, origin=Origin(name, window=(at * DAY_MS, (at + 1) * DAY_MS), partition=partition, **origin)
+        ).seal()
+        for at in range(windows)
+        for partition in (0, 1)
+    ]
+
+
+def test_an_item_in_wrong_partitions_pays_once_in_every_window_and_never_an_event() -> None:
+    """Of the two partitions of a window its own and one other, which its hash names, can hold it."""
+    sealed = [*misplaced_in("people", 3), *misplaced_in("clicks", 5, SPECS["profile"])]
+    noise = {"people": Evidence(misplaced=F(1, 10)), "clicks": Evidence(misplaced=F(1, 2))}
+    found = Deployment.of(sealed, evidence=noise)
+    assert found.total().misplaced == F(3, 10)
+    assert {one.misplaced for one in list(found.by_day().values())[:3]} == {F(1, 10)}
+    assert found.to_dict()["total"]["misplaced_item"] == "3/10"
+    assert "loses at most 3/10 more to the published numbers of such items" in str(found)
+    assert Deployment.of(sealed).total().misplaced == 0
+    assert "misplaced_item" not in Deployment.of(sealed).to_dict()["total"]
+    grown = misplaced_in("people", 3, partitions_open=2, partitions_seal=4)
+    assert Deployment.of(grown, evidence=noise).total().misplaced == F(6, 10), "one partition for each number"
+
+
+def test_a_census_counts_misplaced_items_as_a_list_of_windows_does() -> None:
+    sealed = misplaced_in("people", 4)
+    records = Deployment.of(sealed).records
+    kind = ("people", 0, "1:0-1")
+    windows = sorted({one.window for one in records if one.window is not None})
+    noise = {"people": Evidence(F(1, 5), F(1, 10))}
+    census = Census.count([(kind, one) for one in windows], {kind: list(records[:2])}, evidence=noise)
+    listed = Deployment.of(sealed, evidence=noise).total()
+    assert census.total().misplaced == listed.misplaced == F(4, 10)
+    assert census.total().record == listed.record == F(1, 5)
+
+
+def test_the_ledger_knows_the_noise_that_frontiers_name_and_the_largest_where_it_changed() -> None:
+    said = [("a", Reported(EvidenceNoise(F(1), F(epsilon, 10), 1024))) for epsilon in (1, 3, 2)]
+    assert noise_of([*said, ("b", None)]) == {"a": Evidence(F(1), F(3, 10))}
+
+
+def test_a_record_pays_for_every_window_that_refuses_it_and_once_for_being_late() -> None:
+    """In 7 overlapping windows, epsilon 1/10 for one that is admitted: refused by all, by one, or by none of them."""
+
+    def weekly(start: int) -> Any:
+        return ss.Sketch.create(
+            SPECS["gaussian"], origin=Origin("weekly", window=(start * DAY_MS, (start + 7) * DAY_MS), partition=0)
+        ).seal()
+
+    sealed = [weekly(start) for start in range(10)]
+    for refused, expected in ((F(0), F(7, 10)), (F(1, 20), F(15, 20)), (F(1, 5), F(15, 10))):
+        found = Deployment.of(sealed, evidence={"weekly": Evidence(refused)}).total().record
+        ways = [(7 - k) * F(1, 10) + (F(1, 10) if k else 0) + k * refused for k in range(8 if refused else 1)]
+        assert found == expected == max(ways)
+
+
+def test_a_number_of_misplaced_events_costs_an_event_no_more_than_being_counted() -> None:
+    text = EVENTS_TOPIC + '[[sketch]]\nname = "s"\nunit = "event"\n'
+    text += 'window = "1h"\nepsilon = 1\ndomain = { size = 8 }\n'
+    assert Config.parse(text + 'epsilon_misplaced = "1/2"\n').sketches[0].epsilon_misplaced == F(1, 2)
+    with pytest.raises(ss.ConfigError, match=r'at most 1/2 with unit = "event", found 3/5'):
+        Config.parse(text + 'epsilon_misplaced = "3/5"\n')
+    item = text.replace('"event"', '"item"\nmodulus = 8')
+    assert Config.parse(item + "epsilon_misplaced = 2\n").sketches[0].epsilon_misplaced == 2

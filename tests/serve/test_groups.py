@@ -23,6 +23,7 @@ CONFIG = (
     + SEALED_DIRECTORY
     + """[[sketch]]
 name = "reach"
+unit = "event"
 window = "1h"
 epsilon = "2"
 max_count = 20

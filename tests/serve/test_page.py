@@ -344,7 +344,10 @@ def test_a_guarantee_is_one_plain_sentence(guarantee, said):
 
 
 def test_the_length_of_windows_is_said_in_words():
-    text = TEXT + '[[sketch]]\nname = "hopping"\nwindow = "7d"\nevery = "1d"\nepsilon = 1\ndomain = { size = 40 }\n'
+    text = (
+        TEXT + '[[sketch]]\nname = "hopping"\nunit = "event"\nwindow = "7d"\nevery = "1d"\nepsilon = 1\n'
+        "domain = { size = 40 }\n"
+    )
     said = {plan.name: wording.width(plan) for plan in Config.parse(text).sketches}
     assert said == {"minutes": "one minute", "hours": "one hour", "hopping": "7 days, one beginning every day"}
 

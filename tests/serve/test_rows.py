@@ -47,6 +47,7 @@ max_weight = 10
 
 [[sketch]]
 name = "flat"
+unit = "event"
 window = "1h"
 epsilon = 2
 domain = {{ items_file = "{folder}/goods.txt" }}

@@ -101,5 +101,6 @@ def test_no_random_deployment_has_a_complete_window_that_is_not() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)
 def test_none_of_three_hundred_deployments_has_a_complete_window_that_is_not() -> None:
     examine(range(300))

@@ -49,10 +49,12 @@ BLOCK = """
 name = "reach"
 window = "1h"
 epsilon = "30"
+unit = "event"
 max_count = 40
 domain = { slots = 4096, levels = 1 }
 group_by = "ad.campaign"
 """
+EVENTS = 'unit = "event"\nmax_count = 40\n'
 LISTED = 'groups = ["spring", "summer", 7]\n'
 
 
@@ -107,7 +109,7 @@ def group_of(record: dict[str, Any], other: bool) -> str | None:
 def test_every_group_counts_its_own_records(
     more: str, other: bool, where: dict[str, list[str]], kill_every: int
 ) -> None:
-    block = BLOCK.replace("max_count = 40\n", "") if "max_count" in more else BLOCK
+    block = BLOCK.replace(EVENTS, "") if "max_count" in more else BLOCK
     sent = records(5, 900)
     found = published_windows(KEYED_TOPIC + block + LISTED + more, sent, KEY, kill_every=kill_every)
     expected: dict[tuple[int, str], Counter[str]] = {}
@@ -145,7 +147,7 @@ def test_what_exists_does_not_depend_on_which_groups_had_records(
     Snapshots are copies of the states, or are read from them piece by piece while they are written. With a ranking two
     of the three listed groups are none in which the item counts.
     """
-    block = BLOCK.replace("max_count = 40\n", RANKED) if ranked else BLOCK
+    block = BLOCK.replace(EVENTS, RANKED) if ranked else BLOCK
     monkeypatch.setattr(image, "LEAST_BYTES", 1 if imaged else 1 << 30)
     sizes: list[int] = []
     read_pieces = image.StateImage.pieces
@@ -414,7 +416,7 @@ def made_parameter(made: ProfileSpec) -> Fraction:
 
 def test_budgets_and_guarantees_of_a_configuration_know_groups() -> None:
     head = KEYED_TOPIC + '[privacy]\nbudget = { epsilon = "9", per = "1h" }\n'
-    item = BLOCK.replace('"30"', '"3"').replace("max_count = 40\n", 'unit = "item"\n') + LISTED
+    item = BLOCK.replace('"30"', '"3"').replace(EVENTS, 'unit = "item"\n') + LISTED
     config = Config.parse(head + item, "/etc/c.toml", {})
     assert config.check_budget() == "an item loses at most 9 of 9 per 1h"
     with pytest.raises(ConfigError, match=r"an item could lose 12 .*reach 12"):
@@ -453,8 +455,10 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
         if value is not None
     )
     hop = 'window = "2h"\nevery = "1h"'
-    item = BLOCK.replace('"30"', '"3"').replace("max_count = 40\n", 'unit = "item"\n').replace('window = "1h"', hop)
-    event = '[[sketch]]\nname = "all"\nwindow = "1h"\nepsilon = "20"\ndomain = { slots = 64, levels = 1 }\n'
+    item = BLOCK.replace('"30"', '"3"').replace(EVENTS, 'unit = "item"\n').replace('window = "1h"', hop)
+    event = (
+        '[[sketch]]\nname = "all"\nunit = "event"\nwindow = "1h"\nepsilon = "20"\ndomain = { slots = 64, levels = 1 }\n'
+    )
     head = KEYED_TOPIC + '[privacy]\nbudget = { epsilon = "26", per = "1h" }\n'
     config = Config.parse(head + event + item + LISTED + said, "/etc/c.toml", {})
     assert config.check_budget() == "an event loses at most 26 of 26 per 1h"
@@ -486,7 +490,7 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
     ],
 )
 def test_groups_and_filters_that_cannot_be_are_refused(lines: str, words: str) -> None:
-    block = BLOCK.replace("max_count = 40\n", "") if "item" in lines else BLOCK
+    block = BLOCK.replace(EVENTS, "") if "item" in lines else BLOCK
     with pytest.raises(ConfigError, match=words):
         Config.parse(KEYED_TOPIC + block + lines, "/etc/c.toml", {})
 

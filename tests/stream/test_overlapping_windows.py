@@ -53,6 +53,7 @@ file = "k"
 BLOCK = """
 [[sketch]]
 name = "reach"
+unit = "event"
 epsilon = "1/7"
 domain = { slots = 1024, levels = 4 }
 """
@@ -431,6 +432,7 @@ TOML = (
     KEYED_TOPIC
     + """[[sketch]]
 name = "reach"
+unit = "event"
 window = "4h"
 every = "1h"
 epsilon = "30"

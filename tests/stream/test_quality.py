@@ -35,6 +35,7 @@ name = "hourly"
 window = "1h"
 epsilon = 2
 domain = {{{{ size = 5000 }}}}
+{{unit}}
 {{sketch}}
 [quality]
 {{quality}}
@@ -42,7 +43,8 @@ domain = {{{{ size = 5000 }}}}
 
 
 def config(sketch: str = "", given: str = "", quality: str = "") -> str:
-    return CONFIG.format(sketch=sketch, input=given, quality=quality)
+    unit = "" if "unit =" in sketch else 'unit = "event"'
+    return CONFIG.format(sketch=sketch, unit=unit, input=given, quality=quality)
 
 
 def packed_config(sketch: str = "") -> str:
@@ -213,7 +215,7 @@ def test_a_window_that_lost_records_is_not_complete_and_says_why() -> None:
 
 def test_a_sketch_has_tolerances_of_its_own() -> None:
     text = config(quality="warn_alarm = 0.01\nincomplete = 0.03")
-    text += '[[sketch]]\nname = "few"\nwindow = "1h"\nepsilon = "1"\ndomain = { size = 100 }\n'
+    text += '[[sketch]]\nname = "few"\nunit = "event"\nwindow = "1h"\nepsilon = "1"\ndomain = { size = 100 }\n'
     text += "quality = { incomplete = 0.9, warn = 0.8 }\n"
     found = Config.parse(text)
     assert found.quality_rule("hourly") == Rule(Tolerance(0.005, 0.01), Tolerance(0.03, 1e-5))

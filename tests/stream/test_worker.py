@@ -838,7 +838,7 @@ def test_records_that_nobody_takes_are_counted_and_slow_nothing_down() -> None:
 
 def test_item_units_count_modulo_and_only_where_the_item_belongs() -> None:
     """A producer that keys one record wrongly must not cost that item twice: the payload is a no-op."""
-    text = TEXT.replace("epsilon = 30", 'epsilon = 30\nunit = "item"\nmodulus = 8')
+    text = TEXT.replace('unit = "event"', 'unit = "item"\nmodulus = 8')
     d = driver(text, partitions=4)
     right = [p for p in range(4) if send_and_find(d, 5, p)]
     assert len(right) == 1

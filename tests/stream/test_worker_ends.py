@@ -25,6 +25,7 @@ START = 1_357_000_000_000 // HOUR * HOUR
 SKETCH = """
 [[sketch]]
 name = "hourly"
+unit = "event"
 window = "1h"
 epsilon = "30"
 max_count = 20

@@ -56,8 +56,8 @@ def command(
 
     \b
     Examples:
-      sketchstream create -o s.sketch --epsilon 1 --open --slots 1048576 --levels 8 --key-file key
-      sketchstream create -o ids.sketch --epsilon 1/2 --size 100000
+      sketchstream create -o s.sketch --unit item --epsilon 1 --open --slots 1048576 --levels 8 --key-file key
+      sketchstream create -o ids.sketch --unit event --epsilon 1/2 --size 100000
       sketchstream create -o shops.sketch --kind gaussian --epsilon 1 --delta 1e-6 --size 4000 --max-weight 2.5
       sketchstream create -o routes.sketch --table routes.toml --key-file key
     """

@@ -127,9 +127,9 @@ def command(
 
     \b
     Examples:
-      sketchstream plan --epsilon 1 --open --slots 1048576 --items 1000000
-      sketchstream plan --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
-      sketchstream plan --epsilon 1 --open --slots 16384 --items 90000 --groups 9 --window 7d --every 1d
+      sketchstream plan --unit item --epsilon 1 --open --slots 1048576 --items 1000000
+      sketchstream plan --unit item --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
+      sketchstream plan --unit event --epsilon 1 --open --slots 16384 --items 90000 --groups 9 --window 7d --every 1d
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
       sketchstream plan --kind projection --rows 105 --features 441 --epsilon 1 --delta 1e-6 --squared-distance 1e6

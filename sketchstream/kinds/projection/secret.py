@@ -172,6 +172,15 @@ class SecretLedger(GaussianLedger):
         """No release is."""
         return Fraction(0)
 
+    def of_copies(self, cost: Loss) -> GaussianLoss:
+        """No bound: a mean over matrices says nothing of two views that counted different events.
+
+        Args:
+            cost: of all of them, by `privacy.copies`.
+        """
+        del cost
+        return GaussianLoss.without_bound_of_delta(math.inf)
+
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> SecretLoss:
         """The loss of a history, over all matrices."""
         ladder = super()._loss_of(history, look=look, since=since)

@@ -134,11 +134,11 @@ def test_update_and_a_worker_read_compressed_files(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl.gz").write_bytes(gz("".join(json.dumps(row) + "\n" for row in rows).encode()))
     (tmp_path / "c.toml").write_text(
         '[input]\nfile = "e.jsonl.gz"\nitem = "user"\nitem_type = "int"\ntime = "ts"\nquorum = 1\nquorum_time = "1ms"\n'
-        'close_at_end = true\n[output]\ndirectory = "sealed"\n[[sketch]]\nname = "s"\nwindow = "1h"\nepsilon = "1"\n'
-        "domain = { size = 10 }\n"
+        'close_at_end = true\n[output]\ndirectory = "sealed"\n[[sketch]]\nname = "s"\nunit = "event"\nwindow = "1h"\n'
+        'epsilon = "1"\ndomain = { size = 10 }\n'
     )
     assert main(["worker", "-c", str(tmp_path / "c.toml"), "--log-level", "error"]) == 0
     assert len(list((tmp_path / "sealed").rglob("*.sealed"))) == 3
     sketch = str(tmp_path / "s")
-    assert main(["create", "-o", sketch, "--epsilon", "1", "--size", "10"]) == 0
+    assert main(["create", "-o", sketch, "--unit", "event", "--epsilon", "1", "--size", "10"]) == 0
     assert main(["update", sketch, str(tmp_path / "e.jsonl.gz"), "--item", "user"]) == 0

@@ -24,6 +24,7 @@ HOUR = 3_600_000
 START = 1_357_000_000_000 // HOUR * HOUR
 CONFIG = f"""{EVENTS_FILE}close_at_end = true{SEALED_DIRECTORY}[[sketch]]
 name = "hourly"
+unit = "event"
 window = "1h"
 epsilon = "1"
 max_count = 20

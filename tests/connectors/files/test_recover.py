@@ -31,6 +31,7 @@ quorum = 1
 quorum_time = "1ms"
 [[sketch]]
 name = "minutes"
+unit = "event"
 window = "1m"
 epsilon = 30
 domain = {{ size = 40 }}

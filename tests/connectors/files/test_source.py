@@ -439,6 +439,7 @@ def test_a_worker_killed_at_any_step_ends_with_the_exact_counts(tmp_path: Path) 
         close_at_end = true
         [[sketch]]
         name = "minutes"
+        unit = "event"
         window = "1m"
         epsilon = 30
         domain = {{ size = 30 }}

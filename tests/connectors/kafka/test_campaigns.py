@@ -147,10 +147,10 @@ def test_reach_by_carrier_is_exact_at_epsilon_30_and_covered_at_epsilon_1(
 ) -> None:
     names = sorted({one.tailnum for one in flights if one.tailnum is not None})
     (tmp_path / "aircraft.txt").write_text("".join(f"{name}\n" for name in names))
-    listed = 'epsilon = "30"\ndomain = { items_file = "../aircraft.txt" }\nmax_count = 60\n'
+    listed = 'unit = "event"\nepsilon = "30"\ndomain = { items_file = "../aircraft.txt" }\nmax_count = 60\n'
     blocks = (
-        f'\n[[sketch]]\nname = "open"\nwindow = "1w"\nepsilon = "1"\ndomain = {{ slots = 4096, levels = 1 }}\n'
-        f"max_count = 60\n{GROUPS}{FILTER}"
+        f'\n[[sketch]]\nname = "open"\nunit = "event"\nwindow = "1w"\nepsilon = "1"\n'
+        f"domain = {{ slots = 4096, levels = 1 }}\nmax_count = 60\n{GROUPS}{FILTER}"
         f'\n[[sketch]]\nname = "airports"\nwindow = "2w"\nevery = "1w"\n{listed}'
         'group_by = "origin"\ngroups = ["EWR", "JFK", "LGA"]\n'
     )
@@ -258,7 +258,8 @@ def test_names_by_package_are_exact_at_epsilon_30_and_covered_at_epsilon_1(
     listed = 'epsilon = "30"\ndomain = { items_file = "../names.txt" }\nmax_count = 60\n'
     domain = f"domain = {{ slots = {slots}, levels = 1 }}"
     blocks = (
-        f'\n[[sketch]]\nname = "large"\nwindow = "1w"\nepsilon = "1"\n{domain}\nmax_count = 60\n{groups}'
+        f'\n[[sketch]]\nname = "large"\nunit = "event"\nwindow = "1w"\nepsilon = "1"\n{domain}\n'
+        f"max_count = 60\n{groups}"
         f'\n[[sketch]]\nname = "items"\nwindow = "1w"\nepsilon = "2"\n{domain}\nunit = "item"\nmodulus = 64\n{groups}'
         f'\n[[sketch]]\nname = "ranked"\nwindow = "1w"\nunit = "item"\nmodulus = 61\n{listed}'.replace(
             "max_count = 60\n", ""

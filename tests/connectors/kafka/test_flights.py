@@ -103,7 +103,7 @@ def test_a_year_of_flights_is_exact_at_epsilon_30_and_covered_at_epsilon_1(
     (tmp_path / "aircraft.txt").write_text("".join(f"{name}\n" for name in flights.tail_numbers))
     exact = 'epsilon = "30"\ndomain = { items_file = "../aircraft.txt" }\nmax_count = 200\n'
     exact += 'timezone = "America/New_York"'
-    seeds = "".join(f'\n[[sketch]]\nname = "open{i}"\n{MONTH}\n{OPEN}' for i in range(3))
+    seeds = "".join(f'\n[[sketch]]\nname = "open{i}"\nunit = "event"\n{MONTH}\n{OPEN}' for i in range(3))
     app = App(kafka, tmp_path / "app", sketch=exact + seeds, window="1mo", input=INPUT, key=True)
     try:
         found, *others = run(app, flights, ["seen", "open0", "open1", "open2"])

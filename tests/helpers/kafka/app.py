@@ -180,12 +180,14 @@ class App:
         options = {"bootstrap.servers": self.bootstrap, "group.id": self.group, **QUICK, **self.kafka}
         lines = "\n".join(f'"{name}" = {json.dumps(value)}' for name, value in options.items())
         key = '[key]\nfile = "key"\n' if self.key else ""
+        own = self.sketch.partition("[[sketch]]")[0]
+        unit = "" if "kind =" in own or "unit =" in own else "unit = 'event'\n"
         self.config_file.write_text(
             f"[kafka]\n{lines}\n[input]\ntopic = '{self.topic}'\nformat = '{self.form}'\npartitioned_by = 'item'\n"
             "partitioner = 'murmur2'\n"
             f"{self.input}\n"
             f"{key}[store]\nsnapshot_every = '{self.snapshot_every}'\n{self.extra}\n"
-            f"[[sketch]]\nname = 'seen'\nwindow = '{self.window}'\n{self.sketch}\n"
+            f"[[sketch]]\nname = 'seen'\n{unit}window = '{self.window}'\n{self.sketch}\n"
         )
 
     # ------------------------------------------------------------------------------------------- workers

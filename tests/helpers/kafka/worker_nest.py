@@ -138,7 +138,7 @@ def warm_up() -> None:
                 "[kafka]\n'bootstrap.servers' = 'x:1'\n'group.id' = 'g'\n"
                 f"[input]\ntopic = 't'\npartitioned_by = 'item'\npartitioner = 'murmur2'\n"
                 f"{fields}\n[key]\nfile = '{key}'\n"
-                f"[[sketch]]\nname = 's'\nwindow = '1m'\nepsilon = '30'\nmax_count = 300\n{sketch}\n"
+                f"[[sketch]]\nname = 's'\nunit = 'event'\nwindow = '1m'\nepsilon = '30'\nmax_count = 300\n{sketch}\n"
             )
             config = Config.parse(text)
             kafka_worker.warm_up(config, factory.rules(config))
