@@ -11,9 +11,10 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sketchstream import published
 from sketchstream.errors import FormatError, StoreError
 from sketchstream.files import PUBLIC, SECRET, named, require_private, write_durably
+from sketchstream.stream.windows import iso
 from sketchstream.verify_attestation import (
     PAYLOAD,
     PREDICATE,
@@ -31,6 +33,12 @@ from sketchstream.verify_attestation import (
     require_noise,
     require_one_publication,
 )
+
+if TYPE_CHECKING:
+    from sketchstream.privacy.deployment import Deployment
+    from sketchstream.stream.interfaces import Frontier, SealedEntry
+
+Span = tuple[int | None, int | None]
 
 
 def make_key(path: Path) -> Path:
@@ -81,11 +89,12 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def state(bodies: Mapping[str, bytes]) -> dict[str, object]:
+def state(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None = None) -> dict[str, object]:
     """The statement of these published files: digests, specs, ledgers, places, losses, version of the software.
 
     Args:
         bodies: bytes by name of the file.
+        deployment: what else is stated of a whole deployment, see `of_deployment`.
 
     Raises:
         FormatError: bytes that are not published, or that the small verifier would refuse.
@@ -116,8 +125,49 @@ def state(bodies: Mapping[str, bytes]) -> dict[str, object]:
         "predicate": {
             "software": {"name": "sketchstream", "version": version("sketchstream")},
             "sketches": [facts(header) for header in found],
+            **({} if deployment is None else {"deployment": dict(deployment)}),
         },
     }
+
+
+def of_deployment(ledger: Deployment, frontiers: Sequence[Frontier], stretch: Span) -> dict[str, object]:
+    """What is stated of a deployment beside its bodies: how far it is published, and all losses together.
+
+    The small verifier does not compute these totals, which need more of the rules than it has.
+
+    Args:
+        ledger: of everything that was published, instalments included.
+        frontiers: the newest one of each sketch, revision and partition.
+        stretch: from and to which time windows are stated, ms; None: all.
+    """
+    return {
+        "from": stretch[0],
+        "to": stretch[1],
+        "positions": [
+            {
+                "sketch": one.sketch,
+                "revision": one.revision,
+                "partition": one.partition,
+                "published_through": one.published_through,
+            }
+            for one in sorted(frontiers, key=lambda one: (one.sketch, one.revision, one.partition))
+        ],
+        "ledger": ledger.summary(),
+    }
+
+
+def body_names(entries: Iterable[SealedEntry]) -> dict[str, bytes]:
+    """Bodies of a deployment by the names of their files, which say where they belong.
+
+    Args:
+        entries: sealed sketches of a topic or a folder; equal ones may repeat.
+    """
+    out: dict[str, bytes] = {}
+    for entry in entries:
+        begins = iso(entry.window[0]).replace(":", "")
+        name = f"{entry.sketch}.r{entry.revision}.{begins}.p{entry.partition}.{entry.seal_id.hex()[:8]}.sealed"
+        out[name] = entry.body
+    return out
 
 
 def sign(statement: Mapping[str, object], key: Ed25519PrivateKey) -> bytes:

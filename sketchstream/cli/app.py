@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "calibrate": "Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.",
     "size": "Find the smallest sketch for a question, and print its configuration.",
     "ledger": "Print the privacy loss of a sketch: layers, views, totals.",
-    "attest": "Sign a statement of published files: digests, specs, ledgers, losses.",
+    "attest": "Sign a statement of published files, or of a deployment: digests, specs, ledgers, losses.",
     "verify": "Audit this build on this machine: samplers, neighbours, releases, seals, ledger.",
     "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
     "serve": "Serve answers over HTTP, and a page, from what workers published.",

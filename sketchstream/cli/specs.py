@@ -52,13 +52,14 @@ class Description:
             SpecError: the sketch is invalid.
         """
         from sketchstream.errors import ConfigError
-        from sketchstream.kinds.profile.spec import ProfileSpec, unsaid_unit
+        from sketchstream.kinds.profile.spec import ProfileSpec, units_in_words
 
         if self.epsilon is None:
             msg = "--epsilon is needed, such as --epsilon 1"
             raise ConfigError(msg)
         if self.unit is None:
-            raise ConfigError(unsaid_unit("--unit "))
+            msg = f"--unit is needed: {units_in_words('--unit ')}"
+            raise ConfigError(msg)
         given: dict[str, Any] = {
             "max_count": self.max_count,
             "modulus": self.modulus,

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.config.env import flatten
+from sketchstream.kinds.profile.spec import units_in_words
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -26,12 +27,13 @@ ROUNDS: Final = 8
 STAND_IN: Final[Mapping[str, Any]] = {
     "name": "stand-in",
     "window": "1d",
+    "unit": "event",
     "epsilon": "1",
     "delta": "1e-6",
     "domain": {"slots": 1024},
     "file": "stand-in",
     "input": {},
-    "sketch": [{"name": "stand-in", "window": "1d", "epsilon": "1", "domain": {"slots": 1024}}],
+    "sketch": [{"name": "stand-in", "window": "1d", "unit": "event", "epsilon": "1", "domain": {"slots": 1024}}],
 }
 """Right values in place of those that are missing or wrong, while the rest is read."""
 GROUP_KEYS: Final = frozenset(
@@ -110,7 +112,7 @@ def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> s
             return "sketch: at most 64 [[sketch]] blocks"
         return "sketch must be blocks with two brackets on each side: [[sketch]]"
     if kind == "missing":
-        return f"{path} is missing"
+        return f"{path} is missing" + (f": {units_in_words('unit = ')}" if loc[-1] == "unit" else "")
     shown = f", found {value!r:.40}" if isinstance(value, (str, int, float)) else ""
     if kind == "literal_error":
         return f"{path} must be {error['ctx']['expected']}{shown}"

@@ -209,7 +209,7 @@ def test_a_profile_that_does_not_say_its_unit_is_refused_with_both_words(run: Ru
     for command in ("validate", "worker"):
         result = run(command, "-c", "c.toml")
         assert result.code == 2
-        assert 'sketch "hourly": unit is needed: unit = "item" protects everything that one item' in result.err
+        assert 'sketch "hourly".unit is missing: unit = "item" protects everything that one item' in result.err
         assert 'unit = "event" protects one event' in result.err
     made = run("create", "-o", "s", "--epsilon", "1", "--size", "5")
     assert made.code == 2
@@ -217,13 +217,15 @@ def test_a_profile_that_does_not_say_its_unit_is_refused_with_both_words(run: Ru
     assert "--unit event protects one event" in made.err
     assert "--unit is needed" in run("plan", "--epsilon", "1", "--size", "5", "--items", "3").err
     (tmp_path / "t.toml").write_text("epsilon = 1\ndomain = { size = 64 }\n")
-    assert "unit is needed" in run("create", "-o", "s", "--table", "t.toml").err
+    assert "unit is missing: unit" in run("create", "-o", "s", "--table", "t.toml").err
     assert not (tmp_path / "s").exists()
 
 
 def test_other_kinds_are_asked_for_their_unit_where_items_look_like_people(run: Run, key: Path, tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text('{"user_id": "a", "airport": "b", "ts": 1700000000000}\n')
     said = FILE.replace("epsilon", 'kind = "gaussian"\ndelta = "1e-6"\nepsilon', 1)
+    said = said.replace("slots = 65536, levels = 4", 'items_file = "users.txt"')
+    (tmp_path / "users.txt").write_text("a\nb\n")
     unsaid = said.replace('unit = "event"\n', "")
     for text, asked in ((unsaid, True), (said, False), (unsaid.replace('"user_id"', '"airport"'), False)):
         (tmp_path / "c.toml").write_text(text)

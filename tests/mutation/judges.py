@@ -11,6 +11,7 @@ no judge.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import resource
 import signal
@@ -123,12 +124,13 @@ def tests(items: Sequence[pytest.Item], listener: Listener) -> list[Judge]:
     ]
 
 
-def in_child(work: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
+def in_child(work: Callable[[], Any], limit_s: float = LIMIT_S, patience_s: float = PATIENCE_S) -> Any:
     """What `work` returns in a process of its own, or text that says how it ended.
 
     Args:
         work: gives plain data.
         limit_s: processor time of the child.
+        patience_s: the same by the clock.
     """
     from helpers import entropy  # only after pytest has read it as a plugin
 
@@ -146,7 +148,7 @@ def in_child(work: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
             said.write(msgpack.packb(out))
             said.flush()
             os._exit(0)
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + patience_s
         while not (ended := os.waitpid(child, os.WNOHANG))[0]:
             time.sleep(0.01)
             if time.monotonic() > until:
@@ -168,7 +170,7 @@ def watched(judges: Sequence[Judge], note: Callable[[str], None]) -> list[Watche
         groups.setdefault(one.group, []).append(one)
     out: list[Watched] = []
     for group, some in groups.items():
-        found = in_child(lambda some=some: [_watch(one) for one in some], 3600)  # type: ignore[misc]
+        found = in_child(lambda some=some: [_watch(one) for one in some], 3600, math.inf)  # type: ignore[misc]
         if isinstance(found, str):
             note(f"{group}: {found}")
             continue

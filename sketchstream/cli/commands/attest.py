@@ -1,19 +1,31 @@
-"""`sketchstream attest`: a signed statement of what published files hold and cost.
+"""`sketchstream attest`: a signed statement of what published files, or a whole deployment, hold and cost.
 
-In: published files, a signing key. Out: a DSSE envelope, JSON. Touches: those files.
+In: published files or a configuration, a signing key. Out: a DSSE envelope, JSON; of a deployment also its bodies as
+files, and a record for the public registry. Touches: those files, the topic or folder of the configuration.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sketchstream.cli import options, show
 
+if TYPE_CHECKING:
+    from sketchstream.query.windows import PublishedWindows
 
-@click.command(short_help="Sign a statement of published files: digests, specs, ledgers, losses.")
-@click.argument("files", type=options.FILE, nargs=-1, required=True)
+
+@click.command(short_help="Sign a statement of published files, or of a deployment: digests, specs, ledgers, losses.")
+@click.argument("files", type=options.FILE, nargs=-1)
+@options.config(required=False)
+@click.option(
+    "--bodies", type=click.Path(path_type=Path), help="With -c: new folder for the bytes that the statement is about."
+)
+@click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
+@click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time.")
 @options.output("Statement to write")
 @click.option(
     "--signing-key-file",
@@ -21,34 +33,138 @@ from sketchstream.cli import options, show
     required=True,
     help="File with an ed25519 private key (`sketchstream keygen --signing`).",
 )
+@click.option(
+    "--registry",
+    type=click.Path(path_type=Path),
+    help="With -c: also write a record for the public registry of deployments of differential privacy.",
+)
+@click.option(
+    "--operator", type=options.FILE, help="With --registry: TOML file of what only you know: name, data_curators, ..."
+)
 @options.result_format()
-def command(files: tuple[Path, ...], output: Path, signing_key_file: Path, form: show.Format) -> None:
+def command(
+    files: tuple[Path, ...],
+    config_file: Path | None,
+    bodies: Path | None,
+    from_: str | None,
+    to: str | None,
+    output: Path,
+    signing_key_file: Path,
+    registry: Path | None,
+    operator: Path | None,
+    form: show.Format,
+) -> None:
     r"""Sign what these published files are: their digests, specs, ledgers, places, losses, and this version.
 
     Others check it with verify_attestation.py, one file of this package that runs without the rest of it. It computes
     every loss again from the bytes. A statement covers the files that are given: what else was published is not in it.
     Releases, sealed states and stacks of them; merged sketches and instalments are refused.
 
+    With -c: everything that the workers of a configuration have sealed. The bytes are written into the folder of
+    --bodies, where the verifier finds them. The statement also says how far each partition is published, and the
+    losses of all of it together. --registry writes the same facts as a record of the public registry of deployments
+    of differential privacy (github.com/opendp/deployments-registry-data), JSON, which is YAML too.
+
     \b
-    Example:
+    Examples:
       sketchstream keygen --signing -o signing.pem
       sketchstream attest s.sealed -o s.attest.json --signing-key-file signing.pem
       python verify_attestation.py s.attest.json signing.pem.pub s.sealed
+      sketchstream attest -c sketchstream.toml --bodies bodies -o d.attest.json --signing-key-file signing.pem
+      python verify_attestation.py d.attest.json signing.pem.pub bodies/*
     """
     from sketchstream import attestation
-    from sketchstream.cli import sketches
-    from sketchstream.errors import StoreError
+    from sketchstream.cli import clusters, sketches
+    from sketchstream.errors import ConfigError
     from sketchstream.files import PUBLIC, write_durably
+    from sketchstream_connectors.published import open_published
 
+    if bool(files) == (config_file is not None):
+        msg = "give either sketch files or -c"
+        raise ConfigError(msg)
+    if (config_file is None) != (bodies is None):
+        msg = "-c needs --bodies, a folder for the bytes that the statement is about, and --bodies belongs to -c"
+        raise ConfigError(msg)
+    if config_file is None and (from_ or to or registry):
+        msg = "--from, --to and --registry belong to -c"
+        raise ConfigError(msg)
+    if (registry is None) != (operator is None):
+        msg = "--registry needs --operator, a TOML file of what only you know, and --operator belongs to --registry"
+        raise ConfigError(msg)
     sketches.require_free(output)
     key = attestation.load_key(signing_key_file)
+    if config_file is None or bodies is None:
+        found = _of_files(files)
+        statement = attestation.state(found)
+    else:
+        if registry is not None:
+            sketches.require_free(registry)
+        _require_new(bodies)
+        with open_published(clusters.load(config_file)) as published:
+            found, statement = _of_deployment(published, from_, to)
+            if registry is not None and operator is not None:
+                text = json.dumps(_record(published, operator), indent=1, ensure_ascii=False) + "\n"
+                write_durably(registry, text.encode(), mode=PUBLIC)
+        bodies.mkdir()
+        for name, data in found.items():
+            write_durably(bodies / name, data, mode=PUBLIC)
+    write_durably(output, attestation.sign(statement, key), mode=PUBLIC)
+    number: int = len(statement["predicate"]["sketches"])  # type: ignore[index]
+    show.facts({"file": str(output), "files": len(found), "sketches": number}, form)
+
+
+def _of_files(files: tuple[Path, ...]) -> dict[str, bytes]:
+    """Bytes of published files by their names."""
+    from sketchstream.cli import sketches
+    from sketchstream.errors import StoreError
+
     if len({file.name for file in files}) < len(files):
         msg = "two of these files have one name, by which a statement tells them apart: rename one"
         raise StoreError(msg)
     for file in files:
         sketches.read_published(file, "attest")
-    bodies = {file.name: sketches.read_bytes(file) for file in files}
-    statement = attestation.state(bodies)
-    write_durably(output, attestation.sign(statement, key), mode=PUBLIC)
-    found: int = len(statement["predicate"]["sketches"])  # type: ignore[index]
-    show.facts({"file": str(output), "files": len(bodies), "sketches": found}, form)
+    return {file.name: sketches.read_bytes(file) for file in files}
+
+
+def _require_new(folder: Path) -> None:
+    """Refuse a folder that exists: what lies in it would be taken for a part of the deployment."""
+    from sketchstream.errors import StoreError
+
+    if folder.exists() or not folder.parent.is_dir():
+        found = "exists" if folder.exists() else f"cannot be made: {folder.parent} is not a directory"
+        msg = f"--bodies {folder} {found}; name a new folder in one that exists"
+        raise StoreError(msg)
+
+
+def _of_deployment(
+    published: PublishedWindows, from_: str | None, to: str | None
+) -> tuple[dict[str, bytes], dict[str, object]]:
+    """The bodies of a deployment, and its statement."""
+    from sketchstream import attestation
+    from sketchstream.errors import StoreError
+    from sketchstream.query.windows import to_ms
+    from sketchstream.stream.interfaces import SealedEntry
+
+    since, until = to_ms(from_, "--from"), to_ms(to, "--to")
+    read = published.source.read(None, since, until)
+    found = attestation.body_names(one for one in read if isinstance(one, SealedEntry) and one.positions is None)
+    if not found:
+        msg = "nothing is sealed in these windows, so there is nothing to attest; `sketchstream profile -c` lists them"
+        raise StoreError(msg)
+    said = attestation.of_deployment(published.deployment(), published.source.frontiers(), (since, until))
+    return found, attestation.state(found, said)
+
+
+def _record(published: PublishedWindows, operator: Path) -> dict[str, object]:
+    """The record for the registry."""
+    from sketchstream import registry
+    from sketchstream.config.context import context
+    from sketchstream.privacy.publications import uncovered
+
+    config = published.config
+    said = registry.read_operator(operator)
+    exceptions: dict[str, None] = {}
+    for plan in config.sketches:
+        exceptions |= dict.fromkeys(uncovered(plan.spec, context(config, plan)))
+    specs = {plan.name: plan.spec for plan in config.sketches}
+    return registry.record(published.deployment(), specs, said, tuple(exceptions))

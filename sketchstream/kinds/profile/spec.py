@@ -63,20 +63,19 @@ def require_spec(spec: object) -> None:
         raise SpecError(msg)
 
 
-def unsaid_unit(write: str) -> str:
-    """The mistake of a configuration or a command that does not say what is protected.
+def units_in_words(write: str) -> str:
+    """What both units protect, for a configuration or a command that does not say which is meant.
 
-    There is no default, because each would be wrong in silence: "event" does not protect a person, and "item" keeps
-    counts modulo the modulus.
+    There is no default there, because each would be wrong in silence: "event" does not protect a person, and "item"
+    keeps counts modulo the modulus.
 
     Args:
         write: how a unit is written there, up to its word.
     """
     item, event = (f'{write}"{word}"' if write.endswith("= ") else write + word for word in ("item", "event"))
     return (
-        f"{write.rstrip(' =')} is needed: {item} protects everything that one item (a person, a device) does in a "
-        f"window, and keeps counts modulo `modulus`; {event} protects one event, so somebody with m events loses up to "
-        "m times as much"
+        f"{item} protects everything that one item (a person, a device) does in a window, and keeps counts modulo "
+        f"`modulus`; {event} protects one event, so somebody with m events loses up to m times as much"
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from sketchstream.kinds.profile.group_list import GroupLimit, Groups, require_few
-from sketchstream.kinds.profile.spec import ProfileSpec, unsaid_unit
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable, Value
 from sketchstream.spec import ClosedDomain, OpenDomain
 
@@ -19,6 +19,7 @@ class ProfileTable(SketchTable):
     """One `[[sketch]]` of kind "profile"."""
 
     kind: Literal["profile"] = "profile"
+    unit: Literal["event", "item"]
     domain: DomainTable
     max_count: int | None = None
     epsilon_publish: Number | None = None
@@ -61,8 +62,6 @@ class ProfileTable(SketchTable):
     def check(self, around: Around) -> Iterator[str]:
         """Check a sketch against the partitioning of the topic."""
         yield from super().check(around)
-        if not self.says_unit:
-            yield unsaid_unit("unit = ")
         if (self.group_by is None) != (self.groups is None):
             missing = "group_by" if self.group_by is None else "groups"
             given = "groups" if self.group_by is None else "group_by"
