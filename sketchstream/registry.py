@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sketchstream.config.toml import read_toml
 from sketchstream.errors import ConfigError
 from sketchstream.privacy import publications
 from sketchstream.privacy.deployment import utc_day
@@ -53,8 +54,6 @@ def read_operator(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or a key is missing, unknown or of another type; one line for each.
     """
-    from sketchstream.config.toml import read_toml
-
     try:
         said = read_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
