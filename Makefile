@@ -109,8 +109,9 @@ audit: setup  ## the privacy audit with a million samples, and the slow statisti
 
 mutants: setup  ## broken builds, by hand and mechanical, against verify and the suite; writes docs/theory/mutants.md (hours)
 	@$(BIN)/python -m pytest -q -m 'slow or not slow' tests/audit/test_verify.py tests/audit/test_verify_mutants.py
+	@PYTHONPATH=tests $(BIN)/python -m mutation.run --watch --seconds 0
 	@jobs=$(or $(JOBS),2); for part in $$(seq $$jobs); do \
-	  PYTHONPATH=tests $(BIN)/python -m mutation.run --part $$part --parts $$jobs $(if $(NUMBER),--number $(NUMBER)) & done; wait
+	  PYTHONPATH=tests $(BIN)/python -m mutation.run --part $$part --parts $$jobs $(if $(NUMBER),--sample $(NUMBER)) & done; wait
 
 processors: setup  ## the numeric tests as five other processors compute them (not part of `make test`)
 	@$(BIN)/python tests/other_processors.py

@@ -37,7 +37,7 @@ TESTS: Final = (
         "census", "components", "composition", "copies", "deployment", "gaussian_components", "gaussian_ledger",
         "guarantee", "ledger", "publications", "zcdp",
     )),
-    *(f"tests/kinds/gaussian/test_gaussian_{name}.py" for name in ("calibration", "discrete", "sketches")),
+    "tests/privacy/calibration", "tests/kinds/gaussian/test_gaussian_sketches.py",
     *(f"tests/kinds/workload/test_workload_{name}.py" for name in ("engine", "golden", "noise")),
     *(f"tests/kinds/convolution/test_convolution_{name}.py" for name in ("kind", "laplace", "noise")),
     *(f"tests/kinds/projection/test_projection_{name}.py" for name in ("calibration", "engine", "golden", "mechanism")),
@@ -164,6 +164,8 @@ class Session(Listener):
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Watch the judges if that was not done, then try mutants."""
         checks = judges.checks(None if self._asked.again else judges.CASES)
+        if self._asked.checks:
+            checks = [one for one in checks if one.name.startswith(tuple(self._asked.checks.split(",")))]
         every = [*checks, *judges.tests(session.items, self)]
         if self._asked.watch or self._asked.again or not MAP.exists():
             began = time.monotonic()
@@ -210,11 +212,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no mutant after so many seconds")
     parser.add_argument("--only", default="", help="modules whose names begin so")
     parser.add_argument("--again", action="store_true", help="try survivors again, against everything that calls them")
+    parser.add_argument(
+        "--checks", default="", help="only checks whose names begin so, separated by commas; default: all"
+    )
+    parser.add_argument("--tests", default="", help="only these tests, separated by commas; default: those in TESTS")
     parser.add_argument("--watch", action="store_true", help="note again what checks and tests call")
     parser.add_argument("--table", action="store_true", help="write the table only")
     asked = parser.parse_args()
+    tests = asked.tests.split(",") if asked.tests else TESTS
     if not asked.table:
-        arguments = ["-q", "-p", "no:cacheprovider", "--timeout=0", "-m", MARKS, *(str(ROOT / one) for one in TESTS)]
+        arguments = ["-q", "-p", "no:cacheprovider", "--timeout=0", "-m", MARKS, *(str(ROOT / one) for one in tests)]
         code = pytest.main(arguments, plugins=[Session(asked)])
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return int(code)

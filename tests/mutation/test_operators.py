@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 from fractions import Fraction
 
+from mutation.judges import Judge, found, in_child, watched
 from mutation.operators import MODULES, ROOT, mutants, source_of
-from mutation.run import CHECKS, TESTS, in_child, of_module, table
+from mutation.run import TESTS, applied, table, tried
 
 from sketchstream.components import Component, Counters
 from sketchstream.privacy import measures
@@ -34,16 +35,19 @@ def test_a_mutant_is_a_module_that_compiles_and_differs_in_one_place() -> None:
         assert ast.unparse(tree) != ast.unparse(honest), mutant.name
 
 
-def test_each_module_has_checks_and_tests_that_exist() -> None:
-    for module in MODULES:
-        assert of_module(CHECKS, module)
-        for path in of_module(TESTS, module):
-            assert (ROOT / path).exists(), path
+def test_the_tests_that_are_asked_exist() -> None:
+    for path in TESTS:
+        assert (ROOT / path).exists(), path
 
 
 def test_a_child_runs_on_its_mutant_and_the_parent_on_the_package() -> None:
     mutant = next(one for one in mutants() if one.function == "concentrated" and one.operator == "double")
-    assert in_child(mutant, lambda _: str(measures.concentrated(Fraction(2))), ()) == "4"
+
+    def work() -> str:
+        applied(mutant)
+        return str(measures.concentrated(Fraction(2)))
+
+    assert in_child(work) == "4"
     assert measures.concentrated(Fraction(2)) == 2
 
 
@@ -51,11 +55,44 @@ def test_a_reused_draw_is_the_first_one_for_ever() -> None:
     mutant = next(one for one in mutants() if one.operator == "reuse" and one.function == "Counters._drawn")
     counter, wide = Component("total", Fraction(1)), Fraction(1, 10**6)
 
-    def drawn(_: object) -> str:
-        return str(len({Counters._drawn(counter, wide)[1] for _ in range(4)}))
+    def drawn() -> int:
+        return len({Counters._drawn(counter, wide)[1] for _ in range(4)})
 
-    assert in_child(mutant, drawn, ()) == "1"
-    assert drawn(()) == "4"
+    def work() -> int:
+        applied(mutant)
+        return drawn()
+
+    assert in_child(work) == 1
+    assert drawn() == 4
+
+
+def test_only_judges_that_pass_and_call_the_changed_function_are_asked() -> None:
+    mutant = next(one for one in mutants() if one.function == "concentrated" and one.operator == "double")
+    calls = Judge("suite", "calls", "a", lambda: "" if measures.concentrated(Fraction(2)) == 2 else "doubled")
+    blind = Judge("suite", "blind", "a", lambda: "" if measures.concentrated(Fraction(2)) > 0 else "negative")
+    other = Judge("verify", "other", "b", lambda: "")
+    broken = Judge("verify", "broken", "b", lambda: f"always {measures.concentrated(Fraction(2))}")
+    told: list[str] = []
+    seen = watched([calls, blind, other, broken], told.append)
+    assert told == ["broken: always 2"]
+    assert {one.name: "privacy/measures:concentrated" in one.called for one in seen} == {
+        "calls": True, "blind": True, "other": False
+    }  # fmt: skip
+    by_name = {one.name: one for one in (calls, blind, other, broken)}
+    outcome = tried(mutant, by_name, seen, 60.0)
+    assert (outcome["suite"], outcome["test"]) == (True, "calls: doubled")
+    assert (outcome["verify"], outcome["verify_asked"]) == (False, [0, 0])
+    assert tried(mutant, by_name, [one for one in seen if one.name == "blind"], 60.0)["suite_asked"] == [1, 1]
+    assert found([calls, blind], 60.0) == ("", 2)
+
+
+def test_a_child_that_ends_in_another_way_says_so() -> None:
+    def endless() -> None:
+        while True:
+            pass
+
+    assert in_child(endless, limit_s=1) == "ended by signal 9"
+    assert in_child(lambda: 1 / 0) == "ZeroDivisionError: division by zero"
 
 
 def test_the_table_counts_who_kills_and_names_survivors() -> None:
