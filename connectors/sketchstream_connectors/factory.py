@@ -112,7 +112,7 @@ def wanted_fields(config: Config) -> Wanted:
 def look_at_file(config: Config) -> tuple[list[str], list[str]]:
     """Mistakes and warnings that the first records of the input file give rise to; nothing where there is no file."""
     path = config.input_file
-    if path is None or not path.is_file():
+    if path is None or not path.exists():
         return [], []
     return sample_of(path, file_layout(config), wanted_fields(config)).verdict()
 

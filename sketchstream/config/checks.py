@@ -155,7 +155,7 @@ def _check_file(table: FileTable) -> Iterator[str]:
         if getattr(given, name):
             yield f"input.{name} belongs to input.topic; a file is one partition"
     named = given.format
-    if named in ("key", "value"):
+    if named in formats.names() and named not in FILE_FORMATS:
         yield f"input.format = {named!r} belongs to topics; a file is jsonl, lines, csv, parquet or msgpack"
         return
     form = file_format(named, given.file or "")

@@ -120,7 +120,10 @@ def at_path(
                     content.decode()
                 except UnicodeDecodeError:
                     raise Bad from None
-            held.append(events(content)[0] if inside else content)
+            if inside:  # judged even if a later field replaces or clears it
+                content_events = events(content)[0]
+                at_path(one.message_type, content_events, path[1:], text, number, default)
+            held.append(content_events if inside else content)
         elif field == one.number and wire == 2:
             listed = True
         elif (field, wire) in rivals:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -199,22 +199,53 @@ def _piece(
 
 
 def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:
-    """Rows of a Parquet file."""
+    """Rows of a Parquet file, or of all files of a folder in the order of their names."""
     if path is None:
         msg = "parquet cannot be read from standard input: its index is at the end; give a file"
         raise ConfigError(msg)
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         msg = "parquet needs pyarrow: pip install 'sketchstream[arrow]'"
         raise MissingExtraError(msg) from None
+    del pq
+    number = 0
+    for file in parquet_files(path):
+        number = yield from _parquet_file(file, layout, position, number)
+    require_length(path, number, position, "rows")
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """The file itself; of a folder, its files and those of its folders that end in .parquet, by their names.
+
+    Names that begin with a dot or an underscore are what engines leave beside data. New files are read by a later
+    start if their names sort behind those that were there.
+
+    Raises:
+        FormatError: a folder without any.
+    """
+    if not path.is_dir():
+        return [path]
+    found = [
+        one
+        for one in path.rglob("*.parquet")
+        if one.is_file() and not any(part.startswith((".", "_")) for part in one.relative_to(path).parts)
+    ]
+    if not found:
+        msg = f"the folder {path} has no file that ends in .parquet"
+        raise FormatError(msg)
+    return sorted(found, key=lambda one: one.relative_to(path).parts)
+
+
+def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Generator[Piece, None, int]:
+    """Rows of one file whose first row has the number `number`; returns the number behind its last row."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
             wanted = list(_columns(layout, names))
-            require_length(path, file.metadata.num_rows, position, "rows")
-            number = 0
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
                 if number + rows <= position:
@@ -232,6 +263,7 @@ def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[P
         if isinstance(error, StoreError):
             raise
         raise unreadable(path, error) from error
+    return number
 
 
 def _arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:

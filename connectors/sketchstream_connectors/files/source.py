@@ -64,7 +64,7 @@ def end_of(path: Path | None, layout: Layout) -> int | None:
     Raises:
         FormatError, ConfigError, StoreError: see `pieces`.
     """
-    if path is None or not path.is_file():
+    if path is None or not path.exists():
         return None
     if layout.format not in ("csv", "parquet") and not compression.compressed(path):
         return path.stat().st_size

@@ -5,16 +5,22 @@ In: the table. Out: a registry, mistakes. Touches: nothing yet; the registry is 
 
 from __future__ import annotations
 
+import difflib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sketchstream.errors import ConfigError
 from sketchstream.events import say
 from sketchstream_connectors.registry.client import Access, SchemaRegistry, urls_of
 
 log = logging.getLogger("sketchstream.registry")
 
+SHOWN: Final = 20
+"""Fields of a schema that a message names."""
+DEPTH: Final = 8
+"""Levels of records whose fields are known by name."""
 KEYS: Final = frozenset(
     {"framing", "registry", "schema_file", "username", "password", "token", "ca", "certificate", "key", "cache"}
 )
@@ -44,6 +50,28 @@ def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
         yield "payload.password needs payload.username"
     if payload.key is not None and payload.certificate is None:
         yield "payload.key needs payload.certificate"
+
+
+def require_fields(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:
+    """Refuse fields that the one schema of all values does not have.
+
+    Args:
+        wanted: dotted fields.
+        known: those of the schema.
+        path: of the schema's file.
+
+    Raises:
+        ConfigError: one line for each field that is missing.
+    """
+    mistakes = []
+    for name in wanted:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            fields = ", ".join(sorted(known)[:SHOWN])
+            mistakes.append(f"the schema in {path} has no field {name!r:.60}; fields there are: {fields}{meant}")
+    if mistakes:
+        raise ConfigError(*mistakes)
 
 
 def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -> SchemaRegistry:

@@ -11,6 +11,7 @@ import io
 import json
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -334,3 +335,19 @@ def test_avro_without_schemas_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="registry"):
         Decoder("avro", item="u")
+
+
+def test_a_schema_file_is_compared_with_the_fields_that_are_wanted(tmp_path: Path) -> None:
+    from sketchstream.config.schema import PayloadTable
+    from sketchstream_connectors.decode.fields import Decoder
+
+    path = tmp_path / "order.avsc"
+    path.write_text(json.dumps(ORDER))
+    table = PayloadTable(schema_file=Path("order.avsc"), framing="none")
+    decoder = Decoder("avro", item="user.id", payload=table, folder=tmp_path)
+    assert decoder.decode(records_of([written(ORDER, order(3))])).valid.all()
+    with pytest.raises(ConfigError, match=r"no field 'userid'.*did you mean 'user\.id'"):
+        Decoder("avro", item="userid", payload=table, folder=tmp_path)
+    path.write_text("no schema")
+    with pytest.raises(ConfigError, match="holds no Avro schema"):
+        Decoder("avro", item="user.id", payload=table, folder=tmp_path)

@@ -247,6 +247,8 @@ def test_a_descriptor_file_names_its_message(tmp_path: Path) -> None:
         records_of([order_class()(user={"id": 7}).SerializeToString()])
     )
     assert items_of(found.items) == [b"7"]
+    with pytest.raises(ConfigError, match=r"no field 'usr\.id'; fields there are: .*did you mean 'user\.id'"):
+        Decoder("protobuf", item="usr.id", payload=table)
     with pytest.raises(ConfigError, match=r"shop\.Order\.User"):
         Decoder("protobuf", item="x", payload=table.model_copy(update={"message": "shop.None"}))
     path.write_bytes(b"\xff\xff")

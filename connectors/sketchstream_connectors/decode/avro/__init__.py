@@ -16,9 +16,9 @@ from sketchstream.errors import ConfigError, FormatError
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
-from sketchstream_connectors.decode.avro.schema import Type, parse
+from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
 from sketchstream_connectors.decode.decoded import Decoded
-from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested
+from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.decode.slots import binary_times, slots_of
 from sketchstream_connectors.registry import sources
@@ -83,7 +83,9 @@ class AvroFormat:
             msg = "format = 'avro' needs [payload]: registry = \"http://...\", or schema_file and framing = 'none'"
             raise ConfigError(msg)
         if payload.schema_file is not None:
-            schema = _from_file(resolve(str(payload.schema_file)))
+            path = resolve(str(payload.schema_file))
+            schema = _from_file(path)
+            sources.require_fields(wanted_fields(fields), leaf_names(schema, sources.DEPTH), path)
             return AvroReader(fields, payload.framing, lambda _: schema)
         registry = sources.open_registry(payload, resolve)
 

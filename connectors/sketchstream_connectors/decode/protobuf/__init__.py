@@ -21,7 +21,7 @@ from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode.decoded import Decoded
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder
-from sketchstream_connectors.decode.protobuf.plan import Wish
+from sketchstream_connectors.decode.protobuf.plan import Wish, leaf_names
 from sketchstream_connectors.decode.protobuf.schema import (
     BYTES,
     VARINT,
@@ -130,7 +130,9 @@ class ProtobufFormat:
             msg = "format = 'protobuf' needs [payload]: registry = \"http://...\", or schema_file with message"
             raise ConfigError(msg)
         if payload.schema_file is not None:
-            message = _from_file(resolve(str(payload.schema_file)), payload.message)
+            path = resolve(str(payload.schema_file))
+            message = _from_file(path, payload.message)
+            sources.require_fields(wanted_fields(fields), leaf_names(message, sources.DEPTH), path)
             return ProtobufReader(fields, payload.framing, lambda *_: message)
         registry = sources.open_registry(payload, resolve, form="serialized")
         known: dict[int, Files | None] = {}

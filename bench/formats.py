@@ -1,0 +1,247 @@
+"""Avro and Protobuf in memory: processor time a record, against what Python offers.
+
+In: values built in memory. Out: a table of CPU times and ratios on standard output. Touches: nothing.
+
+Peers, in the same run and on the same bytes, each at its best: fastavro's schemaless reader on a parsed schema; the
+official protobuf runtime; confluent-kafka's deserializers over its registry in memory, the schema known. CPU time of
+the thread, medians of interleaved rounds: machines are busy. Ours is everything up to the places of the fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import statistics
+import struct
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+# a bench of the client's name lies beside this file
+
+FLAT = {
+    "type": "record",
+    "name": "Flat",
+    "fields": [
+        {"name": "user_id", "type": "string"},
+        {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "event", "type": "string"},
+        {"name": "page", "type": "string"},
+        {"name": "n", "type": "int"},
+        {"name": "ok", "type": "boolean"},
+    ],
+}
+USER = {
+    "type": "record",
+    "name": "User",
+    "fields": [{"name": "id", "type": "long"}, {"name": "country", "type": ["null", "string"]}],
+}
+RICH = {
+    "type": "record",
+    "name": "Rich",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "user", "type": USER},
+        {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B", "C"]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "ref", "type": ["null", "string"]},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+        {"name": "n", "type": ["null", "int"]},
+        {"name": "session", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "price", "type": "double"},
+    ],
+}
+HEAD = b"\0" + struct.pack(">i", 1)
+Round = Callable[[], object]
+
+
+def flat(i: int, user: int) -> dict[str, Any]:
+    page = f"/home/{i % 99_991:05d}"
+    return {
+        "user_id": f"user-{user:011d}",
+        "ts": 1_700_000_000_000 + i,
+        "event": "click",
+        "page": page,
+        "n": 1,
+        "ok": True,
+    }
+
+
+def rich(i: int, user: int) -> dict[str, Any]:
+    from decimal import Decimal
+
+    return {
+        "id": f"ev-{i:08d}",
+        "user": {"id": user + 1, "country": "DE" if i % 3 else None},
+        "ts": 1_700_000_000_000_000 + 1000 * i,
+        "kind": "B",
+        "tags": ["a", "bb"],
+        "ref": None if i % 2 else f"r{i}",
+        "amount": Decimal("12.34"),
+        "n": 3,
+        "session": "0f8fad5b-d9cb-469f-a165-70867728950e",
+        "price": 1.5,
+    }
+
+
+def table(bodies: list[bytes]) -> tuple[Any, Any, Any]:
+    ends = np.cumsum([len(body) for body in bodies])
+    sizes = np.array([len(body) for body in bodies])
+    return np.frombuffer(b"".join(bodies), np.uint8), ends - sizes, ends
+
+
+def fields(item: str) -> Any:
+    return SimpleNamespace(item=item, item_type="text", weight="n", time="ts", columns=(), decimals=False)
+
+
+def avro_rounds(
+    schema: Any, event: Callable[[int, int], Any], item: str, records: int, few: int
+) -> dict[str, tuple[Round, int]]:
+    import fastavro
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    from sketchstream_connectors.decode.avro.finder import AvroFinder
+    from sketchstream_connectors.decode.avro.schema import parse
+    from sketchstream_connectors.decode.slots import slots_of
+
+    users = np.random.default_rng(7).integers(0, 200_000, records).tolist()
+    parsed = fastavro.parse_schema(schema)
+    bodies = []
+    for i, user in enumerate(users):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, event(i, user))
+        bodies.append(HEAD + out.getvalue())
+    finder = AvroFinder(slots_of(fields(item))[0], "confluent", lambda _: parse(json.dumps(schema)))
+    data = table(bodies)
+    client = SchemaRegistryClient.new_client({"url": "mock://bench"})
+    client.register_schema(schema["name"], Schema(json.dumps(schema), "AVRO"))
+    number = struct.pack(">i", client.get_latest_version(schema["name"]).schema_id)
+    framed = [b"\0" + number + body[5:] for body in bodies[:few]]
+    deserializer = AvroDeserializer(client)
+    context = SerializationContext(schema["name"], MessageField.VALUE)
+
+    def library() -> None:
+        for body in bodies[:few]:
+            stream = io.BytesIO(body)
+            stream.seek(5)
+            fastavro.schemaless_reader(stream, parsed, None)
+
+    return {
+        "ours": (lambda: finder.find(*data), records),
+        "fastavro": (library, few),
+        "confluent": (lambda: [deserializer(body, context) for body in framed], few),
+    }
+
+
+def message_class(rich_one: bool) -> tuple[Any, Any]:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = descriptor_pb2.FieldDescriptorProto
+    name = "rich" if rich_one else "flat"
+    file = descriptor_pb2.FileDescriptorProto(name=f"{name}.proto", package=name, syntax="proto3")
+    made = file.message_type.add(name="Event")
+    user = file.message_type.add(name="User")
+    user.field.add(name="id", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
+    user.field.add(name="country", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    text, number, long, double = kinds.TYPE_STRING, kinds.TYPE_INT32, kinds.TYPE_INT64, kinds.TYPE_DOUBLE
+    flat_fields = {"user_id": text, "ts": long, "event": text, "page": text, "n": number, "ok": kinds.TYPE_BOOL}
+    rich_fields = {"id": text, "user": kinds.TYPE_MESSAGE, "ts": long, "kind": number, "tag": text, "ref": text}
+    rich_fields |= {"amount": long, "n": number, "session": text, "price": double}
+    for place, (field, kind) in enumerate((rich_fields if rich_one else flat_fields).items(), 1):
+        one = made.field.add(name=field, number=place, type=kind, label=kinds.LABEL_OPTIONAL)
+        if kind == kinds.TYPE_MESSAGE:
+            one.type_name = f".{name}.User"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return file, message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{name}.Event"))
+
+
+def protobuf_rounds(rich_one: bool, records: int, few: int) -> dict[str, tuple[Round, int]]:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    from sketchstream_connectors.decode.protobuf import wishes_of
+    from sketchstream_connectors.decode.protobuf.finder import ProtobufFinder
+    from sketchstream_connectors.decode.protobuf.schema import read_files
+
+    file, made = message_class(rich_one)
+    users = np.random.default_rng(7).integers(0, 200_000, records).tolist()
+    bodies = []
+    for i, user in enumerate(users):
+        values = rich(i, user) if rich_one else flat(i, user)
+        if rich_one:
+            values |= {
+                "kind": 2,
+                "amount": 1234,
+                "tag": "abb",
+                "ref": f"r{i}",
+                "user": {"id": user + 1, "country": "DE"},
+            }
+            del values["tags"]
+        bodies.append(HEAD + b"\0" + made(**values).SerializeToString())
+    message = read_files([], file.SerializeToString()).messages[f".{file.package}.Event"]
+    wishes, timed = wishes_of(fields("user.id" if rich_one else "user_id"))
+    finder = ProtobufFinder(wishes, timed, "confluent", lambda *_: message)
+    data = table(bodies)
+    client = SchemaRegistryClient.new_client({"url": f"mock://{file.package}"})
+    serializer = ProtobufSerializer(made, client, {"use.deprecated.format": False})
+    context = SerializationContext(file.package, MessageField.VALUE)
+    framed = [serializer(made.FromString(body[6:]), context) for body in bodies[:few]]
+    deserializer = ProtobufDeserializer(made, {"use.deprecated.format": False}, client)
+    return {
+        "ours": (lambda: finder.find(*data), records),
+        "protobuf": (lambda: [made.FromString(body[6:]) for body in bodies[:few]], few),
+        "confluent": (lambda: [deserializer(body, context) for body in framed], few),
+    }
+
+
+def measure(rounds: dict[str, tuple[Round, int]], times: int) -> dict[str, float]:
+    """Median CPU ns a record of each side."""
+    taken: dict[str, list[float]] = {name: [] for name in rounds}
+    for name, (run, _) in rounds.items():
+        run()
+        del name
+    for _ in range(times):
+        for name, (run, records) in rounds.items():
+            begin = time.thread_time_ns()
+            run()
+            taken[name].append((time.thread_time_ns() - begin) / records)
+    return {name: statistics.median(found) for name, found in taken.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--few", type=int, default=2_000, help="records that the peers read in a round")
+    parser.add_argument("--rounds", type=int, default=11)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    cases = {
+        "avro, 6 fields": lambda: avro_rounds(FLAT, flat, "user_id", given.records, given.few),
+        "avro, 10 fields": lambda: avro_rounds(RICH, rich, "user.id", given.records, given.few),
+        "protobuf, 6 fields": lambda: protobuf_rounds(False, given.records, given.few),
+        "protobuf, 10 fields": lambda: protobuf_rounds(True, given.records, given.few),
+    }
+    print(f"{'':22}{'ours':>8}  peers, ns a record of CPU time and how many times ours")
+    for name, build in cases.items():
+        found = measure(build(), given.rounds)
+        peers = "  ".join(
+            f"{peer} {ns:,.0f} ({ns / found['ours']:,.0f}x)" for peer, ns in found.items() if peer != "ours"
+        )
+        print(f"{name:22}{found['ours']:8.1f}  {peers}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
