@@ -94,8 +94,7 @@ def require_noise(header: dict[str, Any]) -> None:
     if groups and spec["unit"] == "item" and not groups.get("of_item"):
         k = groups.get("max_groups") or len(groups["names"]) + ("other" in groups)
     weight, share = spec.get("max_weight", 1), Fraction(spec.get("total_share", "0"))
-    item = "presence-response" if spec.get("counts") == "presence" else "randomized-response"
-    law = {"event": "discrete-laplace", "item": item}[spec["unit"]]
+    law = {"event": "discrete-laplace", "item": spec.get("counts", "randomized") + "-response"}[spec["unit"]]
     law, own = (f"joint-{law}", 1) if spec.get("noise") == "joint" else (law, k)
     require(all(one[::2] == [law, weight] for one in held), f"noise of this spec is {law} for weights of {weight}")
     costs = [Fraction(one[2]) for one in drawn]
@@ -111,8 +110,7 @@ def require_noise(header: dict[str, Any]) -> None:
         wanted = [("discrete-laplace", cost * part / (by or 1)) for cost in shown_costs]
         require(by is None or noise == wanted, f"the noise of counter {counter['name']!r} is not that of the ledger")
     published = str((Fraction(spec["epsilon_publish"]) * k if spec.get("histograms", True) else 0) + apart)
-    first = ["layer", law, str(Fraction(spec["epsilon"]) * own)]
-    require(entries[0][:3] == first, "its first noise is not that of the spec")
+    require(entries[0][1:3] == [law, str(Fraction(spec["epsilon"]) * own)], "its first noise is not that of the spec")
     bare = ["fresh", published] if spec.get("intrusion") else ["bare", None]
     promise = ["histogram", published] if spec["publish"] == "histogram" else bare
     require(ledger["promised"] == (["nothing", None] if sealed else promise), "its promise is not that of the spec")

@@ -21,6 +21,12 @@ from sketchstream.kinds.profile.overlap.channel import MEETING, Channel, kroneck
 from sketchstream.kinds.profile.overlap.wraps import Wraps
 
 Floats = npt.NDArray[np.float64]
+FULL = (
+    "nothing tells the groups' items apart: every level of this sketch is full, or its noise hides them; use more "
+    "slots or levels, or a larger epsilon"
+)
+LEAST_EMPTY = 1e-4
+"""Share of empty slots below which in all levels nothing is told of how many items there are."""
 ROUNDS = 60
 """Scoring steps at most; some ten are taken."""
 BACKWARDS = 8
@@ -131,7 +137,7 @@ def fit(tables: Sequence[Table], groups: int, wraps: Sequence[Wraps | None] | No
         EstimateError: nothing tells them apart: every level is full.
     """
     laws = [Law(one, groups, None if wraps is None else wraps[at]) for at, one in enumerate(tables)]
-    at, backwards = start(tables, groups), 0
+    at, backwards, length = start(tables, groups), 0, np.inf
     for _ in range(ROUNDS):
         score, information = _score(laws, at)
         try:
@@ -147,6 +153,9 @@ def fit(tables: Sequence[Table], groups: int, wraps: Sequence[Wraps | None] | No
         at = at + step
         if length < NEAR:
             break
+    emptiest = max(float(law.empty(np.maximum(at, 0.0))[0][-1]) for law in laws)
+    if length > 1 or (tables[0].is_open and emptiest < LEAST_EMPTY):
+        raise EstimateError(FULL)
     _, information = _score(laws, at)
     regions = nearest(information, at)
     inverse = _solved(information, np.eye(len(at)))
@@ -196,11 +205,7 @@ def _solved(information: Floats, right: Floats) -> Floats:
     try:
         factor = cho_factor(information * np.multiply.outer(scale, scale))
     except LinAlgError:
-        msg = (
-            "nothing tells the groups' items apart: every level of this sketch is full, or its noise hides them; use "
-            "more slots or levels, or a larger epsilon"
-        )
-        raise EstimateError(msg) from None
+        raise EstimateError(FULL) from None
     scaled = right * scale if right.ndim == 1 else right * scale[:, None]
     found: Floats = cho_solve(factor, scaled)
     return found * scale if right.ndim == 1 else found * scale[:, None]

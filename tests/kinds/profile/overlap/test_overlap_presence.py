@@ -306,7 +306,7 @@ def test_losses_of_joint_noise_do_not_grow_with_the_groups() -> None:
 
 @pytest.mark.parametrize("how", ["groups", "joint"])
 def test_bytes_are_read_again_and_their_noise_is_accounted_for(how: str) -> None:
-    sketch = ss.Sketch.create(spec(noise=how), KEY)
+    sketch = ss.Sketch.create(spec("4", noise=how, domain=ss.OpenDomain(2**12, 3)), KEY)
     again = ss.Sketch.from_bytes(sketch.to_bytes(), KEY)
     again.update([("a", 1), ("b", 1)])
     again.refresh()
