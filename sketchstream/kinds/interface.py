@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from sketchstream.image import StateImage
     from sketchstream.lattice import Lattice
     from sketchstream.privacy.guarantee import Context
-    from sketchstream.privacy.history import Gap, History, LayerEntry, Loss
+    from sketchstream.privacy.history import Gap, History, LayerEntry
     from sketchstream.privacy.sketch_history import Promise
     from sketchstream.published import Origin, Published, Release, SealedState
     from sketchstream.spec import Domain, Epsilon, Item
@@ -753,12 +753,8 @@ class Kind(ABC, Generic[S]):
         return {} if items is None else {"items": items}
 
     def planned_epsilon(self, spec: S) -> float:
-        """The epsilon of that loss, at the spec's delta where the kind has one."""
+        """The epsilon of a sketch that is sealed and never looked at otherwise, at the spec's delta if it has one."""
         return self.ledger(spec, b"").epsilon()
-
-    def planned_loss(self, spec: S) -> Loss | Any:
-        """The loss of a sketch of this spec that is sealed and never looked at otherwise."""
-        return self.ledger(spec, b"").loss()
 
     def _answers(self, asked: str) -> EstimateError:
         """What to do instead."""
