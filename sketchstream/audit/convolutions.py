@@ -45,6 +45,7 @@ def specs() -> dict[str, ConvolutionSpec]:
     """Specs with every noise and layout, both units, and a table."""
     gaussian: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "epsilon_publish": "3/4", "noise": "gaussian"}
     pure: dict[str, Any] = {"epsilon": "1", "epsilon_publish": "3/4"}
+    bare: dict[str, Any] = {"epsilon_publish": None}
     counted: dict[str, Any] = {"counted_share": "1/4", "epsilon_records": "1/5", "max_weight": 3}
     table = {"late": (0, 1), "day": tuple(range(31)), "hour": tuple(range(24))}
     return {
@@ -60,10 +61,16 @@ def specs() -> dict[str, ConvolutionSpec]:
         "laplace, counted": ConvolutionSpec("window:24", 744, **gaussian | counted | {"noise": "laplace"}),
         "counts, counted": ConvolutionSpec("window:24", 744, noise="counts", **pure | counted),
         "gaussian, closed": ConvolutionSpec(
-            ["window:10", "sum"], 60, layout="time", step_ms=60_000, publish="closed", intrusion=False, **gaussian
+            ["window:10", "sum"],
+            60,
+            layout="time",
+            step_ms=60_000,
+            publish="closed",
+            intrusion=False,
+            **gaussian | bare,
         ),
         "counts, closed": ConvolutionSpec(
-            ["window:10", "sum"], 60, noise="counts", step_ms=60_000, publish="closed", intrusion=False, **pure
+            ["window:10", "sum"], 60, noise="counts", step_ms=60_000, publish="closed", intrusion=False, **pure | bare
         ),
     }
 
@@ -372,7 +379,9 @@ def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
 def _shorter(spec: ConvolutionSpec) -> ConvolutionSpec:
     """A spec of few positions with the same noise, promise and counters."""
     data = spec.to_dict()
-    same = ("epsilon", "delta", "epsilon_publish", "delta_publish", "noise", "counted_share", "epsilon_records")
+    same = ["epsilon", "delta", "noise", "counted_share", "epsilon_records"]
+    if spec.intrusion:
+        same += ["epsilon_publish", "delta_publish"]
     return ConvolutionSpec("sum", 4, max_weight=spec.max_weight, **{name: data[name] for name in same})
 
 

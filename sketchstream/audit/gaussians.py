@@ -210,7 +210,7 @@ def _release(spec: GaussianSpec, rounds: int) -> Outcome:
 
 
 def _weights(spec: GaussianSpec) -> Outcome:
-    """Check that an event within bounds adds its weight, truncated to the lattice, to its item's slot."""
+    """Check that an event within bounds adds its weight, cut to the lattice if there is one, to its item's slot."""
     rng = np.random.default_rng(7)
     sketch = _sketch(spec)
     most, step = Fraction(spec.max_weight or spec.max_total or 1), 1 << spec.fraction_bits
@@ -220,7 +220,8 @@ def _weights(spec: GaussianSpec) -> Outcome:
         weights = [Fraction(int(one), 7 * step) * most for one in rng.integers(-9 * step, 9 * step, 400)]
         wanted = np.zeros(SLOTS, np.int64)
         for item, weight in zip(items.tolist(), weights, strict=True):
-            if 0 <= item < SLOTS and abs(weight) <= most:
+            whole = spec.fraction_bits > 0 or weight.denominator == 1  # without a lattice fractions are refused
+            if 0 <= item < SLOTS and abs(weight) <= most and whole:
                 wanted[item] += math.trunc(weight * step)
         before = state_of(sketch)
         sketch.update(items, weights, invalid="noop")

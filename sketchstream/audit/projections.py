@@ -60,7 +60,7 @@ def specs(users: int = USERS, epsilon: str = "1", published: str = "3/4") -> dic
         "event, rademacher": {"matrix": "rademacher", "fraction_bits": 8},
         "total, srht": {"unit": "item", "max_total": "12.5", "fraction_bits": 6, "matrix": "srht"},
         "norm, gaussian": norm,
-        "norm, rademacher": {**norm, "matrix": "rademacher", "intrusion": False},
+        "norm, rademacher": {**norm, "matrix": "rademacher", "intrusion": False, "epsilon_publish": None},
         "norm, srht": {**norm, "matrix": "srht"},
         "norm of few features, gaussian": {**norm, "max_features": 3},
         "secret, gaussian": {**norm, "matrix_seed": "secret"},
@@ -70,7 +70,7 @@ def specs(users: int = USERS, epsilon: str = "1", published: str = "3/4") -> dic
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentityRowsWarning)
         return {
-            name: ProjectionSpec(users, FEATURES, COLUMNS, epsilon, "1e-6", epsilon_publish=published, **more)
+            name: ProjectionSpec(users, FEATURES, COLUMNS, epsilon, "1e-6", **{"epsilon_publish": published, **more})
             for name, more in fields.items()
         }
 

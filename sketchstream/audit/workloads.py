@@ -56,7 +56,7 @@ def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
     counted = {"counted_share": "1/4", "epsilon_records": "1/5"}
     more: dict[str, tuple[Any, Floats, dict[str, Any]]] = {
         "event, prefixes": ("prefix:128", prefixes, {}),
-        "event, bare prefixes": ("prefix:128", prefixes, {"intrusion": False}),
+        "event, bare prefixes": ("prefix:128", prefixes, {"intrusion": False, "epsilon_publish": None}),
         "event, weights to 5, tables": ("marginals:6:2", tables, {"max_weight": 5}),
         "item, ranges": ("ranges:48", ranges, {"unit": "item", "max_total": 9, "max_weight": 4}),
         "event, matrix": (real, real, {}),

@@ -215,7 +215,7 @@ def test_a_machine_that_nobody_trusts_costs_accuracy_and_that_is_said(run: Run) 
 
 
 def test_size_asks_on_a_terminal_for_what_no_option_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.cli.commands import size
+    from sketchstream.cli import options
 
     assert "Missing option '--items'" in run("size").complaint
     asked: list[str] = []
@@ -225,9 +225,9 @@ def test_size_asks_on_a_terminal_for_what_no_option_said(run: Run, monkeypatch: 
         assert err, "questions do not mix with the block"
         return 50_000.0 if default is None else default
 
-    monkeypatch.setattr(size.sys, "stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr(size.sys, "stderr", SimpleNamespace(isatty=lambda: True, write=len, flush=int))
-    monkeypatch.setattr(size.click, "prompt", answer)
+    monkeypatch.setattr(options.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(options.sys, "stderr", SimpleNamespace(isatty=lambda: True, write=len, flush=int))
+    monkeypatch.setattr(options.click, "prompt", answer)
     result = run("size", "--unit", "item")
     assert result.code == 0
     assert len(asked) == 5

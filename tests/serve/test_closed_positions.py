@@ -24,6 +24,7 @@ from sketchstream.query.closed import closed_windows
 from sketchstream.serve import service as serve_module
 from sketchstream.serve.feed import Batch
 from sketchstream.serve.ledgers import Ledgers
+from sketchstream.stream.evidence import noise_of
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.windows import iso
 from sketchstream.testing.driver import Driver
@@ -52,7 +53,9 @@ def accounted(service, folder, parts):
             places.add((entry.window, entry.partition))
             published.append(Instalment.from_bytes(entry.body))
     assert len(places) == parts
-    wanted = Deployment.of(published, keyed=service.config.checked or not service.config.from_kafka)
+    evidence = noise_of((one.sketch, one.evidence) for one in source.frontiers())
+    keyed = service.config.checked or not service.config.from_kafka
+    wanted = Deployment.of(published, keyed=keyed, evidence=evidence)
     assert service.deployment().summary() == wanted.summary()
     assert service.deployment().rows() == wanted.rows()
     near = Ledgers(service.store._write).overlapping((START, START + 60 * MINUTE), lambda _: 120 * MINUTE)

@@ -395,7 +395,7 @@ def responses(folder, text):
             if path.startswith("/static") or path == "/openapi.json":
                 continue
             for picture in ("reach", "sum") if "picture" in path else ("",):
-                where = path.format(name="minutes", picture=picture, form="svg")
+                where = path.format(name="minutes", picture=picture, form="svg", table="windows")
                 for given in ({}, {**span, **other} if "difference" in path else span):
                     answer = client.get(where, params=given, headers=headers)
                     found[where, str(given)] = answer

@@ -253,6 +253,8 @@ def with_columns(spec: ProjectionSpec, k: int) -> ProjectionSpec:
     """
     fields = spec.to_dict()
     fields.pop("kind")
+    if not spec.intrusion:  # it says nothing of a fresh layer
+        del fields["epsilon_publish"], fields["delta_publish"]
     fields.update(users=spec.users, features=spec.features, k=k)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
