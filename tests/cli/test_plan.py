@@ -75,7 +75,9 @@ def test_epsilon_for_a_target_reaches_it(run: Run) -> None:
 
 def test_interval_of_a_sketch_is_as_wide_as_planned(run: Run, key: Path, tmp_path: Path) -> None:
     planned = json.loads(run("plan", *SKETCH, "--items", "3000", "--mean", "2", "--format", "json").out)
-    (tmp_path / "e.txt").write_text("".join(f"{number % 3000}\n" for number in range(6000)))
+    counts = [count for count in range(1, 11) for _ in range(3000 >> count)]  # the geometric law that is planned for
+    counts += [1] * (3000 - len(counts))
+    (tmp_path / "e.txt").write_text("".join(f"{item}\n" * count for item, count in enumerate(counts)))
     assert run("create", "-o", "s", *SKETCH, "--key-file", key).code == 0
     assert run("update", "s", "e.txt", "--key-file", key).code == 0
     assert run("seal", "s", "-o", "p", "--key-file", key).code == 0

@@ -178,7 +178,8 @@ def test_the_table_says_memory_losses_and_promises(run: Run) -> None:
 
 def test_groups_of_a_file_and_a_target(run: Run, tmp_path: Path) -> None:
     (tmp_path / "campaigns.txt").write_text("spring\nsummer\nbrand\n")
-    ask = ("--epsilon", "1", "--open", "--group-items", "50000", "--groups", "campaigns.txt", "--number", "at_least.3")
+    ask = ("--unit", "event", "--epsilon", "1", "--open", "--group-items", "50000", "--groups", "campaigns.txt")
+    ask = (*ask, "--number", "at_least.3")
     found = asked(run, *ask, "--target", "0.02")
     assert found["groups"] == 3
     assert found["numbers"]["at_least.3"]["relative"] <= 0.02

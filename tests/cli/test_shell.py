@@ -172,7 +172,11 @@ def test_interrupt_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [("create --help", 0), ("plan --epsilon 1 --size 100 --items 50 --format json", 0), ("keygen -o missing/k", 1)],
+    [
+        ("create --help", 0),
+        ("plan --unit event --epsilon 1 --size 100 --items 50 --format json", 0),
+        ("keygen -o missing/k", 1),
+    ],
 )
 def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path, command: str, code: int) -> None:
     # `true` reads nothing and is gone long before anything is written; an error of our own stays one

@@ -701,7 +701,7 @@ def test_snapshots_that_do_not_fit_halt() -> None:
 
     restore()
     for broken in (
-        {"format": 4},
+        {"format": 5},
         {"partition": 1},
         {"position": 49},
         {"watermark": "soon"},

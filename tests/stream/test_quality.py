@@ -292,8 +292,8 @@ def test_a_snapshot_of_a_newer_version_halts_its_partition() -> None:
     state = PartitionState.fresh(rules(), 0, 0, 1)
     state.apply(stream(1, 50).chunk(0, 50))
     snapshot = state.capture()
-    with pytest.raises(DataLossError, match="format 4"):
-        PartitionState.restore(rules(), 0, Restored(50, {**snapshot.manifest, "format": 4}, snapshot.blobs), 1)
+    with pytest.raises(DataLossError, match="format 5"):
+        PartitionState.restore(rules(), 0, Restored(50, {**snapshot.manifest, "format": 5}, snapshot.blobs), 1)
     newer = {name: bytes([*blob[:4], 4, *blob[5:]]) for name, blob in snapshot.blobs.items()}
     with pytest.raises(DataLossError, match="version 4"):
         PartitionState.restore(rules(), 0, Restored(50, snapshot.manifest, newer), 1)
