@@ -102,8 +102,7 @@ def reconstruct(
     known = bounds.closed(parts, max_count)
     slots = float(sum(part.slots[0] for part in parts))
     facts = _wrapped(facts, parts[0].modulus, known, lambda n: bounds.closed(parts, n))
-    whole = _inside(*_whole(fit, slots, _with_total(known, about), about, facts), facts)
-    return Profile(*whole, facts, guarantee)
+    return Profile(*_whole(fit, slots, _with_total(known, about), about, facts), facts, guarantee)
 
 
 def _wrapped(facts: Facts, modulus: int | None, known: Uncertainty, measured: Callable[[int], Uncertainty]) -> Facts:
@@ -166,10 +165,11 @@ def _whole(
 
 
 def _inside(fit: Fit, population: float, known: Uncertainty, facts: Facts) -> tuple[Fit, float, Uncertainty]:
-    """The law of the likelihood of noisy bins of events with every k+ number inside its interval of 95%.
+    """The law of the likelihood of an open domain's noisy bins of events, every k+ number inside its 95% interval.
 
     These intervals then need not be widened, which would hide a bias. Elsewhere every count has a cell of its own, and
-    what is said of small counts must not hang on how many are asked for.
+    what is said of small counts must not hang on how many are asked for; without collisions the likelihood is right
+    where the intervals, which know less of wide bins, are not: it finds a single count inside of one.
     """
     if (facts.method, facts.form, facts.unit) != ("likelihood", "bins", "event") or population <= 0.0:
         return fit, population, known
@@ -178,14 +178,13 @@ def _inside(fit: Fit, population: float, known: Uncertainty, facts: Facts) -> tu
     from sketchstream.kinds.profile.estimate.intervals.falling import between
     from sketchstream.kinds.profile.estimate.result import LEVEL
 
-    most = math.inf if facts.open_domain else population
     value = fits.tails(fit, population)
     low, high, way = known.tails.ends_and_ways(normal_quantile(LEVEL))
     moved = value.copy()
-    moved[1:] = between(value[1:], low[1:], high[1:], way[1:], most)
+    moved[1:] = between(value[1:], low[1:], high[1:], way[1:], math.inf)
     if not (moved != value).any() or moved[1] <= 0.0:
         return fit, population, known
-    items = float(moved[1]) if facts.open_domain else population
+    items = float(moved[1])
     return fits.with_tails(fit, moved, items), items, known
 
 

@@ -117,8 +117,8 @@ class Profile:
     are over the distinct items that occurred, and index 0 is 0. Every number comes from one law of counts
     (`fractions`, and the counts of the share `above`), so they agree with each other. Intervals come from unbiased
     linear estimates of the same object, whatever the method; `covers` says what they cover. In noisy bins of events
-    the law of the likelihood is held inside the 95% intervals of the k+ numbers; other intervals are widened to contain
-    the value.
+    of an open domain the law of the likelihood is held inside the 95% intervals of the k+ numbers; other intervals are
+    widened to contain the value.
 
     Method `inverse` is exactly unbiased count by count, so its `fractions`, `counts` and `above` are signed (noise
     makes some negative), and k+ numbers need not fall. All other numbers are clipped to possible values: no number of
