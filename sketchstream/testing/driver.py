@@ -79,6 +79,7 @@ class Driver:
         ... [[sketch]]
         ... name = "hourly"
         ... window = "1h"
+        ... unit = "event"
         ... epsilon = 1
         ... domain = { size = 100 }
         ... ''', partitions=2, now="2024-01-01T02:00:00Z")

@@ -318,7 +318,7 @@ def test_a_group_outside_of_the_ranking_is_no_error_and_a_group_outside_of_the_l
         (("max_groups = 2", "max_groups = 5"), r"limits nothing, as there are 5 groups"),
         (("max_groups = 2", "max_groups = 0"), "max_groups must be a whole number from 1 to 5"),
         (('"ranked"', '"random"'), "group_limit"),
-        (('unit = "item"\nmodulus = 32\n', ""), "belong to unit = 'item'"),
+        (('unit = "item"\nmodulus = 32\n', 'unit = "event"\n'), "belong to unit = 'item'"),
         (("max_groups = 2\n", "group_of_item = true\n"), "needs max_groups"),
         ((GROUPED, ""), "group_limit belong to group_by"),
     ],

@@ -29,6 +29,7 @@ from sketchstream.kinds.convolution.verification import (
     spectral_loss,
     verified_delta,
 )
+from sketchstream.spec import NoPrivacyWarning
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}
 MADE = [
@@ -86,9 +87,10 @@ def test_verification_refuses_a_layer_that_promises_too_much() -> None:
 @pytest.mark.statistics
 def test_privacy_of_layout_time_against_the_best_test(seeded: Any) -> None:
     """The likelihood ratio of present and absent event, on states as drawn, hits the exact delta and not less."""
-    spec = ConvolutionSpec(
-        [1, 1, 1, 0, 0, 0, 0], 7, mode="circular", epsilon="1/2", delta="1/20", noise="gaussian", layout="time"
-    )
+    with pytest.warns(NoPrivacyWarning, match="delta above 1e-3"):
+        spec = ConvolutionSpec(
+            [1, 1, 1, 0, 0, 0, 0], 7, mode="circular", epsilon="1/2", delta="1/20", noise="gaussian", layout="time"
+        )
     assert float(mu_of(Fraction(1, 2), Fraction(1, 20))) == pytest.approx(0.491832983030, rel=3e-11)
     precision = np.fft.ifft(1 / spec.scales2(spec.layer())).real
     source, runs = seeded(5), 2000

@@ -60,15 +60,18 @@ matrix = "rademacher"
 fraction_bits = 3
 capacity = 1000000
 seed = "%s"
-intrusion = false
 """ % ("ab" * 32)
     for table in (EVENTS_TOPIC, EVENTS_TOPIC.replace('"item"\n', '"none"\n').replace('partitioner = "murmur2"\n', "")):
         (plan,) = Config.parse(table + BLOCK + more).sketches
         wanted = ss.ProjectionSpec(
             30, 40, 32, "1", "1e-6", "item", max_norm=20, max_features=4, epsilon_publish="1/2", delta_publish="1e-7",
-            matrix="rademacher", fraction_bits=3, capacity=1_000_000, seed="ab" * 32, intrusion=False,
+            matrix="rademacher", fraction_bits=3, capacity=1_000_000, seed="ab" * 32,
         )  # fmt: skip
         assert plan.spec.to_dict() == wanted.to_dict()
+    (plan,) = Config.parse(
+        EVENTS_TOPIC + BLOCK + "intrusion = false\ncounted_share = 0\nepsilon_records = 0\n"
+    ).sketches
+    assert plan.spec == ss.ProjectionSpec(30, 40, 32, "1", "1e-6", intrusion=False)
 
 
 def test_lists_of_rows_and_features_are_read(tmp_path: Path) -> None:
