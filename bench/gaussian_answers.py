@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import data
 
 from sketchstream import ClosedDomain
-from sketchstream.kinds.gaussian import GaussianEstimate, GaussianSpec, create_state, expected_errors, published_state
+from sketchstream.kinds.gaussian import GaussianEstimate, GaussianSpec, expected_errors
+from sketchstream.kinds.gaussian.audit import sealed
 from sketchstream.kinds.gaussian.denoise import denoise
 
 SETS = {"tailnum": None, "flights": None, "routes": 5040, "subtlex": None, "python_names": None, "debian_sizes": None}
@@ -42,7 +43,7 @@ def counts_of(name: str) -> np.ndarray:
 
 def published(spec: GaussianSpec, counts: np.ndarray) -> np.ndarray:
     """One published state."""
-    return published_state(spec, create_state(spec) + counts)
+    return sealed(spec)(counts)
 
 
 def errors(runs: int, sets: list[str]) -> None:

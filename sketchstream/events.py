@@ -80,7 +80,7 @@ WORKER: Final[dict[str, Event]] = {
     "schema_unreadable": Event("warning", "A schema cannot be used; its records are not counted."),
     "sealed_body_altered": Event("error", "A published sketch does not have its digest and is not shown."),
     "silence_unknown": Event("warning", "It cannot be learned whether idle partitions may close windows."),
-    "slow_commit": Event("warning", "A snapshot is being written for more than 20 s."),
+    "slow_commit": Event("warning", "A snapshot takes longer than 10 s and than its size explains."),
     "snapshots_gone": Event("error", "The state topic was deleted; the state is written again as a whole."),
     "state_moved": Event("info", "A snapshot was moved to the state topic of the present name."),
     "timestamps": Event("info, warning", "Whose timestamps the input has; a warning where nothing limits them."),

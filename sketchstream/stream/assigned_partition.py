@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.image import DEFERRED_PART, LEAST_DEFERRED_BYTES
-from sketchstream.stream.durability import SLOW_S, Durability
+from sketchstream.stream.durability import SLOW_S, WRITTEN_BYTES_PER_S, Durability
 from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.lag import LogEnds
 from sketchstream.stream.partition import PartitionState
@@ -264,9 +264,10 @@ class AssignedPartition:
         return 0.0 if job is None or job.kind != "commit" else now - job.began
 
     def slow(self, now: float) -> str:
-        """A sentence about a commit that takes long; empty if none does."""
+        """A sentence about a commit that takes long for the size of the state; empty if none does."""
         age = self.snapshot_age_s(now)
-        return "" if age < SLOW_S else f"a snapshot has been written for {age:.0f} s"
+        expected_s = 0.0 if self.state is None else self.state.state_bytes / WRITTEN_BYTES_PER_S
+        return "" if age < SLOW_S + expected_s else f"a snapshot has been written for {age:.0f} s"
 
     def drop(self) -> None:
         """Drop the state, what is computed of it, and the refused records that belong to it."""

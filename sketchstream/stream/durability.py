@@ -11,8 +11,10 @@ from __future__ import annotations
 
 FAILING_S = 15.0
 """Seconds without a commit or publication after which their failures are reported: a broker's restart takes less."""
-SLOW_S = 20.0
-"""Seconds after which a commit that is still being written is mentioned."""
+SLOW_S = 10.0
+"""Seconds after which a commit of a small state that is still being written is mentioned; large ones have longer."""
+WRITTEN_BYTES_PER_S = 4 << 20
+"""Rate at which a broker is expected to take a snapshot at least."""
 
 
 class Durability:

@@ -56,6 +56,8 @@ __all__ = ["Progress", "Settings", "SystemClock", "Worker"]
 
 log = logging.getLogger("sketchstream.worker")
 
+JUDGE_EVERY_S = 15.0
+"""Between two looks at whether most of what came was counted, seconds."""
 FLYING_S = 0.05
 """Longest wait for records while a partition is being taken or committed, seconds."""
 WORKSHOP_THREADS = 2
@@ -116,6 +118,7 @@ class Worker:
         self._slow_commits: set[int] = set()
         self._jumps: dict[int, Jumps] = {}
         self._report_at = self._began + settings.report_every_s
+        self._judge_at, self._complained = self._began + JUDGE_EVERY_S, False
         self._recent = account.Recent()
         self.last_words: tuple[str, ...] = ()
         self._executor = _threads(settings.threads, "commit")
@@ -233,14 +236,22 @@ class Worker:
                 raise one.failures.error
 
     def _report(self) -> None:
-        """Log how much was counted, with a warning if most of it was not."""
+        """Log how much was counted."""
         said = self.progress()
         text = f"{said.line()}, {account.counts(self.metrics)}"
         say(log, logging.INFO, "progress", text, **said.fields(), **account.shown(self.metrics))
-        reason = account.main_reason(self._recent.counted(self.metrics)) or self._manager.take_loss()
+        self._judge(again=True)
         self._recent.note(self.metrics)
-        if reason is not None:
-            say(log, logging.WARNING, "not_counted", reason=reason)
+
+    def _judge(self, *, again: bool) -> None:
+        """Log a warning if most of what came recently was not counted; `again`: also if that was said before."""
+        reason, published = account.main_reason(self._recent.counted(self.metrics)), self._manager.take_loss()
+        if reason is not None and not again and self._complained:
+            reason = None
+        else:
+            self._complained = reason is not None
+        if reason is not None or published is not None:
+            say(log, logging.WARNING, "not_counted", reason=reason or published)
 
     def _last_words(self) -> tuple[str, ...]:
         """Log which windows stay open, why none was sealed, why most records were not counted."""
@@ -364,7 +375,11 @@ class Worker:
         now = self._clock.monotonic()
         if now >= self._report_at:
             self._report_at = now + self.settings.report_every_s
+            self._judge_at = now + JUDGE_EVERY_S
             self._report()
+        elif now >= self._judge_at:
+            self._judge_at = now + JUDGE_EVERY_S
+            self._judge(again=False)
         self._clocks.watch()
         self._watch_configurations(now)
         self._idle(now)

@@ -22,7 +22,7 @@ KNOWN_FOR_S = 5.0
 ASKED_TOGETHER_S = 0.2
 """Commits of many partitions that begin together ask once."""
 GROW_TIMEOUT_S = 5.0
-WATCH_SETTINGS_S = 600.0
+WATCH_SETTINGS_S = 20.0
 ADVICE = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
 
 
@@ -48,6 +48,7 @@ class Ground:
         self._accept_loss = accept_loss
         self._watched_at = time.monotonic()
         self._watching = threading.Lock()
+        self._forgetful: dict[str, str] = {}
         self.sealed = sealed
         self.input = self._existing(topic)
         found = [known for name in states if (known := admin.topic(name)) is not None]
@@ -90,7 +91,7 @@ class Ground:
         return "; ".join(f"{k} is {configs.get(k)}, must be {v}" for k, v in FOR_EVER.items() if configs.get(k) != v)
 
     def watch_settings(self) -> None:
-        """Look again from time to time whether our topics forget, and say so; they may have been changed since."""
+        """Look again from time to time whether our topics forget, and say so once; they may have been changed since."""
         with self._watching:
             now = time.monotonic()
             if now - self._watched_at < WATCH_SETTINGS_S:
@@ -101,8 +102,10 @@ class Ground:
                 wrong = self._wrong_settings(name) if name is not None else ""
             except BrokerError:  # not now, or not allowed for the sealed topic: the next look
                 continue
-            if wrong:
+            if wrong and name is not None and wrong != self._forgetful.get(name):
                 say(log, logging.ERROR, "topic_forgets", topic=name, settings=wrong)
+            if name is not None:
+                self._forgetful[name] = wrong
 
     def state_now(self) -> Topic:
         """The present state topic; its id changes when it is deleted and created again.

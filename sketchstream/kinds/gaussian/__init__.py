@@ -12,14 +12,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.gaussian.answers import Answer, GaussianEstimate, Ranked
     from sketchstream.kinds.gaussian.expected import expected_errors
     from sketchstream.kinds.gaussian.spec import GaussianSpec
-    from sketchstream.kinds.gaussian.state import (
-        add_layer,
-        create_state,
-        merged_state,
-        published_state,
-        released_state,
-        update,
-    )
+    from sketchstream.kinds.gaussian.state import add_layer
     from sketchstream.lattice import Lattice
 
 __all__ = [
@@ -29,12 +22,7 @@ __all__ = [
     "Lattice",
     "Ranked",
     "add_layer",
-    "create_state",
     "expected_errors",
-    "merged_state",
-    "published_state",
-    "released_state",
-    "update",
 ]
 
 _HOMES = {
@@ -42,7 +30,7 @@ _HOMES = {
     "expected": ("expected_errors",),
     "lattice": ("Lattice",),
     "spec": ("GaussianSpec",),
-    "state": ("add_layer", "create_state", "merged_state", "published_state", "released_state", "update"),
+    "state": ("add_layer",),
 }
 
 

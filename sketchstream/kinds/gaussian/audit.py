@@ -22,9 +22,8 @@ from scipy.special import betaincinv
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.gaussian.state import create_state, published_state
+from sketchstream.kinds.gaussian.state import add_layer
 from sketchstream.privacy.calibration.discrete import Shape
-from sketchstream.spec import ClosedDomain
 
 if TYPE_CHECKING:
     from sketchstream.noise.entropy import Source
@@ -131,25 +130,25 @@ def statistics(
 
 def intruded(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
     """An unannounced look at the open state, protected only by the creation layer. `entropy` is for tests."""
-    return lambda truth: create_state(_sized(spec, len(truth)), entropy) + truth
+
+    def publish(truth: State) -> State:
+        state = truth.copy()
+        add_layer(state, spec.sigma2, None, entropy)
+        return state
+
+    return publish
 
 
 def sealed(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
     """The publication of `seal`. `entropy` is for tests."""
 
     def publish(truth: State) -> State:
-        wide = _sized(spec, len(truth))
-        return published_state(wide, create_state(wide, entropy) + truth, entropy)
+        state = intruded(spec, entropy)(truth)
+        if spec.publish_sigma2 is not None:
+            add_layer(state, spec.publish_sigma2, None, entropy)
+        return state
 
     return publish
-
-
-def _sized(spec: GaussianSpec, slots: int) -> GaussianSpec:
-    """A spec with the same noise and this many slots; unit and bounds do not matter to the noise once it is fixed."""
-    wide = GaussianSpec.from_dict({**spec.to_dict(), "domain": ClosedDomain(size=slots).to_dict()})
-    for name in ("calibration", "publish_calibration"):
-        wide.__dict__[name] = getattr(spec, name)
-    return wide
 
 
 def _bound(first: Floats, second: Floats, threshold: float, side: float, delta: float, error: float) -> float:

@@ -1,4 +1,4 @@
-"""A GaussianSpec is checked, calibrated and written down exactly; its state follows sums plus noise."""
+"""A GaussianSpec is checked, calibrated and written down exactly."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ import warnings
 from fractions import Fraction
 from itertools import product
 
-import numpy as np
 import pytest
 
 import sketchstream as ss
-from helpers.noise.words import Seeded
-from sketchstream.errors import DomainError, MergeError, SpecError
-from sketchstream.kinds.gaussian import (
-    GaussianSpec,
-    create_state,
-    merged_state,
-    published_state,
-    released_state,
-    update,
-)
+from sketchstream.errors import SpecError
+from sketchstream.kinds.gaussian import GaussianSpec
 from sketchstream.kinds.gaussian.spec import LISTED_TOTAL
-from sketchstream.kinds.gaussian.state import empty_state
 from sketchstream.privacy.calibration import verify_discrete
 from sketchstream.spec import NoPrivacyWarning
 
@@ -192,67 +182,3 @@ def test_specs_survive_being_written_down_and_fingerprints_tell_them_apart() -> 
     ):
         with pytest.raises(SpecError, match=message):
             GaussianSpec.from_dict(data, items=items)
-
-
-def test_updates_equal_a_plain_loop_and_leave_strangers_out() -> None:
-    random = np.random.default_rng(1)
-    slots = random.integers(-5, 60, 20_000)
-    units = random.integers(-(1 << 39), 1 << 39, 20_000)
-    state = create_state(spec(intrusion=False))
-    before = state.copy()
-    expected = [int(one) for one in before]
-    for slot, unit in zip(slots.tolist(), units.tolist(), strict=True):
-        if 0 <= slot < 50:
-            expected[slot] += unit
-    assert update(state, slots, units) == int(((slots >= 0) & (slots < 50)).sum())
-    assert state.tolist() == expected
-    update(state, slots[::-1].copy(), -units[::-1].copy())
-    assert np.array_equal(state, before)
-    for wrong in (slots[1:], slots.astype(float), slots.reshape(2, -1)):
-        with pytest.raises(DomainError):
-            update(state, wrong, units)
-
-
-def test_counters_wrap_modulo_2_to_the_64() -> None:
-    state = np.full(50, (1 << 63) - 1, np.int64)
-    update(state, np.array([0]), np.array([1]))
-    assert int(state[0]) == -(1 << 63)
-
-
-@pytest.mark.statistics
-def test_layers_add_up_in_releases_seals_and_merges() -> None:
-    made = spec(domain=ss.ClosedDomain(size=200_000))
-    s2, d, source = float(made.sigma2), 200_000, Seeded(6)
-    truth = np.arange(d) % 7
-    state = create_state(made, source)
-    update(state, np.arange(d), truth)
-    kept = state.copy()
-
-    def spread(found: np.ndarray) -> float:
-        return float(np.mean((found.astype(float)) ** 2))
-
-    tolerance = 5 * np.sqrt(2 / d)
-    assert abs(spread(state - truth) / s2 - 1) < tolerance
-    assert abs(spread(published_state(made, state, source) - truth) / (2 * s2) - 1) < tolerance
-    assert abs(spread(released_state(state, Fraction(100), source) - truth) / (s2 + 100) - 1) < tolerance
-    assert abs(spread(released_state(state, Fraction(100), source) - state) / 100 - 1) < tolerance
-    assert np.array_equal(state, kept)
-    total, parts = np.zeros(d, np.int64), 5
-    for _ in range(parts):
-        total = merged_state(made, total, create_state(made, source))
-    assert abs(spread(total) / (parts * s2) - 1) < 0.03
-    bare = spec(domain=made.domain, intrusion=False)
-    assert np.array_equal(published_state(bare, state), state)
-
-
-def test_states_of_other_specs_are_not_merged() -> None:
-    with pytest.raises(MergeError):
-        merged_state(spec(), np.zeros(50, np.int64), np.zeros(51, np.int64))
-    with pytest.raises(MergeError):
-        merged_state(spec(), np.zeros(50, np.int32), empty_state(spec()))
-
-
-def test_a_state_without_updates_and_one_with_any_have_the_same_size() -> None:
-    empty, used = create_state(spec()), create_state(spec())
-    update(used, np.arange(50), np.full(50, 1 << 30))
-    assert (empty.nbytes, empty.dtype, empty.shape) == (used.nbytes, used.dtype, used.shape)
