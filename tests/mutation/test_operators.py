@@ -1,13 +1,17 @@
 """The mechanical mutants themselves: they are many, differ from the package, and are what a child process runs.
 
-In: the package's sources. Out: nothing. Touches: nothing.
+In: the package's sources. Out: nothing. Touches: a temporary folder.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 from fractions import Fraction
+from pathlib import Path
 
+import pytest
+from mutation import run
 from mutation.judges import Judge, found, in_child, watched
 from mutation.operators import MODULES, ROOT, mutants, source_of
 from mutation.run import TESTS, applied, table, tried
@@ -95,7 +99,8 @@ def test_a_child_that_ends_in_another_way_says_so() -> None:
     assert in_child(lambda: 1 / 0) == "ZeroDivisionError: division by zero"
 
 
-def test_the_table_counts_who_kills_and_names_survivors() -> None:
+def test_the_table_counts_who_kills_and_names_survivors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(run, "REASONS", tmp_path / "none.json")
     killed, lives = mutants()[:2]
     text = table({
         killed.name: {"verify": True, "suite": False}, lives.name: {"verify": False, "suite": False}
@@ -103,3 +108,5 @@ def test_the_table_counts_who_kills_and_names_survivors() -> None:
     assert "| all | 2 | 1 | 0 | 1 |" in text
     assert f"`{lives.function}`" in text
     assert "not examined yet" in text
+    (tmp_path / "none.json").write_text(json.dumps({lives.name: "changes nothing"}))
+    assert "| changes nothing |" in table({lives.name: {"verify": False, "suite": False}})
