@@ -19,7 +19,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,12 +32,13 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers.kafka.app import AT_ONCE, App, Nobody  # noqa: E402
+from helpers.kafka.quotas import limit  # noqa: E402
 from sketchstream.stream.interfaces import Snapshot  # noqa: E402
 from sketchstream.stream.policy import snapshot_every_s  # noqa: E402
 from sketchstream.stream.settings import Settings  # noqa: E402
 from sketchstream_connectors.kafka import topics  # noqa: E402
 from sketchstream_connectors.kafka.client import Connection  # noqa: E402
-from sketchstream_connectors.kafka.devbroker import DevCluster, Jars, free_ports  # noqa: E402
+from sketchstream_connectors.kafka.devbroker import DevCluster, free_ports  # noqa: E402
 from sketchstream_connectors.kafka.store import SUPERSEDED_S, KafkaStore  # noqa: E402
 from sketchstream_connectors.kafka.topics import Names  # noqa: E402
 
@@ -104,13 +104,6 @@ def disk(options: argparse.Namespace) -> None:
             store.close()
 
 
-def limit(cluster: DevCluster, mb_a_second: float) -> None:
-    """A quota for every producer, by Kafka's own tool."""
-    command = ["java", "-cp", Jars().class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server", cluster.bootstrap]
-    command += ["--alter", "--entity-type", "clients", "--entity-default", "--add-config"]
-    subprocess.run([*command, f"producer_byte_rate={int(mb_a_second * 1e6)}"], check=True, capture_output=True)
-
-
 def gauges(port: int) -> dict[str, float]:
     """Numbers of a worker without labels, or none while it does not answer."""
     try:
@@ -142,7 +135,7 @@ def windows(options: argparse.Namespace) -> None:
             kafka={"session.timeout.ms": 45_000, "heartbeat.interval.ms": 3000, "max.poll.interval.ms": 60_000},
         )
         if options.quota:
-            limit(cluster, options.quota)
+            limit(cluster, producer_byte_rate=int(options.quota * 1e6))
         producer = app.connection.producer()
         began, slowest, late = time.monotonic(), 0.0, 0.0
         try:

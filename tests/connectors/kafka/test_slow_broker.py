@@ -5,19 +5,19 @@ In: a broker of its own with a quota. Out: nothing. Touches: topics and the quot
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from helpers.kafka.app import Nobody
+from helpers.kafka.quotas import limited
 from sketchstream.errors import BrokerError
 from sketchstream.stream.interfaces import Restored, Snapshot
 from sketchstream_connectors.kafka import topics as kafka_topics
 from sketchstream_connectors.kafka import transaction
 from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.devbroker import DevCluster, Jars
+from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.store import KafkaStore
 from sketchstream_connectors.kafka.topics import Names
 
@@ -55,16 +55,8 @@ def store(own_broker: DevCluster, topic_name: Callable[[str], str]) -> Iterator[
 @pytest.fixture
 def throttled(own_broker: DevCluster) -> Iterator[None]:
     """Quotas for all clients, set by Kafka's own tool and removed again."""
-    command = ["java", "-cp", Jars().class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server"]
-    command += [own_broker.bootstrap, "--alter", "--entity-type", "clients", "--entity-default"]
-    names = ("producer_byte_rate", "consumer_byte_rate")
-
-    def change(option: str, values: list[str]) -> None:
-        subprocess.run([*command, option, ",".join(values)], check=True, capture_output=True, timeout=60)
-
-    change("--add-config", [f"{name}={QUOTA}" for name in names])
-    yield
-    change("--delete-config", list(names))
+    with limited(own_broker, producer_byte_rate=QUOTA, consumer_byte_rate=QUOTA):
+        yield
 
 
 def test_a_snapshot_that_takes_long_behind_a_quota_is_committed_and_restored(

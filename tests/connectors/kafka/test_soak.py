@@ -11,7 +11,6 @@ import os
 import random
 import re
 import statistics
-import subprocess
 import time
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from helpers.kafka.app import MINUTE, App, Worker
-from sketchstream_connectors.kafka.devbroker import DevCluster, Jars
+from helpers.kafka.quotas import limit
+from sketchstream_connectors.kafka.devbroker import DevCluster
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,22 +31,13 @@ MINUTES = float(os.environ.get("SKETCHSTREAM_SOAK_MINUTES", "60"))
 RATE = int(os.environ.get("SKETCHSTREAM_SOAK_RATE", "2000"))
 EVERY_S, FOR_S = 240.0, 45.0
 """A quota comes this often, and stays so long."""
+LIMITED = ("producer_byte_rate", "consumer_byte_rate")
 QUOTA = 64 << 10
 """Bytes a second of each client."""
 SETTLED_S = 60.0
 """After a quota has gone, warnings about what it delayed are no surprise for so long."""
 GROWTH = 1.15
 """Most by which the memory of a worker may grow from the second quarter of the run to the last."""
-
-
-def quota(cluster: DevCluster, *, on: bool) -> None:
-    """Set or remove the quotas of all clients, with Kafka's own tool."""
-    names = ("producer_byte_rate", "consumer_byte_rate")
-    command = ["java", "-cp", Jars().class_path(), "kafka.admin.ConfigCommand", "--bootstrap-server"]
-    command += [cluster.bootstrap, "--alter", "--entity-type", "clients", "--entity-default"]
-    change = ["--add-config", ",".join(f"{name}={QUOTA}" for name in names)] if on else []
-    change = change or ["--delete-config", ",".join(names)]
-    subprocess.run([*command, *change], check=True, capture_output=True, timeout=120)
 
 
 def memory(worker: Worker) -> int:
@@ -91,10 +82,10 @@ def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, t
         while (now := time.monotonic()) < began + 60 * MINUTES:
             if not throttled_at and now >= next_quota:
                 disturbed.append((time.time(), float("inf")))
-                quota(own_broker, on=True)
+                limit(own_broker, **dict.fromkeys(LIMITED, QUOTA))
                 throttled_at = time.monotonic()
             elif throttled_at and now >= throttled_at + FOR_S:
-                quota(own_broker, on=False)
+                limit(own_broker, **dict.fromkeys(LIMITED))
                 disturbed[-1] = (disturbed[-1][0], time.time())
                 throttled_at, next_quota = 0.0, now + EVERY_S
             at = time.time_ns() // 1_000_000
@@ -108,7 +99,7 @@ def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, t
             paced = max(paced + RATE // 20 / RATE, time.monotonic() - 0.5)  # what a quota delayed is not made up for
             time.sleep(max(0.0, paced - time.monotonic()))
         if throttled_at:
-            quota(own_broker, on=False)
+            limit(own_broker, **dict.fromkeys(LIMITED))
             disturbed[-1] = (disturbed[-1][0], time.time())
         load.flush()
         last = max(app.truth)
