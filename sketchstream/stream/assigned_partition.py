@@ -266,8 +266,9 @@ class AssignedPartition:
     def slow(self, now: float) -> str:
         """A sentence about a commit that takes long for the size of the state; empty if none does."""
         age = self.snapshot_age_s(now)
-        expected_s = 0.0 if self.state is None else self.state.state_bytes / WRITTEN_BYTES_PER_S
-        return "" if age < SLOW_S + expected_s else f"a snapshot has been written for {age:.0f} s"
+        if age < SLOW_S or (self.state is not None and age < SLOW_S + self.state.state_bytes / WRITTEN_BYTES_PER_S):
+            return ""
+        return f"a snapshot has been written for {age:.0f} s"
 
     def drop(self) -> None:
         """Drop the state, what is computed of it, and the refused records that belong to it."""

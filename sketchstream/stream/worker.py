@@ -245,13 +245,12 @@ class Worker:
 
     def _judge(self, *, again: bool) -> None:
         """Log a warning if most of what came recently was not counted; `again`: also if that was said before."""
-        reason, published = account.main_reason(self._recent.counted(self.metrics)), self._manager.take_loss()
-        if reason is not None and not again and self._complained:
-            reason = None
-        else:
-            self._complained = reason is not None
-        if reason is not None or published is not None:
-            say(log, logging.WARNING, "not_counted", reason=reason or published)
+        reason = account.main_reason(self._recent.counted(self.metrics))
+        repeated, self._complained = self._complained and not again, reason is not None
+        if reason is None or repeated:
+            reason = self._manager.take_loss()
+        if reason is not None:
+            say(log, logging.WARNING, "not_counted", reason=reason)
 
     def _last_words(self) -> tuple[str, ...]:
         """Log which windows stay open, why none was sealed, why most records were not counted."""

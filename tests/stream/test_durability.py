@@ -6,14 +6,19 @@ In: a worker over ports in memory. Out: nothing. Touches: nothing.
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from helpers.streams import EPOCH, MINUTE
 from helpers.workers import close_windows, counts, driver, send
 from sketchstream.errors import BrokerError, SnapshotsGoneError
-from sketchstream.stream.durability import FAILING_S, Durability
+from sketchstream.stream.assigned_partition import AssignedPartition, Job
+from sketchstream.stream.durability import FAILING_S, WRITTEN_BYTES_PER_S, Durability
 from sketchstream.stream.endpoint import readiness
+from sketchstream.stream.partition import PartitionState
 from sketchstream.testing.driver import Driver
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
@@ -120,3 +125,14 @@ def test_ages_are_zero_while_nothing_waits() -> None:
     one.captured(11, 50.0)
     one.committed(changed=False)
     assert (one.position, one.commit_age_s(90.0), one.trouble(90.0, 10)) == (11, 0, "")
+
+
+def test_a_commit_is_slow_after_ten_seconds_and_what_its_state_explains() -> None:
+    one = AssignedPartition(0, 0.0)
+    assert one.slow(1e6) == "", "none is being written"
+    one.start(Job("commit", Future(), began=100.0))
+    assert one.slow(109.9) == ""
+    assert one.slow(110.0) == "a snapshot has been written for 10 s"
+    one.state = cast(PartitionState, SimpleNamespace(state_bytes=100 * WRITTEN_BYTES_PER_S))
+    assert one.slow(209.9) == "", "a state of 400 MiB"
+    assert one.slow(210.0) == "a snapshot has been written for 110 s"

@@ -20,7 +20,7 @@ from sketchstream.published import SealedState
 from sketchstream.stream.endpoint import readiness
 from sketchstream.stream.interfaces import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
 from sketchstream.stream.partitioner import belongs
-from sketchstream.stream.worker import FLYING_S, Settings, Worker
+from sketchstream.stream.worker import FLYING_S, JUDGE_EVERY_S, Settings, Worker
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
 
@@ -567,6 +567,44 @@ def memory_store(d: Driver) -> MemoryStore:
     store = d.worker._store
     assert isinstance(store, MemoryStore)
     return store
+
+
+def test_records_that_are_not_counted_are_said_within_seconds_and_again_with_each_report(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    d = driver(partitions=2)
+    for i in range(200):
+        send(d, i % 40, EPOCH + i, i % 2)  # half of the items are in the wrong partition
+    warned = []
+    with caplog.at_level(logging.WARNING, "sketchstream.worker"):
+        for _ in range(130):
+            d.clock.advance(1.0)
+            d.worker.step(0.0)
+            warned.append(caplog.text.count("event=not_counted"))
+    assert warned[int(JUDGE_EVERY_S) - 3] == 0
+    assert warned[int(JUDGE_EVERY_S) + 1] == 1
+    assert warned[55] == 1
+    assert warned[65] == 2
+    assert warned[-1] == 3
+    assert "are misplaced" in caplog.text
+
+
+def test_what_was_published_without_records_is_said_beside_a_warning_that_is_not_repeated(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = driver(partitions=2)
+    for i in range(200):
+        send(d, i % 40, EPOCH + i, i % 2)
+    losses = ["published windows lack records"]
+    monkeypatch.setattr(d.worker._manager, "take_loss", lambda: losses.pop() if losses else None)
+    with caplog.at_level(logging.WARNING, "sketchstream.worker"):
+        for _ in range(40):
+            d.clock.advance(1.0)
+            d.worker.step(0.0)
+    said = [one.getMessage() for one in caplog.records if "not_counted" in one.getMessage()]
+    assert len(said) == 2
+    assert "are misplaced" in said[0]
+    assert "published windows lack records" in said[1]
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, 7200])

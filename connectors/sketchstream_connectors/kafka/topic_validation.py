@@ -48,7 +48,7 @@ class Ground:
         self._accept_loss = accept_loss
         self._watched_at = time.monotonic()
         self._watching = threading.Lock()
-        self._forgetful: dict[str, str] = {}
+        self._forgetful: dict[str, str] = {}  # what was wrong with a topic at the last look
         self.sealed = sealed
         self.input = self._existing(topic)
         found = [known for name in states if (known := admin.topic(name)) is not None]
@@ -97,15 +97,14 @@ class Ground:
             if now - self._watched_at < WATCH_SETTINGS_S:
                 return
             self._watched_at = now
-        for name in (self.state.name, self.sealed):
+        for name in filter(None, (self.state.name, self.sealed)):
             try:
-                wrong = self._wrong_settings(name) if name is not None else ""
+                wrong = self._wrong_settings(name)
             except BrokerError:  # not now, or not allowed for the sealed topic: the next look
                 continue
-            if wrong and name is not None and wrong != self._forgetful.get(name):
+            if wrong and wrong != self._forgetful.get(name):
                 say(log, logging.ERROR, "topic_forgets", topic=name, settings=wrong)
-            if name is not None:
-                self._forgetful[name] = wrong
+            self._forgetful[name] = wrong
 
     def state_now(self) -> Topic:
         """The present state topic; its id changes when it is deleted and created again.
