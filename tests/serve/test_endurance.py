@@ -130,9 +130,7 @@ def test_it_answers_whatever_comes_and_stays_as_large_as_it_was(tmp_path, reques
             print(f"\n{codes}; {crowded} beside {silent} silent connections")
             print(f"health: {pulse.asked} times, longest {pulse.longest:.2f} s")
             print(f"descriptors and MiB: {first} at first, {after} after the bursts, {last} at last")
-        assert set(codes) <= {200, 429, 503}
-        assert codes.get(0, 0) == crowded.get(0, 0) == 0
-        assert not any(code >= 500 and code != 503 for code in codes)
+        assert {*codes, *crowded} <= {200, 429, 503}
         assert pulse.missed == 0
         assert pulse.longest < 10  # one second on a quiet machine
         assert last[0] <= first[0] + 16

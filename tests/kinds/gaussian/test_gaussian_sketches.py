@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.noise.words import Seeded
 from sketchstream.components import Component
+from sketchstream.kinds.gaussian import state
 from sketchstream.kinds.gaussian.kind import KIND
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.privacy.calibration.discrete import calibrate_parts, verify_parts
@@ -25,6 +27,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")
 
 def little(**fields: object) -> ss.Sketch:
     return ss.Sketch.create(ss.GaussianSpec(**LITTLE, domain=ss.ClosedDomain(size=8), **fields))  # type: ignore[arg-type]
+
+
+def test_every_slot_gets_noise_however_many_are_drawn_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "PROGRESS_SLOTS", 7)
+    cells, told = np.zeros(50, np.int64), list[int]()
+    state.add_layer(cells, Fraction(10**16), told.append, Seeded(31))
+    assert np.count_nonzero(cells) == 50
+    assert told == [*range(7, 50, 7), 50]
 
 
 def test_weights_of_any_form_reach_the_state_exactly() -> None:
