@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sketchstream.kinds.profile.overlap.expression import member, regions_of
 from sketchstream.published import Stack, partition_counts
+from sketchstream.query.tables import WINDOW, Types
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
 COLUMNS: Final = ("query", "value", "low", "high", "sd")
+TYPES: Final[Types] = {**WINDOW, "value": "float64", "low": "float64", "high": "float64", "sd": "float64"}
+"""Of the columns that are not text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +49,52 @@ class OverlapAnswer:
         """
         return [self._held(row) for row in self.overlap.rows(queries)]
 
+    def numbers(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
+        """The numbers as plain data, without facts and guarantee.
+
+        Args:
+            queries: expressions; None: the usual ones.
+        """
+        found = self.overlap.to_dict(queries)
+        return found if self.intervals else _without_intervals(found)
+
     def to_dict(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
         """Plain data, for JSON: the facts, then the numbers.
 
         Args:
             queries: expressions; None: the usual ones.
         """
-        found = {**self.facts, **self.overlap.to_dict(queries), "guarantee": dict(self.guarantee)}
-        return found if self.intervals else _without_intervals(found)
+        return {**self.facts, **self.numbers(queries), "guarantee": dict(self.guarantee)}
 
     def _held(self, row: dict[str, Any]) -> dict[str, Any]:
         return row if self.intervals else _without_intervals(row)
+
+
+def combined(spec: object) -> tuple[str, ...]:
+    """The groups whose patterns a spec publishes; empty if it publishes none.
+
+    Args:
+        spec: of any kind.
+    """
+    found: tuple[str, ...] = getattr(getattr(spec, "overlap", None), "groups", ())
+    return found
+
+
+def require(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = ()) -> None:
+    """Refuse what is no set of these groups.
+
+    Args:
+        groups: that are combined.
+        sets: expressions.
+        among: those of the groups that are to be combined; empty: all.
+
+    Raises:
+        SpecError: says what is wrong.
+    """
+    for name in among:
+        member(groups, name)
+    for one in sets:
+        regions_of(one, among or groups)
 
 
 def of_file(published: Published, groups: Sequence[str] | None = None) -> OverlapAnswer:

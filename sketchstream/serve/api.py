@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute
 
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError
+from sketchstream.query import overlaps
 from sketchstream.query.estimates import EstimateAnswer
 from sketchstream.query.tables import WINDOW, Types, as_csv, read_csv, table_of, table_of_csv
 from sketchstream.serve import shapes, tables
@@ -47,6 +48,7 @@ from sketchstream.serve.parameters import (
     EstimateForm,
     EstimateQuery,
     Form,
+    OverlapQuery,
     Parameters,
     ProfileQuery,
     SeriesQuery,
@@ -126,6 +128,12 @@ class Api:
         """The profile of one window: what `sketchstream profile -c --format json` prints."""
         return await self._answer(request, name, asked, asked.question, "profile")
 
+    async def overlap(self, request: Request, name: Name, asked: Annotated[OverlapQuery, Query()]) -> Response:
+        """What the groups of one window have in common: what `sketchstream overlap -c --format json` prints."""
+        question = asked.question
+        self._service.require_sets(name, question)
+        return await self._kept(request, name, asked, question, overlaps.TYPES)
+
     async def estimate(self, request: Request, name: Name, asked: Annotated[EstimateQuery, Query()]) -> Response:
         """The estimates of one window: what `sketchstream estimate -c --format json` prints."""
         return await self._answer(request, name, asked, asked.question, "estimate")
@@ -149,18 +157,22 @@ class Api:
         rows = replace(question.rows, until=found[-1].window[1])
         answer = await self._answered(request, found[0], replace(question, rows=rows))
         whole = WindowAnswer(self._service.spanning(found), answer.computed)
-        return await run_in_threadpool(self._unkept, request, whole, asked.format)
+        return await run_in_threadpool(self._unkept, request, whole, asked.format, self._service.columns(name))
 
-    def _unkept(self, request: Request, answer: WindowAnswer, form: str) -> Response:
+    def _unkept(self, request: Request, answer: WindowAnswer, form: str, types: Types) -> Response:
         """An answer to a question that names items or rows: nobody on the way keeps it."""
-        body = encode(answer, form, self._service.columns(answer.stored.sketch))
+        body = encode(answer, form, types)
         return respond_with(request, body, form, {"Cache-Control": "no-store"})
 
     async def _answer(self, request: Request, name: str, asked: Table, question: Question, kind: str) -> Response:
-        """The answer of one window, from the store or computed now."""
-        form = asked.format
+        """The usual answer of a kind for one window."""
         self._require_kind(name, kind)
         self._service.require_group(name, question.group)
+        return await self._kept(request, name, asked, question, self._service.columns(name))
+
+    async def _kept(self, request: Request, name: str, asked: Table, question: Question, types: Types) -> Response:
+        """The answer of one window to a question that may be asked, from the store or computed now."""
+        form = asked.format
         generation = self._service.store.generation
         stored = await run_in_threadpool(self._service.one, name, asked.since, asked.until)
         etag = self._service.etag(stored, question, form)
@@ -172,8 +184,8 @@ class Api:
         answer = await self._answered(request, stored, question)
         etag = self._service.etag(answer.stored, question, form)
         if etag is None:
-            return await run_in_threadpool(self._unkept, request, answer, form)
-        body = await run_in_threadpool(encode, answer, form, self._service.columns(name))
+            return await run_in_threadpool(self._unkept, request, answer, form, types)
+        body = await run_in_threadpool(encode, answer, form, types)
         return await run_in_threadpool(self._memory.keep, request, generation, etag, form, body)
 
     def _require_kind(self, name: str, asked: str) -> None:
@@ -353,6 +365,7 @@ class Api:
             get(one, self.sketch, shapes.Sketch, **known),
             get(f"{one}/windows", self.windows, shapes.Windows, table=True, **known),
             get(f"{one}/profile", self.profile, shapes.Profile, table=True, **kept),
+            get(f"{one}/overlap", self.overlap, shapes.Overlap, table=True, **kept),
             get(f"{one}/estimate", self.estimate, shapes.Estimate, table=True, **kept),
             Route(
                 f"{one}/estimate",

@@ -33,6 +33,7 @@ SKETCH: Final = {
     "last": "2014-01-01T05:00:00Z",
     "published_through": "2014-01-01T05:00:00Z",
 }
+SET: Final = {"value": 80_120.0, "low": 78_680.0, "high": 81_560.0, "sd": 734.7}
 ESTIMATE: Final = {
     **FACTS,
     "answers": [{"what": "N14228", "value": 12.0, "low": 8.5, "high": 15.5}],
@@ -81,6 +82,20 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "guarantee": {"unit": "item"},
     },
     "Estimate": ESTIMATE,
+    "Overlap": {
+        **FACTS,
+        "sketch": "reach",
+        "kind": "overlap",
+        "groups": ["spring", "summer"],
+        "people": SET,
+        "answers": [{"query": "spring & summer", **SET}],
+        "regions": [{"in": ["spring", "summer"], **SET}],
+        "increments": [{"group": "spring", "added": SET, "reached": SET}],
+        "consistent": True,
+        "epsilon": "1/4",
+        "coverage": 0.95,
+        "guarantee": {"unit": "item"},
+    },
     "Estimates": {"sketch": "aircraft", "windows": [ESTIMATE]},
     "Closed": {
         "sketch": "departures",

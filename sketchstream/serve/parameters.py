@@ -37,6 +37,8 @@ AgainstTo = Annotated[int, BeforeValidator(partial(read_time, name="against_to")
 Sum = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^[0-9]*:[0-9]*$"})]
 Cursor = Annotated[str, WithJsonSchema({"type": "string", "pattern": "^-?[0-9]{1,16}_-?[0-9]{1,16}$"})]
 Group = Annotated[str, WithJsonSchema({"type": "string", "example": "spring"})]
+Set = Annotated[str, WithJsonSchema({"type": "string", "example": "spring & summer - brand"})]
+Names = Annotated[str, WithJsonSchema({"type": "string", "example": "spring,summer"})]
 Metric = Annotated[
     str,
     WithJsonSchema({"type": "string", "pattern": r"^[a-z][a-z_]{0,30}(\.[0-9]{1,8}){0,2}$", "example": "exactly.1"}),
@@ -50,8 +52,10 @@ METRIC: Final = (
 )
 PRIVATE: Final = ("item", "row", "other", "nearest", "drift", "feature", "weight")
 """Parameters that name items or rows: they come in forms only."""
-MANY: Final = frozenset({*PRIVATE, "sum"})
+MANY: Final = frozenset({*PRIVATE, "sum", "query"})
 """Parameters that may be given several times."""
+MOST_SETS: Final = 1000
+"""Sets of groups in one request."""
 TIMES: Final = frozenset({"from", "to", "against_from", "against_to"})
 PAIRED: Final = ("distance", "inner")
 """What is asked of pairs of rows; other quantities are asked of single ones."""
@@ -102,6 +106,26 @@ class ProfileQuery(Table):
     def question(self) -> Question:
         """The question."""
         return Question("" if self.method == METHODS[0] else self.method, self.max_count, self.norm, group=self.group)
+
+
+class OverlapQuery(Table):
+    """A question to one window about what its groups have in common."""
+
+    query: list[Set] = Field(
+        default_factory=list,
+        max_length=MOST_SETS,
+        description="A set of groups: & and, | or, - but not in, ~ not in, brackets. Default: each group, all pairs, "
+        "increments.",
+    )
+    groups: Names | SkipJsonSchema[None] = Field(
+        None, description="Groups to combine, separated by commas, at most 8. Default: all."
+    )
+
+    @property
+    def question(self) -> Question:
+        """The question."""
+        among = () if self.groups is None else tuple(name.strip() for name in self.groups.split(","))
+        return Question(overlap=True, sets=tuple(self.query), among=among)
 
 
 class EstimateQuery(Table):

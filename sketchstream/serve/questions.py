@@ -15,6 +15,7 @@ import orjson
 
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
+from sketchstream.query import overlaps
 from sketchstream.query.answers import ESTIMATE, Answer
 from sketchstream.query.differences import Point
 from sketchstream.query.estimates import (
@@ -24,6 +25,7 @@ from sketchstream.query.estimates import (
     known_names,
     require_rows,
 )
+from sketchstream.query.tables import as_csv
 from sketchstream.serve.store import Computed
 from sketchstream.stream.windows import iso
 
@@ -54,6 +56,9 @@ class Question:
         sums: estimates: ranges of the domain, "LOW:HIGH".
         rows: estimates of rows: one question about them.
         group: group to ask, for a sketch with groups.
+        overlap: whether the question is what groups have in common; then only `sets` and `among` belong to it.
+        sets: of groups, as expressions; empty: the usual ones.
+        among: groups to combine; empty: all.
     """
 
     method: str = ""
@@ -64,6 +69,9 @@ class Question:
     sums: tuple[str, ...] = ()
     rows: RowQuestion = field(default_factory=RowQuestion)
     group: str | None = None
+    overlap: bool = False
+    sets: tuple[str, ...] = ()
+    among: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -90,7 +98,7 @@ class Question:
     def from_dict(cls, data: Mapping[str, Any]) -> Question:
         """The question that `to_dict` described."""
         given: dict[str, Any] = dict(data)
-        for name in ("items", "sums"):
+        for name in ("items", "sums", "sets", "among"):
             given[name] = tuple(given[name])
         given["rows"] = RowQuestion.from_dict(given["rows"])
         return cls(**given)
@@ -107,6 +115,8 @@ def compute(windows: PublishedWindows, window: SealedWindow, question: Question)
     Raises:
         EstimateError, MergeError, ConfigError, DomainError, SpecError: it has no answer to this question.
     """
+    if question.overlap:
+        return _overlap(windows, window, question)
     if question.group is not None:
         window = window.of_group(question.group)
     kind = window.parts[0].kind
@@ -135,6 +145,14 @@ def _profile(windows: PublishedWindows, window: SealedWindow, question: Question
     dumped = orjson.dumps(numbers, default=str, option=orjson.OPT_SERIALIZE_NUMPY)
     text = orjson.dumps(guarantee, default=str, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     return Computed(dumped, bare.to_csv().encode(), text, points(numbers))
+
+
+def _overlap(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
+    """What the groups of a window have in common."""
+    found = overlaps.of_window(windows, window, question.among or None)
+    sets = question.sets or None
+    rows = as_csv(found.rows(sets), overlaps.COLUMNS)
+    return Computed(as_json(found.numbers(sets)).encode(), rows.encode(), as_json(found.guarantee), {})
 
 
 def _estimate(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:

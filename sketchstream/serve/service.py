@@ -27,6 +27,7 @@ from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateE
 from sketchstream.kinds import shown
 from sketchstream.kinds.profile.show import pages
 from sketchstream.privacy.guarantee import overlapping
+from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.query.windows import to_ms
@@ -236,6 +237,27 @@ class Service:
         if group is not None and group not in groups:
             msg = f"sketch {name} has no such group: " + ("its groups are in /v1/sketches" if groups else "it has none")
             raise ConfigError(msg)
+
+    def combined(self, name: str) -> tuple[str, ...]:
+        """The groups of a sketch that are combined by sets; empty if it publishes no patterns of groups."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        return () if plan is None else overlaps.combined(plan.spec)
+
+    def require_sets(self, name: str, question: Question) -> None:
+        """Refuse sets of groups of which nothing was published, and texts that are no sets, before anything is read.
+
+        Raises:
+            ConfigError: the sketch has no `overlap`.
+            SpecError: a text is no set of its groups.
+        """
+        groups = self.combined(name)
+        if not groups:
+            there = [one for one in self.names(VIEWER.get()) if self.combined(one)]
+            msg = f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; " + (
+                f"sketches that have it: {', '.join(there)}" if there else "no sketch here has it"
+            )
+            raise ConfigError(msg)
+        overlaps.require(groups, question.sets, question.among)
 
     def _settled(self, name: str) -> tuple[int, int] | None:
         """Newest revision, and until when all of its partitions have published, as far as they are stored."""

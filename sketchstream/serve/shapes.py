@@ -129,6 +129,47 @@ class Estimate(Facts):
     guarantee: dict[str, Any]
 
 
+class Set(Ends):
+    """A number of items with its standard error; null where there is none."""
+
+    sd: float | None
+
+
+class AskedSet(Set):
+    """The items of a set of groups."""
+
+    query: str
+
+
+class Region(Set):
+    """The items that are in exactly these groups."""
+
+    model_config = ConfigDict(serialize_by_alias=True, extra="forbid")
+    inside: list[str] = Field(alias="in")
+
+
+class Increment(Shape):
+    """What a group adds to those before it, and what all have reached by then."""
+
+    group: str
+    added: Set
+    reached: Set
+
+
+class Overlap(Facts):
+    """What the groups of a window have in common; all numbers are of one fit, so those of disjoint sets add up."""
+
+    kind: Literal["overlap"]
+    groups: list[str]
+    people: Set
+    answers: list[AskedSet]
+    regions: list[Region]
+    increments: list[Increment]
+    epsilon: str
+    coverage: float
+    guarantee: dict[str, Any]
+
+
 class Estimates(Shape):
     """The estimates of several windows."""
 

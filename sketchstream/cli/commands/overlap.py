@@ -18,7 +18,6 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.interface import ColumnType
     from sketchstream.query.overlaps import OverlapAnswer
 
 
@@ -170,12 +169,10 @@ def _write(answers: Sequence[OverlapAnswer], queries: list[str] | None, path: Pa
     from pyarrow import feather
 
     from sketchstream.cli import sketches
-    from sketchstream.query.overlaps import COLUMNS, columns_of
+    from sketchstream.query.overlaps import COLUMNS, TYPES, columns_of
     from sketchstream.query.tables import table_of
 
-    types: dict[str, ColumnType] = {"value": "float64", "low": "float64", "high": "float64", "sd": "float64"}
-    types["complete"] = "bool"
-    table = table_of(columns_of(answers, queries), types, ("window_start", "complete", *COLUMNS))
+    table = table_of(columns_of(answers, queries), TYPES, ("window_start", "complete", *COLUMNS))
     try:
         feather.write_feather(table, str(path), compression="uncompressed")
     except OSError as error:
