@@ -561,9 +561,33 @@ def _chart(
         places: numbers as text, with positions on the axes' scales.
         size: width and height in inches.
     """
+
+    def fill(figure: Figure) -> Axes:
+        axes: Axes = figure.subplots()
+        draw(axes)
+        return axes
+
+    return chart_of(fill, spoken, caption, places, size)
+
+
+def chart_of(
+    draw: Callable[[Figure], Axes],
+    spoken: str,
+    caption: str,
+    places: Sequence[Placed],
+    size: tuple[float, float] = NARROW,
+) -> Chart:
+    """A figure of one or more panels for a page.
+
+    Args:
+        draw: draws into an empty figure, and returns the panel that has the places.
+        spoken: description of its shape, for screen readers.
+        caption: text below it.
+        places: numbers as text, with positions on that panel's scales.
+        size: width and height in inches.
+    """
     figure = _figure(*size)
-    axes = figure.subplots()
-    draw(axes)
+    axes = draw(figure)
     svg = _element(figure, spoken)
     points: tuple[Point, ...] = ()
     if 0 < len(places) <= POINTS:  # the table contains all of them
@@ -576,10 +600,10 @@ def _chart(
     return Chart(svg, caption, points, lambda: _image(draw, size))
 
 
-def _image(draw: Callable[[Axes], None], size: tuple[float, float]) -> bytes:
-    """One panel as a PNG image."""
+def _image(draw: Callable[[Figure], Axes], size: tuple[float, float]) -> bytes:
+    """A figure as a PNG image."""
     figure = _figure(*size)
-    draw(figure.subplots())
+    draw(figure)
     out = io.BytesIO()
     with _ONE_DRAWS:
         figure.savefig(out, format="png", dpi=160, metadata={"Software": None})

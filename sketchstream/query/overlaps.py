@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.kinds.profile.overlap.expression import member, regions_of
+from sketchstream.kinds.profile.overlap.expression import member, quoted, regions_of
 from sketchstream.published import Stack, partition_counts
 from sketchstream.query.tables import WINDOW, Types
 from sketchstream.stream.windows import iso
@@ -78,6 +78,11 @@ def combined(spec: object) -> tuple[str, ...]:
     """
     found: tuple[str, ...] = getattr(getattr(spec, "overlap", None), "groups", ())
     return found
+
+
+def example(groups: Sequence[str]) -> str:
+    """A set of these groups, as it is written."""
+    return " & ".join(map(quoted, groups[:2]))
 
 
 def require(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = ()) -> None:

@@ -38,6 +38,31 @@ delta = 1e-6
 domain = { size = 40 }
 """
 )
+ODD = 'a <b> "c" $'
+"""A name of a group that has to be escaped everywhere."""
+OVERLAPPING = (
+    EVENTS_FILE
+    + "close_at_end = true"
+    + SEALED_DIRECTORY
+    + """[[sketch]]
+name = "reach"
+unit = "item"
+window = "1h"
+epsilon = "3"
+domain = { size = 600 }
+group_by = "campaign"
+groups = ["spring", "a <b> \\"c\\" $", "brand"]
+overlap = true
+counts = "presence"
+[[sketch]]
+name = "plain"
+unit = "event"
+window = "1h"
+epsilon = "2"
+max_count = 20
+domain = { size = 600 }
+"""
+)
 EVERY_KIND = (
     EVENTS_FILE
     + "close_at_end = true"
@@ -146,6 +171,25 @@ def every_kind(folder: Path) -> Iterator[Site]:
     """What `publish_every_kind` left, served."""
     publish_every_kind(folder)
     with serving(folder, EVERY_KIND) as (service, client):
+        settle(service)
+        yield folder, service, client
+
+
+@contextlib.contextmanager
+def overlapping(folder: Path) -> Iterator[Site]:
+    """Two hours of three campaigns that share users: 400, 200 and 200, 134 of them in the first and the last."""
+    reached = {"spring": range(400), ODD: range(300, 500), "brand": range(0, 600, 3)}
+    records = [
+        {"ts": DAY + hour * HOUR + user, "user": user, "campaign": campaign}
+        for hour in range(2)
+        for campaign, users in reached.items()
+        for user in users
+    ]
+    (folder / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (folder / "sketchstream.toml").write_text(OVERLAPPING)
+    with contextlib.chdir(folder):
+        assert main(["worker", "-c", "sketchstream.toml"]) == 0
+    with serving(folder, OVERLAPPING) as (service, client):
         settle(service)
         yield folder, service, client
 

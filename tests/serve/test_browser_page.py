@@ -48,6 +48,12 @@ def kinds(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def overlapping(tmp_path_factory):
+    with pages.overlapping(tmp_path_factory.mktemp("overlapping")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
 def closed(tmp_path_factory):
     with pages.closed_minutes(tmp_path_factory.mktemp("closed")) as found:
         yield found
@@ -120,6 +126,23 @@ def test_a_window_that_is_still_open_fits_and_can_be_read(browser, closed, width
         assert heading.is_visible()
         assert visit.page.get_by_text("34 of 60 positions have closed").is_visible()
         assert visit.complaints == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_what_groups_have_in_common_fits_and_can_be_read(browser, overlapping, width, scheme):
+    hour = "from=2013-01-01T01:00:00Z&to=2013-01-01T02:00:00Z"
+    with browsers.visit(browser, base(overlapping), width, scheme) as visit:
+        for query in ("", "&query=spring+%26+brand"):
+            look(visit, f"/sketches/reach/overlap?{hour}{query}", scheme == "dark")
+        assert visit.page.locator("#headline").inner_text().startswith("spring & brand: ")
+        visit.page.get_by_label("Set of groups").fill("spring | brand")
+        visit.page.get_by_role("button", name="Show").click()
+        visit.page.wait_for_selector("#headline:has-text('spring | brand: ')")
+        look(visit, f"/sketches/reach/window?{hour}", scheme == "dark")
+        visit.page.get_by_role("link", name="What its groups have in common").click()
+        visit.page.wait_for_selector("#upset")
+        assert visit.complaints == []
+        assert visit.strangers() == []
 
 
 HOUR = "from=2013-01-01T02:00:00Z&to=2013-01-01T03:00:00Z"

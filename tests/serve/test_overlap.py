@@ -6,74 +6,35 @@ import io
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from helpers.json_schema import faults
-from helpers.pages import settle
-from helpers.serving import serving
+from helpers.pages import ODD, Parsed, overlapping
 from sketchstream.serve import shapes
 
-START = 1_356_998_400_000
-HOUR = 3_600_000
-ODD = 'a "b", $c'
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "overlap.schema.json").read_text())
 PATH = "/v1/sketches/reach/overlap"
-CONFIG = (
-    EVENTS_FILE.replace('partitioned_by = "none"', 'partitioned_by = "item"')
-    + "close_at_end = true"
-    + SEALED_DIRECTORY
-    + """[[sketch]]
-name = "reach"
-unit = "item"
-window = "1h"
-epsilon = "3"
-domain = { size = 600 }
-group_by = "campaign"
-groups = ["spring", "a \\"b\\", $c", "brand"]
-overlap = true
-counts = "presence"
-[[sketch]]
-name = "plain"
-unit = "event"
-window = "1h"
-epsilon = "2"
-max_count = 20
-domain = { size = 600 }
-"""
-)
 SETS = ["spring & brand", f"spring - '{ODD}'"]
-REACHED = {"spring": range(400), ODD: range(300, 500), "brand": range(0, 600, 3)}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory):
     """Two hours of three campaigns; the client of a service, and what the command line prints of them."""
     folder: Path = tmp_path_factory.mktemp("overlap")
-    records = [
-        {"ts": START + hour * HOUR + user, "user": user, "campaign": campaign}
-        for hour in range(2)
-        for campaign, users in REACHED.items()
-        for user in users
-    ]
-    (folder / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    (folder / "sketchstream.toml").write_text(CONFIG)
 
     def said(*words: str) -> list[dict]:
         command = [sys.executable, "-m", "sketchstream.cli", *words]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
-    said("worker", "-c", "sketchstream.toml")
     ask = ("overlap", "-c", "sketchstream.toml", "--sketch", "reach", "--all", "--format", "json")
-    usual, asked = said(*ask), said(*ask, "--query", SETS[0], "--query", SETS[1])
-    with serving(folder, CONFIG) as (service, client):
-        settle(service)
-        yield client, usual, asked
+    with overlapping(folder) as (_, _, client):
+        yield client, said(*ask), said(*ask, "--query", SETS[0], "--query", SETS[1])
 
 
 def of(window: dict) -> dict[str, str]:
@@ -146,3 +107,46 @@ def test_what_is_no_set_of_groups_is_refused(site, path: str, more: dict, code: 
     found = client.get(path, params={**of(usual[0]), **more})
     assert found.status_code == code, found.text
     assert says in found.json()["detail"]
+
+
+def shown(client, address: str, given: dict) -> str:
+    """A page, when its numbers are there."""
+    for _ in range(100):
+        page = client.get(address, params=given)
+        assert page.status_code == 200, page.text
+        if "data-refresh" not in page.text:
+            return page.text
+        time.sleep(0.1)
+    raise AssertionError
+
+
+def test_the_page_shows_regions_increments_and_the_set_that_is_asked_for(site) -> None:
+    client, usual, asked = site
+    given, address = of(usual[0]), "/sketches/reach/overlap"
+    page = Parsed(shown(client, address, given))
+    shown_numbers = set(page.values)
+    for row in [*usual[0]["regions"], *usual[0]["answers"], *(one["added"] for one in usual[0]["increments"])]:
+        assert {row["value"], row["low"], row["high"]} <= shown_numbers
+    text = shown(client, address, {**given, "query": SETS[0]})
+    assert "spring &amp; brand: " in text
+    assert f"{round(asked[0]['answers'][0]['value']):,}"[:2] in text
+    for form, kind in (("svg", "image/svg+xml"), ("png", "image/png")):
+        picture = client.get(f"{address}/upset.{form}", params=given)
+        assert picture.headers["content-type"].startswith(kind)
+    assert "Items in exactly these groups" in text
+    assert "<b>" not in text, "names of groups are escaped"
+    window = client.get("/sketches/reach/window", params={**given, "group": "spring"}).text
+    assert "What its groups have in common" in window
+    assert "What its groups have in common" in client.get("/sketches/reach").text
+    assert "What its groups have in common" not in client.get("/sketches/plain").text
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [({"query": "spring & nobody"}, "no group"), ({"query": "&"}, "Expected the name of a group")]
+)
+def test_the_page_refuses_what_is_no_set(site, given: dict, says: str) -> None:
+    client, usual, _ = site
+    found = client.get("/sketches/reach/overlap", params={**of(usual[0]), **given})
+    assert found.status_code == 400
+    assert says in found.text
+    assert client.get("/sketches/plain/overlap", params=of(usual[0])).status_code == 400

@@ -155,11 +155,11 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
 
 def _draw(answer: OverlapAnswer, path: Path) -> None:
     """Draw the UpSet plot; a failure to write is a file error."""
+    from sketchstream import upset
     from sketchstream.cli import sketches
-    from sketchstream.kinds.profile.overlap import upset
 
     try:
-        upset.plot(answer.overlap, path, intervals=answer.intervals)
+        upset.plot(answer.numbers(()), path)
     except OSError as error:
         raise sketches.unreadable(path, error) from None
 

@@ -35,6 +35,8 @@ def routes(service: Service, access: Access) -> list[BaseRoute]:
         Route(f"{one}/window/{{picture}}.{{form}}", views.window_picture),
         Route(f"{one}/over-time/{{picture}}.{{form}}", views.series_picture),
         Route(f"{one}/open/{{picture}}.{{form}}", views.open_picture),
+        Route(f"{one}/overlap", views.overlap),
+        Route(f"{one}/overlap/{{picture}}.{{form}}", views.overlap_picture),
         Route(f"{one}/compare", views.compare),
         Route(f"{one}/compare/{{picture}}.{{form}}", views.compare_picture),
         Route("/ledger", views.ledger),

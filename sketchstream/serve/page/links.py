@@ -188,6 +188,24 @@ def difference_lines(
     ]
 
 
+def overlap_lines(file: str, name: str, where: Mapping[str, str], asked: str, origin: str) -> Links:
+    """Commands for sets of groups elsewhere.
+
+    Args:
+        file: name of the configuration.
+        name: of the sketch.
+        where: `from` and `to` of the window.
+        asked: expression; empty: the usual ones.
+        origin: how the visitor calls this service.
+    """
+    given = {"query": asked} if asked else {}
+    chosen = f" --query {shlex.quote(asked)}" if asked else ""
+    return [
+        ("With curl", f"curl '{origin}{api(name, 'overlap', {**where, **given})}'"),
+        ("On the command line", f"{_command('overlap', file, name, where)}{chosen} --format json"),
+    ]
+
+
 def difference_address(name: str, metric: str, first: Mapping[str, str], second: Mapping[str, str]) -> str:
     """The address of a number of one window minus that of another, in the API."""
     against = {f"against_{key}": value for key, value in second.items()}

@@ -26,13 +26,14 @@ from sketchstream.errors import (
     DataLossError,
     EstimateError,
     SketchstreamError,
+    SpecError,
 )
 from sketchstream.kinds import shown
 from sketchstream.pictures import Picture, interval, value
 from sketchstream.privacy.sketch_history import show
-from sketchstream.query import words
+from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
-from sketchstream.serve.page import calendar, comparison, links, pictures, rendering, series, wording
+from sketchstream.serve.page import calendar, comparison, links, overlap, pictures, rendering, series, wording
 from sketchstream.serve.questions import Question
 from sketchstream.serve.service import (
     NotFoundError,
@@ -89,7 +90,7 @@ def guarded(view: View) -> View:
             return _refusal(404, "Not found", error)
         except SeveralWindowsError as error:
             return _refusal(400, "Which window?", error)
-        except (ConfigError, EstimateError) as error:
+        except (ConfigError, EstimateError, SpecError) as error:
             return _refusal(400, "This cannot be shown", error)
         except SketchstreamError as error:
             return _refusal(503, "Not available at the moment", error)
@@ -196,6 +197,7 @@ class Views:
             "chain": (),
             "still_open": self._still_open(request, name, plan),
             "compare": "",
+            "overlap": self._overlap_address(stored[-1]) if stored else "",
             "metrics": (),
             "groups": (),
             "group": None,
@@ -257,6 +259,7 @@ class Views:
             "intervals": "",
             "pictures": [],
             "compare": "",
+            "overlap": self._overlap_address(stored),
             "tables": [],
             "groups": self._service.groups(name),
             "group": group,
@@ -382,6 +385,74 @@ class Views:
         if values["waiting"]:
             values["refresh"] = REFRESH_S
         return rendering.html("compare.html", **values)
+
+    @guarded
+    def overlap(self, request: Request) -> Response:
+        """What the groups of a window have in common, and one set of them that is asked for."""
+        name, plan, stored = self._chosen(request)
+        zone = "UTC" if plan is None else plan.calendar.timezone
+        asked = request.query_params.get("query", "").strip()
+        question = Question(overlap=True)
+        groups = self._service.combined(name)
+        self._service.require_sets(name, replace(question, sets=(asked,) if asked else ()))
+        where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])}
+        described = self._service.describe(stored)
+        label = words.window_label(*stored.window, zone)
+        window = (label, self._href(name)(stored.window))
+        values: dict[str, Any] = {
+            "title": f"{name}, {label}: what groups have in common",
+            "trail": [("Sketches", "/"), (name, links.sketch_address(name)), window],
+            "status": wording.status(described),
+            "action": f"{links.sketch_address(name)}/overlap",
+            "where": where,
+            "groups": groups,
+            "asked": asked,
+            "example": overlaps.example(groups),
+            "headline": "",
+            "picture": None,
+            "notices": self._notices(request),
+        }
+        answer, values["failure"] = self._asked(stored, question, ask=described["answer"] != "incident")
+        chosen = answer
+        if asked and answer is not None:
+            chosen, values["failure"] = self._asked(stored, replace(question, sets=(asked,)), ask=True)
+        if answer is None or chosen is None:
+            values |= {} if values["failure"] else {"refresh": REFRESH_S}
+            return rendering.html("overlap.html", **values)
+        data = answer.to_dict()
+        picture = self._drawn.get(self._service.etag(stored, question, "page"), lambda: overlap.picture(data))
+        known = data["people"]["low"] is not None
+        rows = links.window_links(name, "overlap", where | ({"query": asked} if asked else {}))
+        values |= {
+            "headline": overlap.headline(chosen.to_dict(), asked),
+            "note": "95% intervals. All numbers come from one fit: those of disjoint sets add up."
+            if known
+            else words.NO_INTERVALS,
+            "picture": _at(picture, f"{values['action']}/upset", where),
+            "tables": overlap.tables(data),
+            "links": rows,
+            "lines": links.overlap_lines(self._service.config.path.name, name, where, asked, _origin(request)),
+        }
+        return rendering.html("overlap.html", **values)
+
+    @guarded
+    def overlap_picture(self, request: Request) -> Response:
+        """The UpSet plot of a window, alone."""
+        form = _form(request)
+        name, _, stored = self._chosen(request)
+        question = Question(overlap=True)
+        self._service.require_sets(name, question)
+        answer, failure = self._asked(stored, question, ask=True)
+        if answer is None or request.path_params["picture"] != "upset":
+            raise NotFoundError(failure or "this window has no such picture yet: ask again")
+        return _file(overlap.picture(answer.to_dict()), form)
+
+    def _overlap_address(self, stored: StoredWindow) -> str:
+        """The address of what a window's groups have in common; empty if it publishes nothing of it."""
+        if not self._service.combined(stored.sketch):
+            return ""
+        where = links.query({"from": iso(stored.window[0]), "to": iso(stored.window[1])})
+        return f"{links.sketch_address(stored.sketch)}/overlap?{where}"
 
     def _compared(
         self, request: Request, name: str, chosen: comparison.Chosen, zone: str, address: str

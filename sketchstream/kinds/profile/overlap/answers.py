@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import upset
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.result import LEVEL, Estimate
-from sketchstream.kinds.profile.overlap import upset
 from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
 from sketchstream.spec import whole
 
@@ -238,12 +238,12 @@ class Overlap:
         return out
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """UpSet plot of the largest regions; see `sketchstream.kinds.profile.overlap.upset`.
+        """UpSet plot of the largest regions; see `sketchstream.upset`.
 
         Args:
             path: file to write (.png, .svg or .pdf).
         """
-        return upset.plot(self, None if path is None else Path(path))
+        return upset.plot(self.to_dict(()), None if path is None else Path(path))
 
     def __repr__(self) -> str:
         return f"<Overlap of {', '.join(self.groups)}: {self.people} items>"

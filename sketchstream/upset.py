@@ -1,0 +1,135 @@
+"""UpSet plot of groups: bars of the largest regions with intervals, over a matrix of the groups that they are in.
+
+In: answers as plain data, as the command line and the HTTP API write them. Out: a chart of a page, or a figure, and a
+file if a path is given. Touches: that file. Needs matplotlib, imported on use.
+Source: Lex et al., IEEE TVCG 2014 (UpSet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from sketchstream import charts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST: Final = 30
+"""Regions that are drawn, the largest ones."""
+NARROW: Final = 10
+"""Regions on narrow screens."""
+TITLE: Final = "Items in exactly these groups"
+
+Region = Mapping[str, Any]
+"""`in`: names of groups; `value`, `low`, `high`: items in exactly these; ends are None where no interval is valid."""
+
+
+def plot(answer: Mapping[str, Any], path: Path | None = None, *, most: int = MOST) -> Figure:
+    """Draw regions whose interval does not contain 0, largest first; if there is none, the largest one.
+
+    Args:
+        answer: `groups` and `regions`; see `Overlap.to_dict`.
+        path: file to write; its ending decides the format.
+        most: regions at most.
+    """
+    told = _told(answer["regions"], most)
+    figure = charts.notebook_figure(*_size(len(told), len(answer["groups"])))
+    _draw(figure, answer, told)
+    if path is not None:
+        figure.savefig(path, dpi=130, bbox_inches="tight")
+    return figure
+
+
+def chart(answer: Mapping[str, Any], *, wide: bool = False) -> charts.Chart:
+    """The plot for a page.
+
+    Args:
+        answer: see `plot`.
+        wide: whether it is for wide screens.
+    """
+    told = _told(answer["regions"], MOST if wide else NARROW)
+    words = [f"{within(row, answer['groups'])}: {_said(row)}" for row in told]
+    places = [(float(at), float(row["value"]), text) for at, (row, text) in enumerate(zip(told, words, strict=True))]
+    width, height = _size(len(told), len(answer["groups"]))
+    size = (charts.WIDE[0] if wide else charts.NARROW[0], height) if len(told) > 1 or not wide else (width, height)
+    caption = "Bars: items in exactly the groups that have a dark dot below, with 95% intervals. Left: each group."
+    return charts.chart_of(
+        lambda figure: _draw(figure, answer, told), f"{TITLE}. {'. '.join(words[:5])}.", caption, places, size
+    )
+
+
+def within(row: Region, groups: Sequence[str]) -> str:
+    """A region in words."""
+    names = " and ".join(row["in"])
+    return f"{names} alone" if len(row["in"]) < len(groups) else names
+
+
+def _told(regions: Sequence[Region], most: int) -> list[Region]:
+    """The largest regions of which it is told that they hold items; without intervals, those above 0."""
+    told = [row for row in regions if (row["value"] if row["low"] is None else row["low"]) > 0]
+    return told[:most] or list(regions[:1])
+
+
+def _size(regions: int, groups: int) -> tuple[float, float]:
+    """Inches wide and high."""
+    return max(5.0, 1.8 + 0.34 * regions + 2.2), 3.2 + 0.28 * groups
+
+
+def _said(row: Region) -> str:
+    """A number with its interval as text."""
+    if row["low"] is None:
+        return charts.shown(row["value"])
+    return charts.said(row["value"], row["low"], row["high"])
+
+
+def _draw(figure: Figure, answer: Mapping[str, Any], told: Sequence[Region]) -> Axes:
+    """Fill an empty figure; the panel of the bars."""
+    names = answer["groups"]
+    number, groups = len(told), len(names)
+    reaches = [sum(row["value"] for row in answer["regions"] if name in row["in"]) for name in names]
+    room = max(2.0, 0.34 * number, float(figure.get_size_inches()[0]) - 4.5)
+    grid = figure.add_gridspec(2, 2, width_ratios=(2.2, room), height_ratios=(3.0, 0.28 * groups + 0.4), wspace=0.05)
+    bars, matrix, sizes = (
+        figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1]), figure.add_subplot(grid[1, 0])
+    )  # fmt: skip
+    at, values = np.arange(number), np.array([row["value"] for row in told])
+    bars.bar(at, values, color=charts.BLUE, width=0.6)
+    if all(row["low"] is not None for row in told):
+        low, high = (np.array([row[end] for row in told], np.float64) for end in ("low", "high"))
+        bars.errorbar(at, values, [values - low, high - values], fmt="none", ecolor=charts.INK, elinewidth=1, capsize=2)
+    bars.set_xlim(-0.6, number - 0.4)
+    bars.set_ylim(bottom=0)
+    bars.set_xticks([])
+    bars.set_ylabel("items in exactly these groups")
+    bars.yaxis.set_major_formatter("{x:,.0f}")
+    _draw_matrix(matrix, names, told)
+    sizes.barh(np.arange(groups), reaches, color=charts.GREY, height=0.6)
+    sizes.invert_xaxis()
+    sizes.set_ylim(groups - 0.5, -0.5)
+    sizes.set_yticks([])
+    sizes.xaxis.set_major_formatter("{x:,.0f}")
+    sizes.tick_params(axis="x", labelrotation=45, labelsize=7)
+    sizes.set_xlabel("items of each group")
+    for axes in (bars, matrix, sizes):
+        for side in ("top", "right", *(("left", "bottom") if axes is matrix else ())):
+            axes.spines[side].set_visible(False)
+    return bars
+
+
+def _draw_matrix(matrix: Axes, names: Sequence[str], told: Sequence[Region]) -> None:
+    """A column of dots for each region: dark in the groups that its items are in, joined by a line."""
+    for column, row in enumerate(told):
+        inside = [names.index(name) for name in row["in"]]
+        outside = [group for group in range(len(names)) if group not in inside]
+        matrix.scatter([column] * len(outside), outside, s=28, color=charts.LINE, zorder=2)
+        matrix.plot([column] * len(inside), inside, color=charts.INK, linewidth=1.5, marker="o", markersize=5, zorder=3)
+    matrix.set_xlim(-0.6, len(told) - 0.4)
+    matrix.set_ylim(len(names) - 0.5, -0.5)
+    matrix.set_xticks([])
+    matrix.set_yticks(range(len(names)), [name.replace("$", r"\$") for name in names])
+    matrix.tick_params(axis="y", length=0)
