@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import click
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.group_list import GroupLimit, Groups
-    from sketchstream.kinds.profile.planner import Plan
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.guarantee import Context, Guarantee
     from sketchstream.privacy.ledger import Loss
@@ -43,23 +42,49 @@ class Deployment:
     every: str | None = None
     timezone: str = "UTC"
     lateness: str | None = None
+    overlap: bool = False
+    epsilon_overlap: str | None = None
+    counts: Literal["modulus", "presence"] = "modulus"
+    noise: Literal["groups", "joint"] = "groups"
 
     @property
     def given(self) -> bool:
         """Whether there is anything to say about groups or windows."""
         return self.groups is not None or self.window is not None
 
-    def grouped(self, spec: ProfileSpec) -> ProfileSpec:
+    def grouped(self, spec: ProfileSpec, chosen: Collection[str]) -> ProfileSpec:
         """The spec with its groups.
+
+        Args:
+            spec: without them.
+            chosen: options of it that were given; with `overlap` the others follow from it.
 
         Raises:
             ConfigError: options that do not fit together; a list that cannot be read.
             SpecError: groups that cannot be, more than there may be among them.
         """
+        from sketchstream.errors import ConfigError
         from sketchstream.kinds.profile.planner import resized
 
         groups = self.declared(spec.domain.size or 0, spec.dtype.itemsize)
-        return spec if groups is None else resized(spec, groups=groups)
+        if not self.overlap:
+            if self.epsilon_overlap is not None or (self.counts, self.noise) != ("modulus", "groups"):
+                msg = "--epsilon-overlap, --counts and --noise belong to --overlap: give it too"
+                raise ConfigError(msg)
+            return spec if groups is None else resized(spec, groups=groups)
+        if groups is None:
+            msg = "--overlap needs --groups: it says what groups have in common"
+            raise ConfigError(msg)
+        follow = {name: None for name in ("epsilon_publish", "max_count", "modulus") if name not in chosen}
+        return resized(
+            spec,
+            **follow,
+            groups=groups,
+            overlap=True,
+            epsilon_overlap=self.epsilon_overlap,
+            counts=self.counts,
+            noise=self.noise,
+        )
 
     def declared(self, slots: int, itemsize: int) -> Groups | None:
         """The groups; None without any.
@@ -182,6 +207,26 @@ def _listed(text: str) -> tuple[int, list[Any]]:
     return len(named), named
 
 
+class Planned(Protocol):
+    """What was planned: a sketch, how many items one of its groups has, and how many parts there are."""
+
+    @property
+    def spec(self) -> ProfileSpec:
+        """Of the sketch."""
+
+    @property
+    def items(self) -> float:
+        """Of one group, or of the sketch without groups."""
+
+    @property
+    def parts(self) -> int:
+        """Partitions that are stacked."""
+
+    @property
+    def merges(self) -> int:
+        """States that are merged."""
+
+
 @dataclass(frozen=True)
 class Around:
     """The groups and windows around a plan.
@@ -191,7 +236,7 @@ class Around:
         given: None: the sketch has no windows.
     """
 
-    plan: Plan
+    plan: Planned
     given: Windows | None
 
     @property
@@ -339,10 +384,20 @@ _WINDOWS = (
     click.option("--lateness", help="With --window: how late records may be.  [default: as in a configuration]"),
 )  # fmt: skip
 
+_SETS = (
+    click.option("--overlap", is_flag=True,
+                 help="With --groups: the errors of unions, intersections and differences of groups."),
+    click.option("--epsilon-overlap", metavar="FRACTION", help="With --overlap: its cost.  [default: 1/4 or 1]"),
+    click.option("--counts", type=click.Choice(("modulus", "presence")), default="modulus", show_default=True,
+                 help="With --overlap: what counters hold."),
+    click.option("--noise", type=click.Choice(("groups", "joint")), default="groups", show_default=True,
+                 help="With --overlap: whether the noise of a slot's counters is drawn together."),
+)  # fmt: skip
+
 
 def deployed(function: Callable[..., Any]) -> Callable[..., Any]:
     """All these options on a command, which gets them as one argument, `deployment`."""
-    return _with(function, (*_GROUPS, *_WINDOWS), [field.name for field in fields(Deployment)])
+    return _with(function, (*_GROUPS, *_WINDOWS, *_SETS), [field.name for field in fields(Deployment)])
 
 
 def grouped(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,11 @@ from sketchstream.cli.deployments import LOSSES, Around, Deployment, deployed
 from sketchstream.cli.specs import Description, described
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sketchstream.cli.deployments import Windows
     from sketchstream.kinds.profile import planner
+    from sketchstream.kinds.profile.spec import ProfileSpec
 
 SMALLEST: Final = 1024
 """Slots that the search begins with if none are given."""
@@ -92,6 +96,13 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
     show_default=True,
     help="With --target: what may change.",
 )
+@click.option(
+    "--shared",
+    type=click.FloatRange(0, 1),
+    default=0.2,
+    show_default=True,
+    help="With --overlap: share of a group's items that is in all groups; the others are in it alone.",
+)
 @deployed
 @options.result_format()
 def command(
@@ -108,6 +119,7 @@ def command(
     target: float | None,
     number: str,
     vary: Literal["slots", "epsilon"],
+    shared: float,
     form: show.Format,
 ) -> None:
     r"""Compute the expected error of every number of a sketch, and that of a curator with raw counts.
@@ -120,6 +132,8 @@ def command(
     where windows overlap: the memory of all windows that are open at once, and what an event and an item lose in one
     window and in all that hold them.
 
+    With --overlap: the errors of sets of groups of that size, at an assumed share of items that they have in common.
+
     With --kind gaussian and --size: the error of counts by every method; without --size the noise for an epsilon and a
     delta, as `sketchstream calibrate` finds it. With --kind
     projection: the best number of columns, and whether to project at all. With --kind workload: the errors of every
@@ -130,18 +144,20 @@ def command(
       sketchstream plan --unit item --epsilon 1 --open --slots 1048576 --items 1000000
       sketchstream plan --unit item --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
       sketchstream plan --unit event --epsilon 1 --open --slots 16384 --items 90000 --groups 9 --window 7d --every 1d
+      sketchstream plan --unit item --epsilon 4 --open --slots 1048576 --items 600000 --groups 3 --overlap --shared .2
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
       sketchstream plan --kind projection --rows 105 --features 441 --epsilon 1 --delta 1e-6 --squared-distance 1e6
       sketchstream plan --kind workload --workload prefix:512 --epsilon 1 --delta 1e-6
     """
     from sketchstream.config.schema import StoreTable
+    from sketchstream.errors import ConfigError
     from sketchstream.kinds.profile import planner
     from sketchstream.stream import units
 
     if description.open_domain and description.slots is None and vary == "slots" and target is not None:
         description = replace(description, slots=SMALLEST)
-    spec, windows_given = deployment.grouped(description.spec()), deployment.windows()
+    spec, windows_given = deployment.grouped(description.spec(), description.given()), deployment.windows()
     expected: dict[str, Any] = {
         "items": deployment.items(items, spec.group_count),
         "mean": mean,
@@ -152,6 +168,12 @@ def command(
         "windows": windows,
         "runs": runs,
     }
+    if deployment.overlap:
+        if target is not None or runs:
+            msg = "--target and --runs are not for --overlap: leave them out"
+            raise ConfigError(msg)
+        _print_sets(spec, expected, shared, windows_given, form)
+        return
     if target is None:
         found = planner.plan(spec, **expected)
     else:
@@ -194,6 +216,35 @@ def _print_around(around: Around) -> None:
         click.echo(f"  - {sentence}")
     for sentence in assumed_of_groups(around.plan.spec):
         click.echo(f"  - assumed: {sentence}")
+
+
+def _print_sets(
+    spec: ProfileSpec, expected: Mapping[str, Any], shared: float, given: Windows | None, form: show.Format
+) -> None:
+    """The expected errors of sets of groups."""
+    from sketchstream.kinds.profile.overlap.forecast import COLUMNS, forecast
+
+    found = forecast(spec, expected["items"], shared=shared, parts=expected["parts"])
+    around = Around(found, given)
+    if form == "json":
+        click.echo(show.as_json(found.to_dict() | around.to_dict()))
+        return
+    rows = [[row[name] for name in COLUMNS] for row in found.rows()]
+    if form == "csv":
+        click.echo(show.as_csv(COLUMNS, rows))
+        return
+    click.echo(
+        f"epsilon {spec.epsilon}, epsilon_overlap {found.overlap.epsilon}, {len(found.overlap.groups)} groups of "
+        f"{found.items:,.0f} items, {shared:.0%} of them in all groups\n"
+    )
+    show.table(
+        COLUMNS,
+        [(name, f"{n:,.0f}", f"{sd:,.0f}", "-" if part is None else f"{part:.2%}") for name, n, sd, part in rows],
+    )
+    click.echo("\nsd: one standard error; relative: that over the expected number.")
+    for note in found.notes():
+        click.echo(f"{note[:1].upper()}{note[1:]}.")
+    _print_around(around)
 
 
 def as_csv(found: planner.Plan) -> str:

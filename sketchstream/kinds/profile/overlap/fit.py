@@ -11,7 +11,7 @@ in the groups S with probability exp(-share * reach(S) / slots) in an open domai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -165,6 +165,18 @@ def fit(tables: Sequence[Table], groups: int, wraps: Sequence[Wraps | None] | No
     else:
         covariance = inverse @ _channel_noise(laws, regions) @ inverse
     return Fit(groups, at, regions, covariance)
+
+
+def expected_cells(tables: Sequence[Table], groups: int, regions: Floats) -> list[Table]:
+    """The tables with the numbers of slots that are expected in place of the published ones.
+
+    Args:
+        tables: their cells are not looked at.
+        groups: m.
+        regions: (2^m - 1,) numbers of items.
+    """
+    laws = [Law(one, groups, None) for one in tables]
+    return [replace(law.table, cells=law.table.slots * law.expected(regions)[0]) for law in laws]
 
 
 def _score(laws: Sequence[Law], at: Floats) -> tuple[Floats, Floats]:

@@ -140,19 +140,45 @@ def _fitted(parts: Sequence[Release], names: tuple[str, ...]) -> Fit:
     cells = np.sum([mechanism.patterns(spec, part.noised) for part in parts], axis=0).astype(np.float64)
     epsilons = [layer.parameter for layer in first.layers]
     cells = _marginal(cells, spec.overlap.groups, names)
-    channel = channel_of(spec, epsilons)
-    is_open = isinstance(spec.domain, OpenDomain)
-    shares = spec.domain.level_shares() if isinstance(spec.domain, OpenDomain) else np.ones(1)
     slots = sum(part.slots for part in parts) / spec.group_count / spec.levels
-    noise = number * _variance(pattern_cost(first)) * spec.overlap.cells / 2**groups
-    tables = [
-        Table(level, slots, float(share), noise, channel, is_open) for level, share in zip(cells, shares, strict=True)
-    ]
+    tables = tables_of(spec, cells, epsilons, slots, number * cell_noise(spec, pattern_cost(first), groups))
     found = fit(tables, groups)
-    if not (is_open and spec.overlap.histograms and first.final):
+    if not (tables[0].is_open and spec.overlap.histograms and first.final):
         return found
+    shares = np.array([one.share for one in tables])
     wraps = _wraps(spec, names, parts, epsilons, slots, shares, found)
     return fit(tables, groups, [wraps] * len(tables))
+
+
+def cell_noise(spec: ProfileSpec, cost: Fraction, groups: int) -> float:
+    """Variance of the noise of one part in a cell of the patterns of some of its groups.
+
+    Args:
+        spec: of the part.
+        cost: of its patterns.
+        groups: how many are combined; each of their cells is a sum of published ones.
+    """
+    assert spec.overlap is not None
+    return _variance(cost) * float(spec.overlap.cells) / 2.0**groups
+
+
+def tables_of(
+    spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slots: float, noise: float
+) -> list[Table]:
+    """What is fitted.
+
+    Args:
+        spec: of the sketch.
+        cells: (levels, 2^m) numbers of slots by pattern.
+        epsilons: of the layers.
+        slots: of each level of a group, in all parts.
+        noise: variance of a cell's.
+    """
+    shares = spec.domain.level_shares() if isinstance(spec.domain, OpenDomain) else np.ones(1)
+    channel, is_open = channel_of(spec, epsilons), isinstance(spec.domain, OpenDomain)
+    return [
+        Table(level, slots, float(share), noise, channel, is_open) for level, share in zip(cells, shares, strict=True)
+    ]
 
 
 def channel_of(spec: ProfileSpec, epsilons: Sequence[Fraction]) -> Channel:

@@ -170,7 +170,11 @@ def _require_combinable(groups: Groups, unit: str, publish: str) -> None:
         SpecError: with the way out.
     """
     if unit != "item":
-        msg = "overlap needs unit = 'item': it counts items by the groups that they are in"
+        msg = (
+            "overlap needs unit = 'item': it counts items by the groups that they are in. With unit 'event' the noise "
+            "of a counter is as large as one event, so whether it is above 0 says little of whether an item was there; "
+            "add a sketch with unit = 'item' beside this one"
+        )
     elif groups.of_item:
         msg = "overlap says nothing of groups that follow from the item (group_of_item): none has two; unions are sums"
     elif groups.ranked:
