@@ -54,6 +54,7 @@ WRITTEN: Final = (24, 8)
 """Tables of at most so many rows and columns have their numbers written into the heat map."""
 NARROW: Final = (5.2, 3.9)
 WIDE: Final = (11.0, 4.2)
+TREND: Final = (5.2, 1.1)
 """Inches wide and high."""
 LETTERS: Final = (26, 60)
 """Longest name of a bar, on narrow charts and on wide ones."""
@@ -270,6 +271,30 @@ def band_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = 
     return _chart(
         lambda axes: draw_band(axes, title, bars.names, bars.value, ends, axis), spoken, caption, places, size
     )
+
+
+def trend_chart(bars: Bars, title: str) -> Chart:
+    """A small line with the band of its intervals, without axes: how a number went lately.
+
+    Args:
+        bars: the numbers, the newest last.
+        title: of the number.
+    """
+    words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
+    spoken = f"{title}, {bars.names[0]} to {bars.names[-1]}: {shown(bars.value.min())} to {shown(bars.value.max())}."
+    caption = f"{title[:1].upper()}{title[1:]}, {bars.names[0]} to {bars.names[-1]}, with 95% intervals."
+    at = np.arange(len(words))
+
+    def draw(axes: Axes) -> None:
+        low, high = _ends(bars)
+        axes.fill_between(at, low, high, color=BLUE, alpha=0.2, lw=0)
+        axes.plot(at, bars.value, color=BLUE, lw=1.5)
+        axes.plot(at[-1:], bars.value[-1:], "o", color=BLUE, ms=4.5)
+        axes.set_ylim(bottom=min(0.0, float(np.nanmin(low))))
+        axes.axhline(0.0, color=GREY, lw=0.6)
+        axes.set_axis_off()
+
+    return _chart(draw, spoken, caption, _placed(at, bars.value, words), TREND)
 
 
 def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = False) -> Chart:

@@ -80,6 +80,12 @@ def combined(spec: object) -> tuple[str, ...]:
     return found
 
 
+def alone(spec: object) -> bool:
+    """Whether a spec publishes nothing but what its groups have in common."""
+    found = getattr(spec, "overlap", None)
+    return found is not None and not found.histograms
+
+
 def example(groups: Sequence[str]) -> str:
     """A set of these groups, as it is written."""
     return " & ".join(map(quoted, groups[:2]))

@@ -6,12 +6,10 @@ groups that nobody has asked for yet. Everything is post-processing of what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sketchstream import kinds
-from sketchstream.errors import BusyError
 from sketchstream.serve.questions import Question
 from sketchstream.serve.store import SETTLED, StoredWindow
 
@@ -55,44 +53,58 @@ def newest_answers(service: Service, allowed: frozenset[str] | None = None) -> I
         allowed: sketches that may be seen; None: all.
     """
     for name in service.names(allowed):
+        stored = None if service.patterns_alone(name) else firm_window(service, name)
+        if stored is None:
+            continue
         groups = service.groups(name)[:GROUPS]
-        for stored in service.store.windows(name, limit=LOOKED_AT, newest=True):
-            complete = stored.fields.get("complete", False)
-            unanswered = stored.failure is not None or (not groups and stored.todo)
-            if stored.state != SETTLED or complete is False or unanswered:
-                continue
-            numbers = tuple(_of_groups(service, stored, groups) if groups else _of_window(service, stored))
-            yield Newest(name, stored.window, bool(complete), numbers)
+        if groups:
+            answer_groups(service, stored, groups)
+        numbers = tuple(_of_groups(service, stored, groups) if groups else _of_window(service, stored))
+        yield Newest(name, stored.window, bool(stored.fields.get("complete")), numbers)
+
+
+def firm_window(service: Service, name: str) -> StoredWindow | None:
+    """The newest window of a sketch that is settled, not known to lack anything, and has its answer or groups.
+
+    Args:
+        service: whose store is read.
+        name: of the sketch.
+    """
+    groups = service.groups(name)
+    for stored in service.store.windows(name, limit=LOOKED_AT, newest=True):
+        unanswered = stored.failure is not None or (not groups and stored.todo)
+        if stored.state == SETTLED and stored.fields.get("complete", False) is not False and not unanswered:
+            return stored
+    return None
+
+
+def answer_groups(service: Service, stored: StoredWindow, groups: Sequence[str]) -> int:
+    """Have some of the answers of a window's groups computed that are not there; how many are missing.
+
+    Args:
+        service: that answers.
+        stored: the window.
+        groups: that are wanted.
+    """
+    questions = [Question(group=group) for group in groups]
+    missing = [one for one in questions if service.store.numbers(stored, one.text) is None]
+    for question in missing[:ASKED]:
+        if not service.ask_soon(stored, question):
             break
+    return len(missing)
 
 
 def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, str, Point]]:
     """Numbers of a window without groups."""
-    everything = _kind_of(service, stored.sketch) != "profile"
+    everything = service.answers(stored.sketch) != "profile"
     for number, ends in service.store.points_of(stored).items():
         if everything or number in SHOWN:
             yield "", number, ends
 
 
-def _kind_of(service: Service, name: str) -> str:
-    """What a sketch answers with: a profile, also if the configuration does not have it any more, or estimates."""
-    plan = next((plan for plan in service.config.sketches if plan.name == name), None)
-    return "profile" if plan is None else kinds.of(plan.spec).answer
-
-
 def _of_groups(service: Service, stored: StoredWindow, groups: tuple[str, ...]) -> Iterator[tuple[str, str, Point]]:
-    """Numbers of the groups of a window that are computed; some of the others are asked for."""
-    asked = 0
+    """Numbers of the groups of a window that are computed."""
     for group in groups:
-        question = Question(group=group)
-        if service.store.numbers(stored, question.text) is None:
-            if asked < ASKED:
-                asked += 1
-                try:
-                    service.pool.ask(stored, question)
-                except BusyError:
-                    asked = ASKED
-            continue
         for number in SHOWN:
             ends = service.computed([stored], number, group)[0]
             if ends is not None:

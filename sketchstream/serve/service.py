@@ -209,6 +209,21 @@ class Service:
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
         return () if plan is None else kinds.of(plan.spec).groups(plan.spec)
 
+    def answers(self, name: str) -> str:
+        """What a sketch answers with: "profile", also if it has left the configuration, or "estimate"."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        return "profile" if plan is None else kinds.of(plan.spec).answer
+
+    @staticmethod
+    def titles(metrics: Sequence[str]) -> dict[str, str]:
+        """Numbers of profiles in words, by name."""
+        return {metric: pages.title(metric) for metric in metrics}
+
+    def patterns_alone(self, name: str) -> bool:
+        """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
+        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        return plan is not None and overlaps.alone(plan.spec)
+
     def columns(self, name: str) -> dict[str, ColumnType]:
         """Types of the columns of a sketch's answers; those that are not here are text."""
         plan = next((plan for plan in self.config.sketches if plan.name == name), None)
@@ -455,6 +470,14 @@ class Service:
             raise StoreError(JUST_CHANGED)
         return self.pool.ask(stored, question)
 
+    def ask_soon(self, stored: StoredWindow, question: Question) -> bool:
+        """Have an answer computed that a later look will find; False: too many questions wait."""
+        try:
+            self.ask(stored, question)
+        except (BusyError, StoreError):
+            return False
+        return True
+
     def etag(self, stored: StoredWindow, question: Question, form: str) -> str | None:
         """A tag that changes if and only if an answer's inputs change; None if the answer is not computed or stored."""
         if stored.input is None or stored.guarantee is None or question.names_items:
@@ -579,7 +602,7 @@ class Service:
                 state = "ready" if there_now else "pending" if stored.state == SETTLED else state
             ends = known.get(stored.window)
             if state == "ready" and ends is None:
-                called, ends, others = self._number(stored, question, metric)
+                called, ends, others = self.number(stored, question, metric)
                 names = names or others
                 title = title or called
                 if called != title:  # the position has another item since a change of the domain: a different number
@@ -643,7 +666,7 @@ class Service:
         good = [one.state != INCIDENT and one.guarantee is not None for one in windows]
         question = Question(group=group)
         return [
-            self._number(one, question, metric)[1] if fine else None for one, fine in zip(windows, good, strict=True)
+            self.number(one, question, metric)[1] if fine else None for one, fine in zip(windows, good, strict=True)
         ]
 
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
@@ -652,7 +675,7 @@ class Service:
         if plan is None or kinds.of(plan.spec).answer == "profile":
             return pages.title(metric) if plan is None else pages.title_of(plan.spec, metric)
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
-        return (self._number(newest, question, metric)[0] if newest is not None else "") or metric
+        return (self.number(newest, question, metric)[0] if newest is not None else "") or metric
 
     def _bound(self, name: str, metric: str) -> dict[str, str]:
         """`bound` of all points of a series, if counts modulo p make bounds of them."""
@@ -671,7 +694,7 @@ class Service:
         found = ((name, titled(numbers, name)) for name in shown.of(numbers).numbers(numbers))
         return [(name, *there) for name, there in found if there is not None]
 
-    def _number(self, stored: StoredWindow, question: Question, metric: str) -> tuple[str, Point | None, list[str]]:
+    def number(self, stored: StoredWindow, question: Question, metric: str) -> tuple[str, Point | None, list[str]]:
         """A number of a stored answer with its title; if there is none, some available names.
 
         Answers are large, and a series reads one number of each: the numbers read are cached.

@@ -99,6 +99,10 @@ def test_an_unchanged_answer_is_not_sent_twice(site) -> None:
         (PATH, {"groups": "spring", "query": "brand"}, 422, "no group 'brand'"),
         (PATH, {"group": "spring"}, 400, "unknown parameter 'group'; there are: "),
         (PATH, {"query": ["spring"] * 1001}, 400, "query"),
+        (PATH, {"query": ""}, 422, "at its end"),
+        (PATH, {"groups": ""}, 422, "no group ''"),
+        (PATH, {"format": "eror"}, 400, "json, csv, arrow"),
+        (PATH, {"from": "eror"}, 400, "from"),
         ("/v1/sketches/plain/overlap", {}, 400, "that needs overlap = true; sketches that have it: reach"),
     ],
 )

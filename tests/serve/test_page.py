@@ -19,7 +19,7 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.query import words
 from sketchstream.serve.access import Access, Token
-from sketchstream.serve.page import calendar, pictures, rendering, series, wording
+from sketchstream.serve.page import calendar, home, pictures, rendering, series, wording
 from sketchstream.stream.windows import iso
 
 
@@ -467,3 +467,43 @@ def test_large_tables_are_cut_and_say_so():
     (found,) = pictures.pictures(answer)
     assert len(found.table.rows) == 1000
     assert "first 1,000 of 1,500 rows" in found.note
+
+
+def test_the_first_page_shows_the_newest_numbers_of_the_api(site):
+    _, _, client = site
+    points = client.get("/v1/sketches/minutes/series", params={"metric": "at_least.3"}).json()["points"]
+    newest = [one for one in points if one["complete"] and one["value"] is not None][-1]
+    page = client.get("/", params={"metric": "at_least.3"}).text
+    found = Parsed(page)
+    assert found.values[0] == newest["value"]
+    low, high = newest["low"], newest["high"]
+    assert f"95% interval {low:,.0f} to {high:,.0f}" in found.said
+    assert "Items seen 3 times or more" in found.said
+    assert "/sketches/minutes?metric=at_least.3" in found.links
+    assert "What is guaranteed" in found.said
+    refused = client.get("/", params={"metric": "at_least.4"})
+    assert refused.status_code == 400
+    assert "Metric must be one of distinct" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "said"),
+    [
+        ("distinct", 184.9, "185"),
+        ("at_least.3", 12_345.6, "12,346"),
+        ("one_hit_ratio", 0.09611, "9.6%"),
+        ("mean", 2.34567, "2.346"),
+        ("", 29.87, "29.87"),
+    ],
+)
+def test_things_are_whole_and_shares_are_in_per_cent(metric, value, said):
+    assert home.spelled(metric, value) == said
+    tile = home.tile("title", (value, value - 1, None), metric)
+    assert tile.title == "Title"
+    assert tile.interval.endswith(" or more")
+
+
+def test_an_estimate_that_cannot_be_is_named():
+    tile = home.tile("squared norm of 1", (-372.6, 0.0, 826.8), "")
+    assert ">0</data>" in tile.value
+    assert tile.interval == "95% interval 0 to 826.8; the estimate itself, -372.6, is not possible"

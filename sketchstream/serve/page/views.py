@@ -12,7 +12,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
 
 import orjson
 from markupsafe import Markup
@@ -33,7 +35,7 @@ from sketchstream.pictures import Picture, interval, value
 from sketchstream.privacy.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
-from sketchstream.serve.page import calendar, comparison, links, overlap, pictures, rendering, series, wording
+from sketchstream.serve.page import calendar, comparison, home, links, overlap, pictures, rendering, series, wording
 from sketchstream.serve.questions import Question
 from sketchstream.serve.service import (
     NotFoundError,
@@ -151,27 +153,60 @@ class Views:
 
     @guarded
     def sketches(self, request: Request) -> Response:
-        """The list of sketches."""
-        found = []
+        """The sketches, each with its newest numbers."""
+        metric = request.query_params.get("metric") or home.CHOICES[0]
+        if metric not in home.CHOICES:
+            msg = f"metric must be one of {', '.join(home.CHOICES)}, found {metric!r:.40}"
+            raise ConfigError(msg)
+        found, waiting = [], 0
         for one in self._service.sketches(request.state.allowed)["sketches"]:
             name, counts = one["name"], one["counts"]
             plan = self._plan(name)
+            zone = "UTC" if plan is None else plan.calendar.timezone
             what, promise = wording.about(plan)
             parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
             parts += [wording.counted(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
+            card = home.card(self._service, name, metric, zone, self._drawn.get)
+            waiting += card.waiting
+            chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
+            follows = chosen and not self._service.patterns_alone(name)
             found.append(
                 {
                     "name": name,
-                    "href": links.sketch_address(name),
+                    "href": links.sketch_address(name) + (f"?{links.query({'metric': metric})}" if follows else ""),
                     "what": what,
                     "guarantee": promise,
                     "windows": f"{', '.join(parts)}.",
-                    "latest": self._latest(name, plan),
+                    "card": card,
+                    "window": links.link(card.stored, zone, self._href(name)),
+                    "overlap": "" if card.stored is None else self._overlap_address(card.stored),
+                    "next": self._next(plan, one["published_through"]),
                 }
             )
+        more: dict[str, Any] = {"refresh": REFRESH_S} if waiting else {}
         return rendering.html(
-            "sketches.html", title="Sketches", here="Sketches", sketches=found, notices=self._notices(request)
+            "sketches.html",
+            title="Sketches",
+            here="Sketches",
+            sketches=found,
+            metrics=list(self._service.titles(home.CHOICES).items())
+            if any(self._service.answers(one["name"]) == "profile" for one in found)
+            else [],
+            metric=metric,
+            notices=self._notices(request),
+            **more,
         )
+
+    def _next(self, plan: SketchPlan | None, through: str | None) -> str:
+        """When the next window of a live input is published, in a sentence."""
+        config = self._service.config
+        if plan is None or through is None or not config.from_kafka:
+            return ""
+        end = plan.starts.end(plan.starts.window(read_time(through, "published_through") or 0)[0])
+        zone = ZoneInfo(plan.calendar.timezone)
+        at = datetime.fromtimestamp(end / 1000, zone)
+        late = wording.duration(f"{config.input.lateness // 60_000}m") if config.input.lateness >= 60_000 else "moments"
+        return f"The next window is published about {late} after {at:%Y-%m-%d %H:%M}, when events pass that time."
 
     @guarded
     def sketch(self, request: Request) -> Response:
@@ -652,18 +687,6 @@ class Views:
             self._service.etag(stored, question, "page"), lambda: pictures.pictures(answer.to_dict())
         )
         return [*found, *beside]
-
-    def _latest(self, name: str, plan: SketchPlan | None) -> dict[str, str] | None:
-        """The newest window whose numbers are there, in a line."""
-        zone = "UTC" if plan is None else plan.calendar.timezone
-        for stored in self._service.store.windows(name, limit=5, newest=True):
-            if self._service.answer_state(stored) == "ready":
-                answer, _ = self._answer(stored)
-                data = {} if answer is None else answer.to_dict()
-                headline = shown.of(data).headline(data) if data else "its numbers are there."
-                label = f"The newest window, {words.window_label(*stored.window, zone)}"
-                return {"href": self._href(name)(stored.window), "label": label, "headline": headline}
-        return None
 
     def _differences(
         self, answer: WindowAnswer, before: StoredWindow | None, zone: str, group: str | None

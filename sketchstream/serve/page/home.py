@@ -1,0 +1,247 @@
+"""The first page: each sketch's newest numbers, large; how one of them went lately; its groups beside each other.
+
+In: stored windows and their answers, by the service. Out: values of the template. Touches: the store, reading; the
+pool, which computes the answers of groups that nobody has asked for yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from sketchstream import charts
+from sketchstream.pictures import Picture, drawn, ends, listed
+from sketchstream.query import overlaps, words
+from sketchstream.serve.newest import answer_groups, firm_window
+from sketchstream.serve.questions import Question
+
+if TYPE_CHECKING:
+    from sketchstream.query.differences import Point
+    from sketchstream.serve.service import Service
+    from sketchstream.serve.store import StoredWindow
+
+CHOICES: Final = ("distinct", "at_least.2", "at_least.3", "at_least.5", "at_least.10", "exactly.1", "total", "mean")
+"""Numbers of profiles that can be chosen for all sketches of the page."""
+BESIDE: Final = ("distinct", "at_least.2", "at_least.10")
+"""Numbers of profiles that stand beside the chosen one."""
+LARGE: Final = 4
+"""Numbers of a sketch that are shown large."""
+WINDOWS: Final = 30
+"""Newest windows in the small chart."""
+GROUPS: Final = 24
+"""Groups that are shown, the first of the list."""
+COUNTS: Final = ("distinct", "at_least", "exactly", "total")
+"""Numbers of profiles that count things: they are shown without digits after the point."""
+
+
+class Tile(NamedTuple):
+    """A number that is shown large.
+
+    Args:
+        title: what it is.
+        value: the number.
+        interval: its interval in words; empty without one.
+        change: what differs from the window before, in words; empty if nothing is known.
+    """
+
+    title: str
+    value: Markup
+    interval: str
+    change: str = ""
+
+
+class Card(NamedTuple):
+    """A sketch's newest numbers, as values of the template.
+
+    Args:
+        stored: the window; None: no window can be shown.
+        tiles: large numbers.
+        chart: how the first of them went over the newest windows.
+        groups: the chosen number by group.
+        note: a sentence below; empty for none.
+        waiting: answers that are being computed.
+    """
+
+    stored: StoredWindow | None
+    tiles: Sequence[Tile] = ()
+    chart: charts.Chart | None = None
+    groups: Picture | None = None
+    note: str = ""
+    waiting: int = 0
+
+
+def card(
+    service: Service,
+    name: str,
+    metric: str,
+    zone: str,
+    drawn_once: Callable[[Any, Callable[[], Any]], Any],
+) -> Card:
+    """The newest numbers of a sketch.
+
+    Args:
+        service: answers.
+        name: of the sketch.
+        metric: number of profiles that is shown first.
+        zone: timezone of the sketch.
+        drawn_once: gets a picture by its key, or draws it.
+    """
+    stored = firm_window(service, name)
+    if stored is None:
+        return Card(None)
+    if service.patterns_alone(name):
+        return _sets(service, stored)
+    groups = service.groups(name)
+    if groups:
+        return _by_group(service, stored, groups, metric, drawn_once)
+    found = service.numbers(stored, Question())
+    profile = service.answers(name) == "profile"
+    wanted = dict.fromkeys([metric, *BESIDE]) if profile else dict.fromkeys(one for one, _, _ in found)
+    tiles: list[Tile] = []
+    for each in list(wanted)[:LARGE]:
+        title, point, _ = service.number(stored, Question(), each)
+        if point is not None and point[0] is not None:
+            tiles.append(tile(title, point, each if profile else "", "" if tiles else _change(service, stored, each)))
+    first = next(iter(wanted), None)
+    if first is None or not tiles:
+        return Card(stored)
+    return Card(stored, tiles, _lately(service, name, first, tiles[0].title, zone, drawn_once))
+
+
+def tile(title: str, point: Point, metric: str, change: str = "") -> Tile:
+    """A large number.
+
+    Args:
+        title: what it is.
+        point: value and ends of its interval.
+        metric: its name, of profiles; empty for those of other kinds.
+        change: see `Tile`.
+    """
+    value, low, high = point
+    assert value is not None
+    told = "" if low is None and high is None else f"95% interval {_between(metric, low, high)}"
+    shown = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
+    if shown != value:  # of a number that cannot be negative, noise may leave an estimate that is
+        told += f"; the estimate itself, {spelled(metric, value)}, is not possible"
+    exact = Markup('<data value="{}">{}</data>').format(repr(float(value)), spelled(metric, shown))
+    return Tile(f"{title[:1].upper()}{title[1:]}", exact, told, change)
+
+
+def spelled(metric: str, value: float) -> str:
+    """A number without digits that say nothing: things are whole, shares are in per cent.
+
+    Args:
+        metric: name of a number of a profile, or empty.
+        value: the number.
+    """
+    family = metric.partition(".")[0]
+    if family in COUNTS:
+        return f"{value:,.0f}"
+    return f"{value:.1%}" if family in ("one_hit_ratio", "coverage") else charts.shown(value)
+
+
+def _between(metric: str, low: float | None, high: float | None) -> str:
+    """The ends of an interval; a missing or infinite one says nothing."""
+    texts = [None if one is None or not np.isfinite(one) else spelled(metric, one) for one in (low, high)]
+    if None not in texts:
+        return f"{texts[0]} to {texts[1]}"
+    return f"{texts[0]} or more" if texts[1] is None else f"{texts[1]} or less"
+
+
+def _change(service: Service, stored: StoredWindow, metric: str) -> str:
+    """What differs from the window before, in words; empty if its answer is not there, or its noise has a part here."""
+    before = service.store.windows(stored.sketch, None, stored.window[1] - 1, limit=1, newest=True)
+    if not before or service.answer_state(before[0]) != "ready":
+        return ""
+    pair = [service.ready(one, Question()) for one in (stored, before[0])]
+    if pair[0] is None or pair[1] is None:
+        return ""
+    found = service.difference(pair[0], pair[1], metric)
+    one = found["difference"]
+    if not found["independent"] or one["value"] is None or one["low"] is None or one["high"] is None:
+        return ""
+    if one["low"] <= 0 <= one["high"]:
+        return "no difference from the window before can be told"
+    way = "more" if one["value"] > 0 else "less"
+    low, high = sorted((abs(one["low"]), abs(one["high"])))
+    return (
+        f"{spelled(metric, abs(one['value']))} {way} than the window before "
+        f"({spelled(metric, low)} to {spelled(metric, high)})"
+    )
+
+
+def _lately(
+    service: Service,
+    name: str,
+    metric: str,
+    title: str,
+    zone: str,
+    drawn_once: Callable[[Any, Callable[[], Any]], Any],
+) -> charts.Chart | None:
+    """The small chart of a number over the newest windows."""
+    windows = service.store.windows(name, limit=WINDOWS, newest=True)[::-1]
+    known = service.store.points(name, metric, windows[0].window[0], windows[-1].window[1])
+    spans = [one.window for one in windows if known.get(one.window, (None,))[0] is not None]
+    if len(spans) < 2:
+        return None
+    points = [known[one] for one in spans]
+
+    def draw() -> charts.Chart | None:
+        value, low, high = ends([dict(zip(("value", "low", "high"), one, strict=True)) for one in points])
+        labels = [words.window_label(*one, zone) for one in spans]
+        return drawn(lambda: charts.trend_chart(charts.Bars(labels, value, low, high), title))
+
+    chart: charts.Chart | None = drawn_once(("lately", name, metric, zone, tuple(spans), tuple(points)), draw)
+    return chart
+
+
+def _by_group(
+    service: Service,
+    stored: StoredWindow,
+    groups: Sequence[str],
+    metric: str,
+    drawn_once: Callable[[Any, Callable[[], Any]], Any],
+) -> Card:
+    """The chosen number of each group of a window; answers that are not there are asked for."""
+    some = groups[:GROUPS]
+    missing = answer_groups(service, stored, some)
+    profile = service.answers(stored.sketch) == "profile"
+    found: dict[str, tuple[str, Point]] = {}
+    for group in some:
+        question = Question(group=group)
+        wanted = metric if profile else next((one for one, _, _ in service.numbers(stored, question)), metric)
+        title, point, _ = service.number(stored, question, wanted)
+        if point is not None and point[0] is not None:
+            found[group] = title, point
+    if not found:
+        return Card(stored, waiting=missing)
+    title = next(iter(found.values()))[0]
+    name = f"groups-{stored.sketch}"
+    key = ("home groups", name, title, tuple((group, point) for group, (_, point) in found.items()))
+
+    def draw() -> Picture:
+        numbers = ends([dict(zip(("value", "low", "high"), point, strict=True)) for _, point in found.values()])
+        heading = f"{title[:1].upper()}{title[1:]}"
+        return listed(name, f"{heading} by group", list(found), numbers, ("group", title))
+
+    note = "An item can be in several groups: groups do not add up."
+    if len(groups) > GROUPS:
+        note += f" The first {GROUPS} of {len(groups):,} groups are shown."
+    return Card(stored, groups=drawn_once(key, draw), note=note, waiting=missing)
+
+
+def _sets(service: Service, stored: StoredWindow) -> Card:
+    """Of a sketch that publishes patterns of groups alone: how many items are in any group."""
+    question = Question(overlap=True)
+    answer = service.ready(stored, question)
+    if answer is None:
+        service.ask_soon(stored, question)
+        return Card(stored, waiting=1)
+    data: Mapping[str, Any] = answer.to_dict()
+    names = list(overlaps.combined(service.config.plan(stored.sketch).spec))
+    rows = [row for row in data["answers"] if row["query"] in {overlaps.example([one]) for one in names}]
+    some = [("In at least one group", data["people"]), *((row["query"], row) for row in rows)][:LARGE]
+    return Card(stored, [tile(title, (one["value"], one["low"], one["high"]), "distinct") for title, one in some])
