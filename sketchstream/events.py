@@ -37,6 +37,7 @@ class Event(NamedTuple):
 WORKER: Final[dict[str, Event]] = {
     "applied": Event("debug", "Records of a chunk were counted."),
     "batch_unreadable": Event("warning", "A batch has a wrong checksum and is fetched again."),
+    "block_damaged": Event("warning", "A block of an Avro file is damaged; its records are not counted."),
     "captured": Event("debug", "A snapshot was captured in memory."),
     "chunk_discarded": Event("warning", "The client returned records of another position; they are read again."),
     "clock_right": Event("info", "The clocks of worker and brokers agree again."),

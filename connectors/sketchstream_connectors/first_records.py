@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
 from sketchstream_connectors.files import blocks
+from sketchstream_connectors.files.layout import unreadable
 
 if TYPE_CHECKING:
     from sketchstream_connectors.files.layout import FileFormat
@@ -30,7 +31,7 @@ def of_file(path: Path, form: str) -> list[Document]:
 
     Args:
         path: The path of the file.
-        form: "jsonl", "csv" or "parquet".
+        form: "jsonl", "csv", "parquet" or "avro".
 
     Raises:
         ConfigError: The format has no named fields.
@@ -38,8 +39,15 @@ def of_file(path: Path, form: str) -> list[Document]:
     """
     if form == "parquet":
         return _parquet(path)
+    if form == "avro":
+        from sketchstream_connectors.files import containers
+
+        try:
+            return list(itertools.islice(containers.documents(path, RECORDS), RECORDS))
+        except OSError as error:
+            raise unreadable(path, error) from None
     if form not in ("jsonl", "csv"):
-        msg = f"{path} is read as {form!r}, which has no fields to choose from: expected jsonl, csv or parquet"
+        msg = f"{path} is read as {form!r}, which has no fields to choose from: expected jsonl, csv, parquet or avro"
         raise ConfigError(msg)
     lines = itertools.islice(_lines(path, "jsonl" if form == "jsonl" else "csv"), RECORDS + (form == "csv"))
     if form == "jsonl":

@@ -29,7 +29,8 @@ NO_PARTITIONER = (
 )
 """Why a worker does not start, and what to do."""
 
-FILE_FORMATS = {"json": "jsonl", "packed": "msgpack"}
+FILE_FORMATS = {"json": "jsonl", "packed": "msgpack", "avro": "avro"}
+"""Formats of records that files have too, and the name of the file."""
 COMPRESSED = (".gz", ".zst")
 """Endings of compressed files; the format is told by the ending before them."""
 SUFFIXES = {
@@ -38,6 +39,7 @@ SUFFIXES = {
     ".json": "jsonl",
     ".csv": "csv",
     ".parquet": "parquet",
+    ".avro": "avro",
     ".msgpack": "msgpack",
     ".txt": "lines",
 }
@@ -134,6 +136,10 @@ def check_payload(table: FileTable) -> Iterator[str]:
     """Check that [payload] has the keys that the format takes, and that they fit."""
     form = table.input.format or "json"
     given = table.payload
+    if table.input.topic is None:
+        if given is not None:
+            yield "payload belongs to input.topic: no file needs it, and an Avro file has its own schema"
+        return
     taken = formats.named(form).payload_keys if form in formats.names() else frozenset()
     if given is None:
         if taken:
@@ -156,12 +162,12 @@ def _check_file(table: FileTable) -> Iterator[str]:
             yield f"input.{name} belongs to input.topic; a file is one partition"
     named = given.format
     if named in formats.names() and named not in FILE_FORMATS:
-        yield f"input.format = {named!r} belongs to topics; a file is jsonl, lines, csv, parquet or msgpack"
+        yield f"input.format = {named!r} belongs to topics; a file is jsonl, lines, csv, parquet, avro or msgpack"
         return
     form = file_format(named, given.file or "")
     if form is None:
-        yield "input.format is missing: jsonl, lines, csv, parquet or msgpack"
-    elif form in ("jsonl", "csv", "parquet"):
+        yield "input.format is missing: jsonl, lines, csv, parquet, avro or msgpack"
+    elif form in ("jsonl", "csv", "parquet", "avro"):
         if not given.item and any(block.needs_item for block in table.sketch):
             yield (
                 f'input.item is missing: the field of the {form} file that holds the item, for example item = "user_id"'

@@ -145,7 +145,7 @@ class Config:
 
     @property
     def format(self) -> str:
-        """Record format: see `sketchstream.stream.formats` (topics); jsonl, lines, csv, parquet, msgpack (files)."""
+        """Record format: see `sketchstream.stream.formats` (topics), `FILE_ONLY` and avro (files)."""
         if self.from_kafka:
             return self.input.format or "json"
         return checks.file_format(self.input.format, self.input.file or "") or ""

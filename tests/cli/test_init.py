@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import fastavro
 import pytest
 from confluent_kafka import Producer
 
@@ -52,7 +53,7 @@ def test_a_file_is_counted_with_what_init_writes(run: Run, tmp_path: Path) -> No
     assert window["distinct"]["low"] <= USERS <= window["distinct"]["high"]
 
 
-def test_csv_and_parquet_are_looked_at_too(run: Run, tmp_path: Path) -> None:
+def test_csv_parquet_and_avro_are_looked_at_too(run: Run, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -62,7 +63,10 @@ def test_csv_and_parquet_are_looked_at_too(run: Run, tmp_path: Path) -> None:
         table.writeheader()
         table.writerows(rows)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "e.parquet")
-    for form in ("csv", "parquet"):
+    fields = [{"name": "user_id", "type": "string"}, *({"name": name, "type": "long"} for name in ("time", "n"))]
+    with (tmp_path / "e.avro").open("wb") as out:
+        fastavro.writer(out, {"type": "record", "name": "E", "fields": fields}, rows, codec="deflate")
+    for form in ("csv", "parquet", "avro"):
         made = run("init", "--file", f"e.{form}", "--item", "user_id", "-o", f"{form}.toml", "--key-file", "k", *QUICK)
         assert made.code == 0, made.err
         config = Config.load(tmp_path / f"{form}.toml")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import msgpack
 import numpy as np
 import pyarrow as pa
@@ -75,11 +76,20 @@ def as_parquet() -> bytes:
     return out.getvalue()
 
 
+def as_avro() -> bytes:
+    user = {"type": "record", "name": "U", "fields": [{"name": "id", "type": "string"}]}
+    schema = {"type": "record", "name": "E", "fields": [{"name": "user", "type": user}, {"name": "n", "type": "int"}]}
+    out = io.BytesIO()
+    fastavro.writer(out, schema, [{"user": {"id": event}, "n": 1} for event in EVENTS])
+    return out.getvalue()
+
+
 FORMATS: list[tuple[str, Callable[[], bytes], list[str]]] = [
     ("lines", as_lines, []),
     ("jsonl", as_jsonl, ["--item", "user.id"]),
     ("csv", as_csv, ["--item", "user"]),
     ("parquet", as_parquet, ["--item", "user"]),
+    ("avro", as_avro, ["--item", "user.id"]),
 ]
 
 
@@ -181,6 +191,8 @@ def test_deletions_undo_events(run: Run, closed: Closed, tmp_path: Path) -> None
         ("e.csv", b"", ["--item", "user"], 1, "empty"),
         ("e.parquet", b"PAR1 no", ["--item", "user"], 1, "parquet"),
         ("e.parquet", as_parquet(), ["--item", "customer"], 2, "no column 'customer'"),
+        ("e.avro", b"PAR1 no", ["--item", "user"], 1, "not an Avro container"),
+        ("e.avro", as_avro(), ["--item", "user.ident"], 2, "did you mean 'user.id'"),
         ("e.msgpack", b"\xc1\xc1", [], 1, "msgpack"),
         ("e.msgpack", b"\x81", [], 1, "ends inside"),
         ("e.txt", b"a\n", ["--item", "user"], 2, "no named fields"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from helpers.configurations import HOURLY_TOPIC
+from helpers.configurations import EVENTS_FILE, HOURLY_TOPIC, SEALED_DIRECTORY
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 
@@ -56,10 +56,19 @@ def test_one_url_or_several_are_right(form: str) -> None:
     assert "marked" not in repr(several.payload)
 
 
-@pytest.mark.parametrize("form", ["avro", "protobuf", "value"])
+@pytest.mark.parametrize("form", ["protobuf", "value"])
 def test_formats_of_topics_are_no_formats_of_files(form: str) -> None:
     text = configured(form, REGISTRY if form != "value" else "")
     text = text.replace('topic = "events"', 'file = "events"').replace("[kafka]", "[worker]\nraw = true\n[serve]")
     with pytest.raises(ConfigError) as raised:
         Config.parse(text)
     assert any(f"input.format = '{form}' belongs to topics" in line for line in raised.value.mistakes)
+
+
+def test_avro_files_take_no_payload_table() -> None:
+    text = (
+        EVENTS_FILE.replace("events.jsonl", "events.avro") + SEALED_DIRECTORY + "[key]" + HOURLY_TOPIC.split("[key]")[1]
+    )
+    assert Config.parse(text).format == "avro"
+    with pytest.raises(ConfigError, match="an Avro file has its own schema"):
+        Config.parse(text + REGISTRY)

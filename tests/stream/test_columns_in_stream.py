@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import numpy as np
 import pytest
 
@@ -114,7 +115,7 @@ def test_sketches_of_different_lattices_take_the_same_decimal_weights() -> None:
     assert len(refused) == sum(weight in ("1e400", "12345678901234567890.5") for _, weight in events())
 
 
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro"])
 def test_files_of_every_format_hold_decimal_weights(run: Run, tmp_path: Path, form: str) -> None:
     rows = events()
     path = tmp_path / f"e.{form}"
@@ -122,6 +123,12 @@ def test_files_of_every_format_hold_decimal_weights(run: Run, tmp_path: Path, fo
         path.write_text("".join(f'{{"u":{u},"t":{START}' + ("" if w is None else f',"w":{w}') + "}\n" for u, w in rows))
     elif form == "csv":
         path.write_text("t,u,w\n" + "".join(f"{START},{u},{'' if w is None else w}\n" for u, w in rows))
+    elif form == "avro":
+        types = {"t": "long", "u": "int", "w": ["null", "double"]}
+        fields = [{"name": name, "type": one} for name, one in types.items()]
+        records = [{"t": START, "u": u, "w": None if w is None else float(w)} for u, w in rows]
+        with path.open("wb") as file:
+            fastavro.writer(file, {"type": "record", "name": "E", "fields": fields}, records, sync_interval=500)
     else:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -138,7 +145,7 @@ def test_files_of_every_format_hold_decimal_weights(run: Run, tmp_path: Path, fo
         found = run("estimate", "-c", "c.toml", "--sketch", name, "--method", "raw", "--format", "json")
         assert found.code == 0, found.err
         values = [Fraction(value) for value in json.loads(found.out)["values"]]
-        assert values == [truth(name, floats=form == "parquet")[user] for user in range(8)], name
+        assert values == [truth(name, floats=form in ("parquet", "avro"))[user] for user in range(8)], name
 
 
 def test_the_command_line_adds_decimal_weights_of_a_file(run: Run, tmp_path: Path) -> None:

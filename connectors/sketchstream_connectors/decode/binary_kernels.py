@@ -32,8 +32,8 @@ Words = npt.NDArray[np.uint64]
 
 GOOD, BROKEN, NO_VALUE, BY_TREE, WAITING = range(5)
 """What the loop says of a record: read; malformed; it has no value; `decode.avro.tree` must read it; not looked at."""
-BARE, CONFLUENT, APICURIO, GLUE = range(4)
-"""Frames in front of a value."""
+BARE, CONFLUENT, APICURIO, GLUE, ADJOINING = range(5)
+"""Frames in front of a value; ADJOINING: none, and a value without a start begins where the one before it ended."""
 REFUSED, TREE = -1, -2
 """In place of a plan's first row: the registry denies the id; the schema has no plan."""
 TEXT_BYTES: Final = 24
@@ -236,10 +236,10 @@ def scan_avro(
 
     Args:
         data: the bytes.
-        starts: (n,) where each value begins, < 0 where there is none.
-        ends: (n,) where it ends.
-        framing: BARE to GLUE.
-        ids: (m, 2) known ids, sorted; not used if BARE.
+        starts: (n,) where each value begins, < 0 where there is none, or, if ADJOINING, where that is to be found.
+        ends: (n,) where it ends; if ADJOINING, where it ends at the latest.
+        framing: BARE to ADJOINING. With the last one nothing is taken, and `found_end[0]` is where each value ends.
+        ids: (m, 2) known ids, sorted; not used if BARE or ADJOINING.
         entries: (m,) first row of each id's plan, or REFUSED, or TREE.
         rows: (r, 5) rows of all plans.
         jumps: rows to which the branches of unions lead.
@@ -265,16 +265,19 @@ def scan_avro(
     base = np.int64(data.size)
     if symbols.size:
         base += symbols[symbols.size - 1]
+    behind = np.int64(-1)  # where the value before ended, if ADJOINING
     for i in range(state[0], n):
         p = starts[U(i)]
         end = ends[U(i)]
+        if framing == ADJOINING and p < 0:
+            p = behind
         for k in range(k_slots):
             kinds[U(k), U(i)] = MISSING
         if p < 0:
             status[U(i)] = NO_VALUE
             continue
         pc = np.int64(0)
-        if framing == BARE:
+        if framing in (BARE, ADJOINING):
             pc = entries[0]
         else:
             if framing == CONFLUENT and end - p >= 5 and byte(text, p) == 0:
@@ -370,7 +373,7 @@ def scan_avro(
                 found_start[U(a), U(i)] = signed(raw)
                 found_end[U(a), U(i)] = -1
             elif op == END:
-                said = GOOD if p == end else BROKEN
+                said = GOOD if p == end or framing == ADJOINING else BROKEN
                 break
             elif op == FIXED:
                 if end - p < a:
@@ -510,6 +513,9 @@ def scan_avro(
         if said != GOOD:
             for k in range(k_slots):
                 kinds[U(k), U(i)] = MISSING
+        if framing == ADJOINING:
+            behind = p if said == GOOD else np.int64(-1)
+            found_end[U(0), U(i)] = behind
         status[U(i)] = said
     state[0] = n
     return n

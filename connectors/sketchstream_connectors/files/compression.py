@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -71,18 +71,32 @@ def _zstd(path: Path) -> Iterator[bytes]:
     except ImportError:
         msg = f"{path} needs zstandard: pip install zstandard"
         raise MissingExtraError(msg) from None
-    frame = None
+    del zstandard
     with path.open("rb") as file:
-        while part := file.read(ZSTD_STEP):
-            while part:
-                frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                try:
-                    block = frame.decompress(part)
-                except zstandard.ZstdError as error:
-                    raise zlib.error from error
-                if block:
-                    yield block
-                part = frame.unused_data if frame.eof else b""
-                frame = None if frame.eof else frame
+        yield from zstd_frames(iter(lambda: file.read(ZSTD_STEP), b""))
+
+
+def zstd_frames(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """What zstd frames hold, in blocks, from parts of them that should have `ZSTD_STEP` bytes.
+
+    Raises:
+        zlib.error: they are not zstd frames.
+        EOFError: the last one is not whole.
+    """
+    import zstandard
+
+    frame = None
+    for given in parts:
+        part = given
+        while part:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            try:
+                block = frame.decompress(part)
+            except zstandard.ZstdError as error:
+                raise zlib.error from error
+            if block:
+                yield block
+            part = frame.unused_data if frame.eof else b""
+            frame = None if frame.eof else frame
     if frame is not None:
         raise EOFError

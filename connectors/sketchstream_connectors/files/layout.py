@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,9 @@ from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-FileFormat = Literal["jsonl", "lines", "csv", "parquet", "msgpack"]
+FileFormat = Literal["jsonl", "lines", "csv", "parquet", "avro", "msgpack"]
+NAMED: Final = ("jsonl", "csv", "parquet", "avro")
+"""Formats whose records have named fields."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,12 @@ class Layout:
 
     Args:
         format: of the file.
-        item: field (jsonl, dotted) or column (csv, parquet) of the item.
+        item: field (jsonl and avro, dotted) or column (csv, parquet) of the item.
         item_type: "text", "int" or "bytes".
         weight: field or column of an integer weight.
         time: field or column of the event time; None: not read.
-        columns: fields or columns that are wanted as they are (jsonl, csv, parquet).
-        decimals: a weight may be any number (jsonl, csv, parquet); `Decoded.weight` has it.
+        columns: fields or columns that are wanted as they are (named formats).
+        decimals: a weight may be any number (named formats); `Decoded.weight` has it.
 
     Raises:
         ConfigError: fields that the format does not have, or one that it needs is missing.
@@ -50,10 +52,10 @@ class Layout:
     decimals: bool = False
 
     def __post_init__(self) -> None:
-        if self.format not in ("jsonl", "lines", "csv", "parquet", "msgpack"):
-            msg = f"format must be lines, jsonl, csv, parquet or msgpack, found {self.format!r:.40}"
+        if self.format not in get_args(FileFormat):
+            msg = f"format must be lines, jsonl, csv, parquet, avro or msgpack, found {self.format!r:.40}"
             raise ConfigError(msg)
-        named = self.format in ("jsonl", "csv", "parquet")
+        named = self.format in NAMED
         if named and not (self.item or self.columns or self.time):
             msg = f"format {self.format} needs the name of the item's field, for example --item user_id"
             raise ConfigError(msg)
@@ -61,7 +63,9 @@ class Layout:
             msg = f"format {self.format} has no named fields: leave item and weight out"
             raise ConfigError(msg)
         if not named and self.columns:
-            msg = f"format {self.format} has no named fields, which these sketches need: use jsonl, csv or parquet"
+            msg = (
+                f"format {self.format} has no named fields, which these sketches need: use jsonl, csv, parquet or avro"
+            )
             raise ConfigError(msg)
         if len(self.columns) > MOST_COLUMNS:
             msg = f"at most {MOST_COLUMNS} fields can be read beside item, weight and time, found {len(self.columns)}"

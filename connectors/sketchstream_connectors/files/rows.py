@@ -210,13 +210,13 @@ def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[P
         raise MissingExtraError(msg) from None
     del pq
     number = 0
-    for file in parquet_files(path):
+    for file in files_of(path, ".parquet"):
         number = yield from _parquet_file(file, layout, position, number)
     require_length(path, number, position, "rows")
 
 
-def parquet_files(path: Path) -> list[Path]:
-    """The file itself; of a folder, its files and those of its folders that end in .parquet, by their names.
+def files_of(path: Path, ending: str) -> list[Path]:
+    """The file itself; of a folder, its files and those of its folders that have this ending, by their names.
 
     Names that begin with a dot or an underscore are what engines leave beside data. New files are read by a later
     start if their names sort behind those that were there.
@@ -228,11 +228,11 @@ def parquet_files(path: Path) -> list[Path]:
         return [path]
     found = [
         one
-        for one in path.rglob("*.parquet")
+        for one in path.rglob(f"*{ending}")
         if one.is_file() and not any(part.startswith((".", "_")) for part in one.relative_to(path).parts)
     ]
     if not found:
-        msg = f"the folder {path} has no file that ends in .parquet"
+        msg = f"the folder {path} has no file that ends in {ending}"
         raise FormatError(msg)
     return sorted(found, key=lambda one: one.relative_to(path).parts)
 

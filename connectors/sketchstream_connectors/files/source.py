@@ -1,12 +1,12 @@
 """Files and standard input as a source of the worker, and as batches of items for `sketchstream update`.
 
-In: jsonl, lines, csv, parquet, or concatenated msgpack maps (see `fields`). Out: chunks of decoded records; batches of
-items. Touches: the file or standard input, reading.
+In: jsonl, lines, csv, parquet, avro, or concatenated msgpack maps (see `fields`). Out: chunks of decoded records;
+batches of items. Touches: the file or standard input, reading.
 
-A file is one partition. Positions are byte offsets (jsonl, lines, msgpack) or row numbers (csv, parquet), so a worker
-that restarts continues where its last snapshot stopped. If the file has grown since, the new records are read. An
-incomplete last line of jsonl is left for the next start. Standard input cannot be read again: a restart continues with
-the next input, and records between the last snapshot and a crash are lost. Use a file or Kafka if that matters.
+A file is one partition. Positions are byte offsets (jsonl, lines, msgpack) or row numbers (csv, parquet, avro), so a
+worker that restarts continues where its last snapshot stopped. If the file has grown since, the new records are read.
+An incomplete last line of jsonl is left for the next start. Standard input cannot be read again: a restart continues
+with the next input, and records between the last snapshot and a crash are lost. Use a file or Kafka if that matters.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -25,12 +26,15 @@ from sketchstream.kinds.interface import Given
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, SourceEvent
 from sketchstream.stream.sampling import PARSED, Sample, Wanted
 from sketchstream_connectors.decode import pools
-from sketchstream_connectors.files import blocks, compression, rows
+from sketchstream_connectors.files import blocks, compression, containers, rows
 from sketchstream_connectors.files.layout import FileFormat, Layout, Piece
 
 __all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "look", "pieces", "sample_of"]
 
 log = logging.getLogger("sketchstream.worker")
+
+COUNTED: Final = ("csv", "parquet", "avro")
+"""Formats whose positions are numbers of rows."""
 
 
 def pieces(
@@ -41,7 +45,7 @@ def pieces(
     Args:
         path: path of the file; None: standard input, whose next record has `position`.
         layout: how it is read.
-        position: byte offset, or row for csv and parquet.
+        position: byte offset, or row for csv, parquet and avro.
         wait_s: standard input: yield None when nothing came for so long; None: wait.
         growing: leave a last line of jsonl that is not whole yet for the next time.
 
@@ -52,6 +56,8 @@ def pieces(
     """
     if layout.format == "parquet":
         yield from rows.parquet_rows(path, layout, position)
+    elif layout.format == "avro":
+        yield from containers.avro_rows(path, layout, position)
     elif layout.format == "csv":
         yield from rows.csv_rows(path, layout, position, wait_s)
     else:
@@ -66,7 +72,7 @@ def end_of(path: Path | None, layout: Layout) -> int | None:
     """
     if path is None or not path.exists():
         return None
-    if layout.format not in ("csv", "parquet") and not compression.compressed(path):
+    if layout.format not in COUNTED and not compression.compressed(path):
         return path.stat().st_size
     end = 0
     for piece in pieces(path, layout):
@@ -256,7 +262,7 @@ def batches(
             number = "a weight" if layout.decimals else "an integer weight"
             what = f"{number} and an item" if layout.weight else "an item"
             place = f"byte {int(piece.offsets[record])}" if layout.format == "msgpack" else f"line {lines + record + 1}"
-            if layout.format in ("csv", "parquet"):
+            if layout.format in COUNTED:
                 place = f"row {lines + record + 1}"
             msg = f"{place} of {path or 'standard input'} does not hold {what} of type {layout.item_type}"
             raise ItemError(msg)

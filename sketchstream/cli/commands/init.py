@@ -35,7 +35,7 @@ domain = {{ slots = 1024, levels = 2 }}
 
 @click.command(short_help="Write a first configuration from a look at the records and four questions.")
 @click.option("--topic", help="Kafka topic with JSON records.")
-@click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv or parquet.")
+@click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv, parquet or avro.")
 @click.option("--bootstrap-servers", help="With --topic: brokers.  [default: localhost:9092]")
 @click.option("--kafka", "settings", multiple=True, metavar="NAME=VALUE",
               help="Further client setting in Kafka's name, such as security.protocol=SSL; repeat it.")  # fmt: skip
@@ -157,7 +157,7 @@ def _format_of(file: Path) -> str:
 
     form = file_format(None, str(file))
     if form is None:
-        msg = f"the ending of {file} tells no format: expected .jsonl, .csv or .parquet"
+        msg = f"the ending of {file} tells no format: expected .jsonl, .csv, .parquet or .avro"
         raise click.UsageError(msg)
     return form
 

@@ -29,10 +29,10 @@ STDIN: Final = Path("-")
 @click.option(
     "--format",
     "layout",
-    type=click.Choice(["lines", "jsonl", "csv", "parquet", "msgpack"]),
+    type=click.Choice(["lines", "jsonl", "csv", "parquet", "avro", "msgpack"]),
     help="Format of the events.  [default: by the file's ending; .gz and .zst are decompressed]",
 )
-@click.option("--item", metavar="FIELD", help="Field (jsonl, dotted) or column (csv, parquet) of the item.")
+@click.option("--item", metavar="FIELD", help="Field (jsonl and avro, dotted) or column (csv, parquet) of the item.")
 @click.option("--weight", metavar="FIELD", help="Field or column of the weight.  [default: every event is 1]")
 @click.option(
     "--field",
@@ -204,7 +204,7 @@ def _layout(
     form = file_format(given, str(source))
     if form is None:
         what = "standard input" if source == STDIN else str(source)
-        msg = f"the format of {what} is not known: give --format lines, jsonl, csv, parquet or msgpack"
+        msg = f"the format of {what} is not known: give --format lines, jsonl, csv, parquet, avro or msgpack"
         raise ConfigError(msg)
     columns = tuple(sorted(set(roles.values())))
     decimals = weight is not None and sketch.kind.decimal_weights(sketch.spec)

@@ -46,21 +46,34 @@ def document(schema: Type, body: bytes) -> Any:
     return tree.kept if _whole(tree, schema, []) else None
 
 
+def end_of(schema: Type, data: bytes, start: int, limit: int) -> int | None:
+    """Where the value ends that begins at `start`, and reads no byte at or behind `limit`; None if it is malformed."""
+    tree = _Tree(data, (), start=start, limit=limit)
+    try:
+        tree.read(schema, [], 0)
+    except Malformed:
+        return None
+    return tree.at
+
+
 def _whole(tree: _Tree, schema: Type, wanted: list[tuple[int, tuple[str, ...]]]) -> bool:
     """Read a value that must end where its bytes end."""
     try:
         tree.kept = tree.read(schema, wanted, 0)
     except (Malformed, UnicodeDecodeError):
         return False
-    return tree.at == len(tree.body)
+    return tree.at == tree.limit
 
 
 class _Tree:
     """A position in the bytes of one value, and what was taken before it."""
 
-    def __init__(self, body: bytes, slots: Sequence[Slot], *, keep: bool = False) -> None:
+    def __init__(
+        self, body: bytes, slots: Sequence[Slot], *, keep: bool = False, start: int = 0, limit: int | None = None
+    ) -> None:
         self.body = body
-        self.at = 0
+        self.at = start
+        self.limit = len(body) if limit is None else limit
         self.slots = slots
         self.keep = keep
         self.kept: Any = None
@@ -70,7 +83,7 @@ class _Tree:
         """A zigzag varint."""
         raw = 0
         for place in range(longest):
-            if self.at >= len(self.body):
+            if self.at >= self.limit:
                 raise Malformed
             byte = self.body[self.at]
             self.at += 1
@@ -83,7 +96,7 @@ class _Tree:
 
     def part(self, size: int) -> bytes:
         """Bytes."""
-        if not 0 <= size <= len(self.body) - self.at:
+        if not 0 <= size <= self.limit - self.at:
             raise Malformed
         self.at += size
         return self.body[self.at - size : self.at]
@@ -128,7 +141,7 @@ class _Tree:
                 continue
             if least == 0:
                 continue
-            if count > (len(self.body) - self.at) // least:
+            if count > (self.limit - self.at) // least:
                 raise Malformed
             for _ in range(count):
                 if is_map:

@@ -1,0 +1,305 @@
+"""Reads Avro container files: blocks of records, with the schema of their writer in front.
+
+In: a file or a folder of files, a layout, the first row to read. Out: pieces. Touches: the files, for reading.
+Source: the Avro 1.12 specification, "Object Container Files".
+
+Damage to what lies around a block (its number of records, its size, the marker behind it) is an error: where the next
+block begins is not known. Damage inside a block is not: its header says how many records it has, and all of them are
+events that cannot be used, because where a record begins follows from those before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ConfigError, FormatError, StoreError
+from sketchstream.events import say
+from sketchstream.stream.formats import Fields
+from sketchstream.stream.interfaces import RawRecord
+from sketchstream_connectors.decode.avro import AvroReader, tree
+from sketchstream_connectors.decode.avro.blocks import BlockSplitter
+from sketchstream_connectors.decode.avro.plan import smallest
+from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
+from sketchstream_connectors.decode.decoded import RECORD_TIME
+from sketchstream_connectors.decode.named_fields import wanted_fields
+from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
+from sketchstream_connectors.files.codecs import Codec, codec
+from sketchstream_connectors.files.layout import Layout, Piece, require_length, unreadable
+from sketchstream_connectors.files.rows import files_of
+from sketchstream_connectors.registry import sources
+
+log = logging.getLogger("sketchstream.worker")
+
+Ints = npt.NDArray[np.int64]
+
+MAGIC: Final = b"Obj\x01"
+MARKER: Final = 16
+"""Bytes of the marker that ends the header and each block."""
+MOST_BYTES: Final = 64 << 20
+"""Of a header or a block, compressed or not."""
+MOST_RECORDS: Final = 1 << 22
+"""Of a block."""
+ROWS: Final = 1 << 16
+"""Records of a piece."""
+GATHERED: Final = 1 << 22
+"""Bytes of blocks that are decoded together."""
+
+
+def avro_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:
+    """Rows of a container file, or of all files of a folder in the order of their names; see `files.pieces`."""
+    number = 0
+    for file in _files(path):
+        try:
+            number = yield from _rows(file, layout, position, number)
+        except OSError as error:
+            raise (error if isinstance(error, StoreError) else unreadable(file, error)) from error
+    assert path is not None
+    require_length(path, number, position, "rows")
+
+
+def documents(path: Path, most: int) -> Iterator[dict[str, Any]]:
+    """The first records of each file's blocks as plain documents, without those that are malformed.
+
+    Raises:
+        OSError: a file cannot be read.
+        FormatError: see `files.pieces`.
+    """
+    for file in _files(path):
+        with _opened(file) as container:
+            splitter = BlockSplitter(container.schema)
+            for block in container.blocks(0):
+                data, starts, ends, _ = _split(splitter, [block])
+                for start, end in zip(starts[:most].tolist(), ends[:most].tolist(), strict=True):
+                    found = tree.document(container.schema, data[start:end].tobytes())
+                    if isinstance(found, dict):
+                        yield found
+
+
+def _files(path: Path | None) -> list[Path]:
+    if path is None:
+        msg = "Avro container files are not read from standard input: give a file"
+        raise ConfigError(msg)
+    return files_of(path, ".avro")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Records of one block.
+
+    Args:
+        at: byte of the file where it begins.
+        count: of records.
+        plain: their bytes; None if they cannot be decompressed.
+    """
+
+    at: int
+    count: int
+    plain: bytes | None
+
+
+@dataclass
+class _Container:
+    """A container file, behind its header.
+
+    Args:
+        path: of the file.
+        file: open.
+        schema: of the writer.
+        codec: of the blocks.
+        marker: behind each block.
+    """
+
+    path: Path
+    file: IO[bytes]
+    schema: Type
+    codec: Codec
+    marker: bytes
+    skipped: int = field(default=0)
+
+    def __enter__(self) -> _Container:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def blocks(self, skip: int) -> Iterator[_Block]:
+        """Blocks, but those of the first `skip` records; `skipped` is then how many were passed over.
+
+        Raises:
+            FormatError: what lies around a block is damaged, or the file ends in a block.
+        """
+        size = os.fstat(self.file.fileno()).st_size
+        wanted = False
+        while (at := self.file.tell()) < size:
+            count, length = _number(self.file, self.path), _number(self.file, self.path)
+            if not 0 <= count <= MOST_RECORDS or not 0 <= length <= MOST_BYTES:
+                msg = f"{self.path} is damaged: the block at byte {at} has no valid number of records and bytes"
+                raise FormatError(msg)
+            wanted = wanted or self.skipped + count > skip
+            data = b""
+            if wanted:
+                data = _take(self.file, length, self.path)
+            else:
+                self.file.seek(length, os.SEEK_CUR)
+                self.skipped += count
+            if _take(self.file, MARKER, self.path) != self.marker:
+                msg = f"{self.path} is damaged: the block at byte {at} does not end with the marker of the file"
+                raise FormatError(msg)
+            if wanted and count:
+                plain = self.codec(data, MOST_BYTES)
+                yield _Block(at, count, plain if plain is not None and count <= len(plain) else None)
+
+
+def _opened(path: Path) -> _Container:
+    """Open a file and read its header.
+
+    Raises:
+        OSError: it cannot be read.
+        FormatError: it is not a container file, or has no schema that can be read.
+        MissingExtraError: its codec needs a package that is not installed.
+    """
+    file = path.open("rb")
+    try:
+        if file.read(len(MAGIC)) != MAGIC:
+            msg = f"{path} is not an Avro container file"
+            raise FormatError(msg)
+        held = _metadata(file, path)
+        marker = _take(file, MARKER, path)
+        try:
+            schema = parse(held.get("avro.schema", b"").decode())
+        except (FormatError, UnicodeDecodeError):
+            msg = f"the header of {path} holds no Avro schema that can be read"
+            raise FormatError(msg) from None
+        if smallest(schema) == 0:
+            msg = f"the records of {path} have no bytes, and so no fields"
+            raise FormatError(msg)
+        name = held.get("avro.codec", b"null").decode("utf-8", "replace")
+        return _Container(path, file, schema, codec(name, path), marker)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _metadata(file: IO[bytes], path: Path) -> dict[str, bytes]:
+    """The map in the header: in blocks, and those with a negative count have their size in bytes in front."""
+    held = {}
+    while count := _number(file, path):
+        if count < 0:
+            _number(file, path)
+        for _ in range(abs(count)):
+            name = _take(file, _number(file, path), path)
+            held[name.decode("utf-8", "replace")] = _take(file, _number(file, path), path)
+            if file.tell() > MOST_BYTES:
+                msg = f"the header of {path} is damaged: it has no end"
+                raise FormatError(msg)
+    return held
+
+
+def _take(file: IO[bytes], size: int, path: Path) -> bytes:
+    """Bytes that must be there."""
+    if not 0 <= size <= MOST_BYTES:
+        msg = f"{path} is damaged: a length before byte {file.tell()} is not valid"
+        raise FormatError(msg)
+    found = file.read(size)
+    if len(found) != size:
+        msg = f"{path} is not whole: it ends within its header or a block"
+        raise FormatError(msg)
+    return found
+
+
+def _number(file: IO[bytes], path: Path) -> int:
+    """A zigzag varint."""
+    raw = 0
+    for place in range(10):
+        (byte,) = _take(file, 1, path)
+        raw |= (byte & 127) << 7 * place
+        if byte < 128:
+            return raw >> 1 ^ -(raw & 1)
+    msg = f"{path} is damaged: there is no number before byte {file.tell()}"
+    raise FormatError(msg)
+
+
+def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[Piece, None, int]:
+    """Rows of one file whose first row has the number `number`; returns the number behind its last row."""
+    with _opened(path) as container:
+        fields = cast("Fields", replace(layout, time=layout.time or RECORD_TIME))
+        sources.require_fields(wanted_fields(fields), leaf_names(container.schema, sources.DEPTH), path)
+        schema = container.schema
+        reader = AvroReader(fields, "none", lambda _: schema)
+        splitter = BlockSplitter(schema)
+        damaged = 0
+        first = number
+        for blocks in _together(container.blocks(position - first)):
+            if number == first:
+                number += container.skipped
+            data, starts, ends, broken = _split(splitter, blocks)
+            if broken and not damaged:
+                say(log, logging.WARNING, "block_damaged", file=str(path), byte=broken[0].at, records=broken[0].count)
+            damaged += len(broken)
+            n_bytes = sum(len(block.plain or b"") for block in blocks)
+            skip = max(0, position - number)
+            for at in range(skip, starts.size, ROWS):
+                part = slice(at, at + ROWS)
+                piece = _piece(reader, data, starts[part], ends[part], number + at)
+                yield replace(piece, n_bytes=n_bytes * piece.offsets.size // starts.size)
+            number += starts.size
+        return max(number, first + container.skipped)
+
+
+def _together(blocks: Iterator[_Block]) -> Iterator[list[_Block]]:
+    """Blocks of about `GATHERED` bytes together; those before an error are given before it is raised."""
+    gathered: list[_Block] = []
+    size = 0
+    try:
+        for block in blocks:
+            gathered.append(block)
+            size += len(block.plain or b"") + block.count
+            if size >= GATHERED:
+                yield gathered
+                gathered, size = [], 0
+    except FormatError:
+        if gathered:
+            yield gathered
+        raise
+    if gathered:
+        yield gathered
+
+
+def _split(splitter: BlockSplitter, blocks: list[_Block]) -> tuple[npt.NDArray[np.uint8], Ints, Ints, list[_Block]]:
+    """The bytes of blocks, the bounds of their records in them (empty in a damaged block), and the damaged blocks."""
+    parts = [block.plain or b"" for block in blocks]
+    edges = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
+    counts = np.array([block.count for block in blocks], np.int64)
+    buffer = np.frombuffer(b"".join(parts), np.uint8)
+    starts, ends, whole = splitter.split(buffer, edges, counts)
+    return buffer, starts, ends, [block for block, good in zip(blocks, whole.tolist(), strict=True) if not good]
+
+
+def _piece(reader: AvroReader, buffer: npt.NDArray[np.uint8], starts: Ints, ends: Ints, number: int) -> Piece:
+    """Records number .. number+n-1."""
+    n = starts.size
+    none = np.full(n, -1, np.int64)
+    records = Records(
+        offsets=np.arange(number, number + n, dtype=np.int64),
+        timestamps=np.full(n, NO_TIMESTAMP, np.int64),
+        buffer=buffer,
+        key_start=none,
+        key_end=none,
+        value_start=starts,
+        value_end=ends,
+        from_position=number,
+        next_position=number + n,
+    )
+
+    def raw(index: int) -> RawRecord:
+        return RawRecord(int(records.offsets[index]), -1, None, reader.shown(records.value(index)))
+
+    return Piece(records.offsets, records.next_position, reader.decode(records), 0, raw, json=True)
