@@ -19,9 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, ItemError, WeightError
-from sketchstream.items import Ints, Items, Spans, Weights
+from sketchstream.items import Ints, Items, Spans, Weights, as_weights
 
 Invalid = Literal["error", "skip", "noop"]
+"""What an invalid event does: rejects its batch; is left out if only its item is outside; is left out."""
+Outside = Literal["error", "noop"]
+"""What a row outside the domain does: rejects its batch; is left out."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
 State: TypeAlias = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
@@ -74,6 +77,39 @@ def refuse_first(
         raise DomainError(msg)
     msg = f"the weight at position {start + at} is not within -{limit}..{limit} ({bound}); nothing was applied{hint}"
     raise WeightError(msg)
+
+
+def require_sums(sums: object, events: object, n: int, most: int | None) -> tuple[I64, I64]:
+    """(n,) int64 sums of weights and (n,) int64 numbers of events of n rows, each of which stands for its events.
+
+    Args:
+        sums: integers, in lattice units for specs with fractions.
+        events: integers, at least 0.
+        n: expected number of rows.
+        most: largest absolute weight of one event, in the units of the sums; None: any weight is valid.
+
+    Raises:
+        WeightError: not integers, not one for each row, or a sum that so many events cannot have; the message gives the
+            position, never the sum.
+    """
+    values = as_weights(sums, n).astype(np.int64, copy=False)
+    counts = as_weights(events, n).astype(np.int64, copy=False)
+    if len(values) != n or len(counts) != n:
+        msg = f"rows need one sum and one number of events each, found {len(values)} and {len(counts)} for {n} rows"
+        raise WeightError(msg)
+    wrong = counts < 0
+    if most is not None:
+        room = counts.clip(0, ((1 << 63) - 1) // most) * most  # a row of more events than that cannot be too large
+        wrong = wrong | (values > room) | (values < -room)
+    wrong |= (counts == 0) & (values != 0)
+    if wrong.any():
+        bound = "" if most is None else f", of which none weighs more than {most} (max_weight, in units of the sums)"
+        msg = (
+            f"the sum at position {int(np.argmax(wrong))} is not one of its number of events{bound}; weights are "
+            "judged event by event before they are added up; nothing was applied"
+        )
+        raise WeightError(msg)
+    return values, counts
 
 
 def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Batch, Invalid, locate, require_options
+from sketchstream.batch import Batch, Invalid, Outside, locate, require_options
 from sketchstream.errors import KeyMismatchError, SpecError
 from sketchstream.hashing import Key, Kind
 from sketchstream.items import Ints, Items, as_weights
@@ -153,6 +153,35 @@ class Index:
         numbers = as_weights(weights, len(items), alone=invalid == "noop")
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
         Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters).apply(threads)
+
+    def apply_sums(
+        self,
+        state: State,
+        items: Items,
+        sums: npt.NDArray[np.int64],
+        events: npt.NDArray[np.int64],
+        *,
+        modulus: int | None = None,
+        invalid: Outside = "error",
+        counters: npt.NDArray[np.int64] = NO_COUNTERS,
+    ) -> None:
+        """Add rows, each of which stands for its events of one item, as `apply` would add these events.
+
+        Args:
+            state: see `apply`.
+            items: a batch.
+            sums: (n,) sums of the weights of the events of each row, as of `require_sums`.
+            events: (n,) their numbers.
+            modulus: see `apply`.
+            invalid: see `batch.Outside`.
+            counters: see `apply`.
+
+        Raises:
+            DomainError, ItemError: say the position, never the item; the state is as before.
+        """
+        counted = int(events[self.locate(items) != -1].sum()) if len(counters) > 1 else 0
+        Batch(state, items, sums, self._routes[items.kind], 0, modulus or 0, invalid, counters[:1]).apply(1)
+        counters[1:] += counted
 
 
 def _needed(key: Key | None) -> Key:

@@ -13,19 +13,31 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
-from functools import partial, wraps
+from functools import wraps
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeVar,
+    get_args,
+    overload,
+)
 
 import msgpack
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, wire
-from sketchstream.batch import require_options
+from sketchstream.batch import Outside, require_options, require_sums
 from sketchstream.components import Counters, summed
 from sketchstream.domains import closed_items
-from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
+from sketchstream.errors import FormatError, ItemError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
 from sketchstream.hashing import Key
 from sketchstream.image import StateImage, is_large
@@ -224,6 +236,34 @@ class Sketch:
             self.kind.update_beside(self._image, *what, counters=counters, invalid=invalid)
         else:
             self.kind.update(*what, counters=counters, threads=threads, invalid=invalid)
+
+    @_in_turn
+    def update_sums(self, items: object, sums: object, events: object, *, invalid: Outside = "error") -> None:
+        """Count rows of an exact sum over events, in place: the state is then as after `update` of the events.
+
+        Args:
+            items: (n,) items, as `update` takes them; for kinds whose events name a row or a group too, `Pairs`. An
+                item may be in several rows.
+            sums: (n,) integers, the sum of the weights of the events of each row, each of which was valid by itself.
+                For a spec with `fraction_bits` f in units of 2^-f, to which every weight was truncated toward zero.
+            events: (n,) integers, the numbers of these events.
+            invalid: "error" rejects the whole batch if an item is outside the domain, and names the position; "noop"
+                leaves such rows out.
+
+        Raises:
+            ItemError, WeightError, DomainError: nothing of the batch was applied.
+            SpecError: sums do not say what a sketch of this spec counts.
+            SealedError: the sketch is closed.
+        """
+        if invalid not in get_args(Outside):  # for callers without a type checker
+            msg = f"invalid must be 'error' or 'noop' for rows of sums, found {invalid!r:.20}"
+            raise ItemError(msg)
+        require_sums_mean_events(self.spec)
+        state, given = self._open_state("update_sums"), self.kind.items(items)
+        most = self.spec.lattice.most if hasattr(self.spec, "lattice") else self.kind.most_weight(self.spec)
+        rows = require_sums(sums, events, len(given), most)
+        moved = self._content.counters.moved()
+        self.kind.update_sums(self.spec, self._index, state, given, *rows, counters=moved, invalid=invalid)
 
     def outside(self, items: object) -> int:
         """Number of these items that a closed domain does not contain; 0 for open domains. Does not read the state.
@@ -473,7 +513,7 @@ class Sketch:
     @property
     def large(self) -> bool:
         """Whether a snapshot should use `image_open` instead of a copy; depends only on the spec."""
-        return self.kind.defers(self.spec) and is_large(self.slots, self.spec.dtype.itemsize)
+        return self.kind.defers(self.spec) is not None and is_large(self.slots, self.spec.dtype.itemsize)
 
     @_in_turn
     def image_open(self, *, with_items: bool = True) -> wire.Streamed:
@@ -489,12 +529,13 @@ class Sketch:
             SpecError: the sketch is not `large`.
         """
         state = self._open_state("image_open")
-        if not self.large:
+        deferred = self.kind.defers(self.spec)
+        if deferred is None or not self.large:
             msg = (
                 f"this sketch of kind {self.spec.kind!r} with {self.slots:,} slots is copied (`copy_open`), not imaged"
             )
             raise SpecError(msg)
-        self._image = StateImage(state, self._turn, partial(self.kind.add_deferred, self.spec))
+        self._image = StateImage(state, self._turn, deferred)
         return wire.Streamed(self._described(with_items), state, self._image, self._tagged_by)
 
     @property
@@ -615,6 +656,18 @@ class Sketch:
             ledger=charged.published(),
             counters=self._content.counters.publish(self.kind.shared_cost(self.spec, cost, final=final), final=final),
         )
+
+
+def require_sums_mean_events(spec: Any) -> None:
+    """Refuse specs whose sketches do not count sums of weights.
+
+    Raises:
+        SpecError: with the reason.
+    """
+    reason = getattr(spec, "sums_refused", None)
+    if reason is not None:
+        msg = f"a sketch of this spec counts events one by one, not sums of them: {reason}"
+        raise SpecError(msg)
 
 
 def accounted(header: Mapping[str, Any]) -> AnyLedger:

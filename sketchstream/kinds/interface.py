@@ -27,6 +27,9 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
     9. `answer` is a function of what was published alone: it needs no key, no state, and no entropy.
     10. The ledger that `ledger` begins accounts for exactly the noise that `draw`, `view` and the counters draw; bytes
         whose ledger does not account for their noise are refused.
+    11. `update_sums` of rows (item, sum of the weights, number of events) leaves state and counters as `update` of the
+        events themselves would, bit for bit, however the events are divided among rows. A spec for which that is not
+        true says why in `sums_refused`.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ from sketchstream.kinds.expansion import Expansion
 from sketchstream.privacy.publications import require_listed
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid
+    from sketchstream.batch import Invalid, Outside
     from sketchstream.columns import Column
     from sketchstream.components import Component
     from sketchstream.hashing import Key
@@ -589,10 +592,42 @@ class Kind(ABC, Generic[S]):
             ItemError, WeightError, DomainError: nothing of the batch was applied.
         """
 
-    def defers(self, spec: S) -> bool:
-        """Whether events can be deferred while an image of the state is read (`update_beside`); no by default."""
+    @abstractmethod
+    def update_sums(
+        self,
+        spec: S,
+        index: Any,
+        state: State,
+        items: Any,
+        sums: npt.NDArray[np.int64],
+        events: npt.NDArray[np.int64],
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Outside,
+    ) -> None:
+        """Apply rows of an exact sum over events, in place, as `update` would apply the events (law 11).
+
+        Args:
+            spec: of the sketch; without `sums_refused`.
+            index: see `update`.
+            state: see `update`.
+            items: n items, as `items` made them; several rows of one item are allowed.
+            sums: (n,) sums of the weights of valid events, in lattice units where the spec has fractions.
+            events: (n,) their numbers.
+            counters: see `update`.
+            invalid: what a row outside the domain does.
+
+        Raises:
+            ItemError, DomainError: nothing of the batch was applied.
+        """
+
+    def defers(self, spec: S) -> Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None] | None:
+        """What adds events that `update_beside` deferred: to a state, from (n,) slots and (n,) weights.
+
+        None, by default: events of this spec cannot be deferred while an image of the state is read.
+        """
         del spec
-        return False
+        return None
 
     def update_beside(
         self,
@@ -617,19 +652,6 @@ class Kind(ABC, Generic[S]):
             weights: see `update`.
             counters: see `update`.
             invalid: see `update`.
-        """
-        raise NotImplementedError
-
-    def add_deferred(
-        self, spec: S, state: State, slots: npt.NDArray[np.uint32], weights: npt.NDArray[np.int32]
-    ) -> None:
-        """Apply what `update_beside` has deferred. For kinds that defer.
-
-        Args:
-            spec: of the sketch.
-            state: changed in place.
-            slots: (n,) of the state.
-            weights: (n,) as they were deferred.
         """
         raise NotImplementedError
 

@@ -190,5 +190,5 @@ class SketchPlan:
         """
         one, itemsize = self.window_bytes(of, checked=checked), self.spec.dtype.itemsize
         most = self.open_windows(behind_ms)
-        imaged = kinds.of(self.spec).defers(self.spec) and is_large(one // itemsize, itemsize)
+        imaged = kinds.of(self.spec).defers(self.spec) is not None and is_large(one // itemsize, itemsize)
         return Memory(one, most, one * most // DEFERRED_PART if imaged else one * most)

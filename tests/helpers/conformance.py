@@ -144,6 +144,59 @@ def updates_are_linear(case: Case) -> None:
     assert (whole != empty).any()
 
 
+def sums_count_as_their_events(case: Case) -> None:
+    """Law 11: from the same noise, rows of sums leave what their events leave, bit for bit, however divided."""
+    repeated = [i % len(case.items) for i in range(3 * len(case.items))]
+    events = [(case.items[i], 1 if case.weights is None else case.weights[-i]) for i in repeated]
+    one = case.sketch()
+    data, key = one.to_bytes(), one.key
+    by_events, by_rows, by_parts = (ss.Sketch.from_bytes(data, key) for _ in range(3))
+    by_events.update([item for item, _ in events], [weight for _, weight in events])
+    by_rows.update_sums(*_rows(case, events))
+    for part in (events[:7], events[7:]):
+        items, sums, numbers = _rows(case, part)
+        by_parts.update_sums(items, np.array(sums, np.int32), np.array(numbers, np.int64))
+    assert (by_events._state != one._state).any()
+    for other in (by_rows, by_parts):
+        assert (other._state == by_events._state).all()
+        assert other._content.counters.values.tolist() == by_events._content.counters.values.tolist()
+    before = by_rows._state.copy()
+    good, most = case.items[0], _most(case)
+    for sum_, number in ((1, 0), (0, -1), *(() if most is None else ((2 * most + 1, 2), (-most - 1, 1)))):
+        with pytest.raises(WeightError, match="position 1"):
+            by_rows.update_sums([good, good], [0, sum_], [1, number], invalid="noop")
+    with pytest.raises(WeightError):
+        by_rows.update_sums([good, good], [0, 0.5], [1, 1])
+    if case.outside is not None:
+        with pytest.raises(DomainError, match="position 1"):
+            by_rows.update_sums([good, case.outside], [1, 1], [1, 1])
+        assert (by_rows._state == before).all()
+        by_rows.update_sums([good, case.outside], [1, 1], [1, 1], invalid="noop")
+        by_parts.update_sums([good], [1], [1])
+        assert by_rows._content.counters.values.tolist() == by_parts._content.counters.values.tolist()
+        assert (by_rows._state == by_parts._state).all()
+    assert (by_rows._state == before).all() == (case.outside is None)
+    by_rows.seal()
+    with pytest.raises(SealedError):
+        by_rows.update_sums([good], [1], [1])
+
+
+def _rows(case: Case, events: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[int], list[int]]:
+    """Items, sums of their weights in lattice units, numbers of their events: in no particular order."""
+    lattice = getattr(case.spec, "lattice", None)
+    sums: dict[Any, list[int]] = {}
+    for item, weight in events:
+        sums.setdefault(item, []).append(weight if lattice is None else lattice.weight(weight))
+    rows = [(item, sum(weights), len(weights)) for item, weights in sorted(sums.items(), key=repr)]
+    return [item for item, _, _ in rows], [total for _, total, _ in rows], [number for _, _, number in rows]
+
+
+def _most(case: Case) -> int | None:
+    """Largest absolute weight of an event, in the units of sums."""
+    most: int | None = getattr(getattr(case.spec, "lattice", None), "most", case.kind.most_weight(case.spec))
+    return most
+
+
 def bad_events_are_refused_or_nothing(case: Case) -> None:
     """Law 5."""
     good = list(case.items[:3])
@@ -303,6 +356,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     costs_are_exact,
     noise_follows_its_law,
     updates_are_linear,
+    sums_count_as_their_events,
     bad_events_are_refused_or_nothing,
     views_leave_the_state,
     lives_are_accounted_for,

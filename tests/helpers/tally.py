@@ -200,6 +200,27 @@ class TallyKind(Kind[TallySpec]):
         with np.errstate(over="ignore"):
             state[0] += np.sum(units[inside & good], dtype=np.int64)
 
+    def update_sums(
+        self,
+        spec: TallySpec,
+        index: Any,
+        state: Any,
+        items: Any,
+        sums: Any,
+        events: Any,
+        *,
+        counters: Any,
+        invalid: Any,
+    ) -> None:
+        inside = index.locate(items) >= 0
+        if invalid == "error" and not inside.all():
+            from sketchstream.errors import DomainError
+
+            msg = f"the row at position {int(np.argmin(inside))} is none of this sketch's; nothing was applied"
+            raise DomainError(msg)
+        with np.errstate(over="ignore"):
+            state[0] += np.sum(sums[inside], dtype=np.int64)
+
     def add(self, spec: TallySpec, states: Sequence[Any]) -> Any:
         with np.errstate(over="ignore"):
             return np.sum(states, axis=0, dtype=np.int64)

@@ -81,6 +81,10 @@ def update(kind: str) -> Callable[..., object]:
     return lambda **given: opened(kind).update(PAIRS if kind == "projection" else [1, 2], **given)
 
 
+def update_sums(kind: str) -> Callable[..., object]:
+    return lambda **given: opened(kind).update_sums(PAIRS if kind == "projection" else [1, 2], [1, 1], [1, 1], **given)
+
+
 def save(given: dict[str, Any]) -> None:
     opened("profile").save(Path(given.pop("folder")) / "s.sketch", **given)
 
@@ -119,6 +123,7 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     ],
     "Groups.__init__": [lambda **given: ss.Groups(**{"names": ["a", "b"], **given})],
     "Sketch.update": [update(kind) for kind in SPECS],
+    "Sketch.update_sums": [update_sums(kind) for kind in SPECS],
     "Sketch.save": [lambda **given: save(given)],
     "Release.profile": [lambda **given: sealed("profile").profile(**given)],
     "Release.estimate": [

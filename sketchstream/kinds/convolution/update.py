@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Invalid
+from sketchstream.batch import Invalid, Outside, refuse_first
 from sketchstream.domains import NO_COUNTERS, Index
 from sketchstream.errors import SpecError
 from sketchstream.items import Items, as_weights
@@ -86,6 +86,40 @@ class Updater:
             places = None
         else:
             places, given = self._checked(items, weights, invalid, moved)
+        self._add(state, places, given, counters, moved)
+
+    def apply_sums(
+        self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
+    ) -> None:
+        """Add rows, each of which stands for its events of one position, as `apply` would add these events.
+
+        Args:
+            state: see `apply`.
+            items: n positions.
+            sums: (n,) sums of the weights of the events of each row.
+            events: (n,) their numbers.
+            invalid: see `batch.Outside`.
+            counters: see `apply`.
+
+        Raises:
+            DomainError: gives the position in the batch; nothing was applied.
+        """
+        located = self.locate(items)
+        outside = located < 0
+        if invalid == "error":
+            refuse_first(outside, np.zeros(len(outside), np.bool_), self.spec.bound)
+        moved = np.array([0, events[~outside].sum()], np.int64)
+        places, given = np.where(outside, 0, located), np.where(outside, 0, sums)
+        if len(places) > self.spec.length:
+            totals = np.zeros(self.spec.length, np.int64)
+            np.add.at(totals, places, given)
+            self._add(state, None, totals, counters, moved)
+        else:
+            self._add(state, places, given, counters, moved)
+
+    def _add(self, state: Ints, places: Ints | None, given: Ints, counters: Ints, moved: Ints) -> None:
+        """Add weights of places, or of all positions, and the number of their events; erases what it was given."""
+        spec = self.spec
         try:
             if spec.layout == "fourier":
                 self._add_columns(state, places, given)

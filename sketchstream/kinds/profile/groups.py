@@ -28,7 +28,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import Entry, History, LayerEntry
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid
+    from sketchstream.batch import Invalid, Outside
     from sketchstream.domains import Index
     from sketchstream.published import Release, SealedState
 
@@ -146,6 +146,69 @@ def add(
     limit = 0 if spec.modulus is not None or len(numbers) == 0 else spec.max_weight
     if invalid != "noop":
         _require_valid(index, batch, numbers, limit, items=invalid == "error")
+    _add(spec, index, state, batch, numbers, limit, counters, image)
+
+
+def add_grouped_sums(
+    spec: ProfileSpec,
+    index: GroupIndex,
+    state: npt.NDArray[Any],
+    batch: Grouped,
+    sums: npt.NDArray[np.int64],
+    events: npt.NDArray[np.int64],
+    counters: npt.NDArray[np.int64],
+    invalid: Outside,
+) -> None:
+    """Add rows, each of which stands for its events of one item in one group, as `add` would add these events.
+
+    Args:
+        spec: of the sketch.
+        index: of its items.
+        state: see `add`.
+        batch: n rows.
+        sums: (n,) sums of the weights of their events.
+        events: (n,) numbers of their events.
+        counters: see `add`.
+        invalid: see `Kind.update_sums`.
+
+    Raises:
+        DomainError: the batch is invalid. Nothing was applied, as after an interrupt.
+    """
+    if invalid == "error":
+        _require_valid(index, batch, sums, 0, items=True)
+    totals, counts = counters[: index.groups], counters[index.groups :]
+    counted = np.zeros(counts.shape, np.int64)
+    if counts.size:
+        codes = _codes_that_count(index, batch)
+        inside = (codes >= 0) & (index.locate(batch.items) != -1)
+        np.add.at(counted, codes[inside], events[inside])
+    _add(spec, index, state, batch, sums, 0, totals, None)
+    counts += counted
+
+
+def _codes_that_count(index: GroupIndex, batch: Grouped) -> Codes:
+    """(n,) positions of the groups in which events count; -1: in none."""
+    if index.ranking is None:
+        return batch.codes
+    out, hashes = np.empty(len(batch), np.int32), np.empty(len(batch), np.uint64)
+    for position, piece in batch.items.pieces():
+        here = slice(position, position + len(piece))
+        out[here] = index.ranking.first(batch.items.kind, piece, batch.codes[here], hashes[here])
+    hashes[:] = 0
+    return out
+
+
+def _add(
+    spec: ProfileSpec,
+    index: GroupIndex,
+    state: npt.NDArray[Any],
+    batch: Grouped,
+    numbers: Weights,
+    limit: int,
+    counters: npt.NDArray[np.int64],
+    image: StateImage | None,
+) -> None:
+    """Add events that need not be checked, or nothing of them."""
     done = np.zeros(1, np.int64)
     shared = (spec, index, state, batch, numbers, limit, counters, done, image)
     try:

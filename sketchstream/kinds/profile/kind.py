@@ -7,10 +7,10 @@ states it is given, and entropy through `mechanism`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,7 +23,15 @@ from sketchstream.items import Items, Pairs
 from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About
-from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add_deferred, add_grouped, batch_of, one_group
+from sketchstream.kinds.profile.groups import (
+    Grouped,
+    GroupIndex,
+    add_deferred,
+    add_grouped,
+    add_grouped_sums,
+    batch_of,
+    one_group,
+)
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
 from sketchstream.kinds.profile.overlap.published import overlap_of
 from sketchstream.kinds.profile.ranking import Ranking
@@ -35,7 +43,7 @@ from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid
+    from sketchstream.batch import Invalid, Outside
     from sketchstream.columns import Choices
     from sketchstream.hashing import Key
     from sketchstream.image import StateImage
@@ -268,9 +276,30 @@ class ProfileKind(Kind[ProfileSpec]):
             counters=counters,
         )
 
-    def defers(self, spec: ProfileSpec) -> bool:
-        """Sketches with groups do: their states are large."""
-        return spec.groups is not None
+    def update_sums(
+        self,
+        spec: ProfileSpec,
+        index: Any,
+        state: State,
+        items: Any,
+        sums: npt.NDArray[np.int64],
+        events: npt.NDArray[np.int64],
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Outside,
+    ) -> None:
+        """Add each sum to the slot of its item, wrapping, or modulo p."""
+        batch = _grouped(spec, items)
+        if batch is None:
+            index.apply_sums(state, items, sums, events, modulus=spec.modulus, invalid=invalid, counters=counters)
+        else:
+            add_grouped_sums(spec, index, state, batch, sums, events, counters, invalid)
+
+    def defers(
+        self, spec: ProfileSpec
+    ) -> Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None] | None:
+        """Sketches with groups do, whose states are large: wrapping, or modulo p."""
+        return None if spec.groups is None else partial(add_deferred, spec)
 
     def update_beside(
         self,
@@ -288,12 +317,6 @@ class ProfileKind(Kind[ProfileSpec]):
         batch = _grouped(spec, items)
         assert batch is not None
         add_grouped(spec, index, state, batch, weights, counters, invalid, image)
-
-    def add_deferred(
-        self, spec: ProfileSpec, state: State, slots: npt.NDArray[np.uint32], weights: npt.NDArray[np.int32]
-    ) -> None:
-        """Wrapping, or modulo p."""
-        add_deferred(spec, state, slots, weights)
 
     def add(self, spec: ProfileSpec, states: Sequence[State]) -> State:
         """Add states, wrapping; modulo p for unit "item"."""

@@ -312,6 +312,13 @@ class ProfileSpec:
             raise SpecError(msg)
         object.__setattr__(self, "epsilon_records", records)
 
+    @property
+    def sums_refused(self) -> str | None:
+        """Why sums over events do not say what such a sketch counts; None: they do."""
+        if self.overlap is not None and self.overlap.presence:
+            return "with counts = 'presence' each event adds a fresh random residue, and no sum of weights says which"
+        return None
+
     def _presence(self, max_count: int | None, groups: int) -> int:
         """The usual modulus of counters that tell presence alone, which have no largest count."""
         if max_count is not None and max_count != 1:

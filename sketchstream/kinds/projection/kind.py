@@ -37,13 +37,15 @@ from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.spec import ClosedDomain, Item
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid
+    from sketchstream.batch import Invalid, Outside
     from sketchstream.hashing import Key
     from sketchstream.kinds.interface import Places
     from sketchstream.kinds.projection.matrix import Matrix
     from sketchstream.privacy.guarantee import Context
     from sketchstream.published import Origin, Published
 
+MOST_SUM = (1 << 63) - 1
+"""Largest absolute sum of weights of one row, in lattice units."""
 DRAWN = 1 << 22
 """Cells that get their noise at a time, where somebody watches the progress."""
 
@@ -243,6 +245,31 @@ class ProjectionKind(LinearKind[ProjectionSpec]):
         finally:
             for one in (users, features, amounts):
                 one.fill(0)
+
+    def update_sums(
+        self,
+        spec: ProjectionSpec,
+        index: Cells,
+        state: State,
+        items: Pairs,
+        sums: npt.NDArray[np.int64],
+        events: npt.NDArray[np.int64],
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Outside,
+    ) -> None:
+        """Add to each user's row the sum times the feature's row of the matrix, wrapping."""
+        users, features = index.places(items)
+        try:
+            outside = (users < 0) | (features < 0)
+            if invalid == "error":
+                refuse_first(outside, np.zeros(len(outside), np.bool_), spec.lattice.max_weight)
+            cells = state.reshape(-1, spec.k)
+            mechanism.apply(spec, index.matrix, cells, users, features, sums, most=MOST_SUM)
+            counters += events[~outside].sum()
+        finally:
+            users.fill(0)
+            features.fill(0)
 
     def require_addable(self, spec: ProjectionSpec, origins: Sequence[Origin]) -> None:
         """States with a secret matrix are added within one name, revision and window: others have other matrices."""

@@ -178,6 +178,8 @@ def apply(
     features: Ints,
     weights: Ints,
     counted: Ints | None = None,
+    *,
+    most: int | None = None,
 ) -> None:
     """Add a batch of events to the state, in place, modulo 2^64: Y[row] += weight R[feature].
 
@@ -194,6 +196,7 @@ def apply(
         features: (n,) int64, positions of their features.
         weights: (n,) int64, lattice units (`spec.lattice`).
         counted: (1,) int64, to which the number of events that were no no-ops is added; None or empty: not counted.
+        most: largest absolute weight in lattice units; None: that of one event.
 
     Raises:
         ItemError: the arrays differ in length; nothing was applied.
@@ -201,7 +204,7 @@ def apply(
     if not len(rows) == len(features) == len(weights):
         msg = f"rows, features and weights must have one length, found {len(rows)}, {len(features)}, {len(weights)}"
         raise ItemError(msg)
-    limits = np.array([*state.shape[:1], matrix.features, spec.lattice.most], np.int64)
+    limits = np.array([*state.shape[:1], matrix.features, spec.lattice.most if most is None else most], np.int64)
     users, touched, amounts = (np.ascontiguousarray(one, np.int64) for one in (rows, features, weights))
     number = np.zeros(1, np.int64) if counted is None or not counted.size else counted
     done = np.zeros(1, np.int64)

@@ -34,7 +34,7 @@ from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid
+    from sketchstream.batch import Invalid, Outside
     from sketchstream.hashing import Key
     from sketchstream.privacy.guarantee import Context
     from sketchstream.published import Published
@@ -247,6 +247,26 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         spec.columns.add(state, cells, sizes)
         if counters.size:
             counters[0] += np.count_nonzero(cells >= 0)
+
+    def update_sums(
+        self,
+        spec: WorkloadSpec,
+        index: Cells,
+        state: State,
+        items: Items,
+        sums: npt.NDArray[np.int64],
+        events: npt.NDArray[np.int64],
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Outside,
+    ) -> None:
+        """Add the column of each row's cell, times its sum, wrapping."""
+        cells = index.locate(items)  # -1 outside
+        if invalid == "error":
+            check_events(cells, None, spec.workload.size, spec.max_weight)
+        spec.columns.add(state, cells, sums)
+        if counters.size:
+            counters[0] += events[cells >= 0].sum()
 
     # Answers.
 
