@@ -14,9 +14,9 @@ import numpy as np
 
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
+from sketchstream.kinds.exports import as_csv
 from sketchstream.kinds.profile.estimate.result import Estimate
 from sketchstream.query.slots import kept_by
-from sketchstream.query.tables import as_csv
 
 if TYPE_CHECKING:
     from sketchstream.published import Published

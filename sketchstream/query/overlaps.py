@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sketchstream.kinds.exports import WINDOW, Types
 from sketchstream.kinds.profile.overlap.expression import member, quoted, regions_of
 from sketchstream.published import Stack, partition_counts
-from sketchstream.query.tables import WINDOW, Types
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from starlette.routing import BaseRoute
 
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError
+from sketchstream.kinds.exports import WINDOW, Types, as_csv, read_csv, table_of, table_of_csv
 from sketchstream.query import overlaps
 from sketchstream.query.estimates import EstimateAnswer
-from sketchstream.query.tables import WINDOW, Types, as_csv, read_csv, table_of, table_of_csv
 from sketchstream.serve import shapes, tables
 from sketchstream.serve.formats import (
     FORMATS,

@@ -17,7 +17,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sketchstream.query.tables import WINDOW, Types, as_csv, as_parquet, as_stream, table_of, table_of_csv
+from sketchstream.kinds.exports import WINDOW, Types, as_csv, as_parquet, as_stream, table_of, table_of_csv
 from sketchstream.serve.problems import problem
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import orjson
 
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
+from sketchstream.kinds.exports import as_csv
 from sketchstream.query import overlaps
 from sketchstream.query.answers import ESTIMATE, Answer
 from sketchstream.query.differences import Point
@@ -25,7 +26,6 @@ from sketchstream.query.estimates import (
     known_names,
     require_rows,
 )
-from sketchstream.query.tables import as_csv
 from sketchstream.serve.store import Computed
 from sketchstream.stream.windows import iso
 

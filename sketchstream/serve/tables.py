@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sketchstream.errors import ConfigError
-from sketchstream.query.tables import WINDOW, Types, table_of, table_of_csv, with_columns
+from sketchstream.kinds.exports import WINDOW, Types, table_of, table_of_csv, with_columns
 from sketchstream.serve.formats import flat
 from sketchstream.serve.questions import Question
 from sketchstream.serve.service import SERIES_LIMIT, Service

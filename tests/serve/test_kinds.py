@@ -25,8 +25,8 @@ from sketchstream.charts import said
 from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
+from sketchstream.kinds.exports import read_csv
 from sketchstream.query.differences import difference
-from sketchstream.query.tables import read_csv
 from sketchstream.serve import service as serve_service
 from sketchstream.serve import tables as serve_tables
 from sketchstream.serve.page.pictures import by_group

@@ -13,7 +13,7 @@ import pytest
 from helpers.paths import ROOT
 from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
-from sketchstream.query.tables import with_columns
+from sketchstream.kinds.exports import with_columns
 from sketchstream.serve import formats, tables
 from sketchstream.serve.access import Access, Token
 from sketchstream.stream.windows import iso

@@ -18,10 +18,10 @@ from sketchstream.cli import options, show
 from sketchstream.cli.row_questions import RowQuestions, row_questions
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.exports import Types
     from sketchstream.published import Published
     from sketchstream.query.estimates import EstimateAnswer, Selection
     from sketchstream.query.sealed import SealedWindow
-    from sketchstream.query.tables import Types
     from sketchstream.query.windows import PublishedWindows
 
 
@@ -210,7 +210,7 @@ def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: Files, fo
     if chosen:
         results = [replace(one, selected=chosen.rows(one.answers, one.answers.spec.kind)) for one in results]
     if form == "csv" and len(results) > 1:
-        from sketchstream.query.tables import as_csv
+        from sketchstream.kinds.exports import as_csv
 
         fronts = [{name: one.facts[name] for name in ("window_start", "complete")} for one in results]
         rows = [{**front, **row} for front, one in zip(fronts, results, strict=True) for row in one.rows()]
@@ -252,7 +252,7 @@ def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | N
     from sketchstream.errors import EstimateError
 
     if arrow is not None:
-        from sketchstream.query.tables import WINDOW, table_of
+        from sketchstream.kinds.exports import WINDOW, table_of
 
         rows = [
             {**({"window_start": one.facts["window_start"]} if len(results) > 1 else {}), **row}

@@ -169,8 +169,8 @@ def _write(answers: Sequence[OverlapAnswer], queries: list[str] | None, path: Pa
     from pyarrow import feather
 
     from sketchstream.cli import sketches
+    from sketchstream.kinds.exports import table_of
     from sketchstream.query.overlaps import COLUMNS, TYPES, columns_of
-    from sketchstream.query.tables import table_of
 
     table = table_of(columns_of(answers, queries), TYPES, ("window_start", "complete", *COLUMNS))
     try:
