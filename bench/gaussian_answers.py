@@ -97,7 +97,7 @@ def coverage(runs: int, name: str) -> None:
             hits += [found.low <= truth <= found.high for found, truth in truths]
             top = answers.top(TOP)
             all_at_once += all(one.low <= counts[one.slot] <= one.high for one in top)
-            width += (top[0].high - top[0].low) / 2 / answers.stderr / runs
+            width += (top[0].high - top[0].low) / 2 / answers.stderr[0] / runs
         share = hits / runs
         good = bool((np.abs(share - 0.95) <= allowed).all()) and 0.94 <= share.mean() <= 0.96
         print(f"epsilon {epsilon:>4s}: {NAMED} counts mean {share[:NAMED].mean():.4f}, ", end="")

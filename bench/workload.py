@@ -306,7 +306,7 @@ def coverage(name: str, spec: WorkloadSpec, cells: np.ndarray, runs: int, univer
         for law in laws:
             add_noise(law, state)
         found = estimate(spec, laws, state, cells=None if universe is None else universe.cells)
-        low, high = found.interval()
+        low, high = found.interval().T
         held += (low <= truth) & (truth <= high)
         squares += float(np.mean((found.values - truth) ** 2))
     closed = math.sqrt(float(np.mean(found.stderr**2)))

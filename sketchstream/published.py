@@ -28,7 +28,7 @@ from sketchstream.kinds.profile.spec import Publish
 from sketchstream.privacy import publications
 from sketchstream.privacy.copies import Positions
 from sketchstream.privacy.guarantee import Context
-from sketchstream.privacy.history import History, LayerEntry, View
+from sketchstream.privacy.history import History, LayerEntry, View, parameter_name
 from sketchstream.privacy.said import cost_said
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import read_rational, whole
@@ -58,11 +58,6 @@ LAWS = (
 
 _REMEMBERED_BYTES = 1 << 14
 """Specs of at most so many bytes are read once."""
-
-
-def parameter_name(law: str) -> str:
-    """Name of a law's parameter in headers."""
-    return "sigma2" if law.endswith("-gaussian") else "epsilon"
 
 
 @dataclass(frozen=True)

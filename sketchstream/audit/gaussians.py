@@ -240,7 +240,7 @@ def _answers(spec: GaussianSpec) -> Outcome:
     asked = [(spec.epsilon, spec.delta), *([(spec.epsilon_publish, spec.delta_publish)] if spec.intrusion else [])]
     noise = sum(_sigma2(spec, *one) for one in asked)
     off = float(np.abs(found.values - published.state / step).max())
-    wide = abs(float(found.stderr) / (math.sqrt(noise) / step) - 1)
+    wide = float(np.abs(found.stderr / (math.sqrt(noise) / step) - 1).max())
     passed = off < 1e-9 and wide < 0.01
     return passed, "the counts, and their errors", f"off by {off:.1g}, errors by {wide:.2%}", "errors wrong by 1%"
 

@@ -58,7 +58,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     lines = ["Departures per hour of 2013, over 24 hours, and in the year so far; protected: each single flight"]
     for name, kernel in kernels.items():
         one, truth = series[name], np.convolve(counts, kernel)[:length]
-        low, high = one.interval()
+        low, high = one.interval().T
         inside = float(np.mean((low <= truth) & (truth <= high)))
         lines += ["", f"{name}: {length:,} answers, {inside:.1%} of their 95% intervals hold the truth"]
         lines += [

@@ -21,6 +21,11 @@ Loss = Fraction | float
 """An exact rational, or `math.inf`; no other float ever."""
 
 
+def parameter_name(law: str) -> str:
+    """Name of a law's parameter in headers and answers."""
+    return "sigma2" if law.endswith("-gaussian") else "epsilon"
+
+
 @dataclass(frozen=True)
 class LayerEntry:
     """One noise vector added to the state.

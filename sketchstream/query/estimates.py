@@ -276,8 +276,9 @@ class EstimateAnswer:
 
     def numbers(self) -> dict[str, Any]:
         """Plain data of the answers, without facts and guarantee."""
-        found: dict[str, Any] = self.answers.to_dict() if self.selected is None else {"answers": list(self.selected)}
-        return found
+        if self.selected is not None:
+            return {"answers": list(self.selected)}
+        return {name: value for name, value in self.answers.to_dict().items() if name != "guarantee"}
 
     def named(self, names: Sequence[Any]) -> dict[Any, Any]:
         """Numbers by name, with intervals.

@@ -76,7 +76,7 @@ def test_all_answers_as_json_csv_table_arrow_and_plot(run: Run, sealed: Path, tm
     assert feather.read_table(tmp_path / "a.arrow").column("value").to_pylist() == data["values"]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     csv = run("estimate", sealed, "--method", "raw", "--format", "csv").out.splitlines()
-    assert csv[0] == "slot,item,value,raw,low,high"
+    assert csv[0] == "slot,item,value,stderr,low,high,raw"
     assert len(csv) == 41
     assert "40 counts by" in run("estimate", sealed).out
 

@@ -93,7 +93,7 @@ def test_ranges_are_drawn_by_their_ends_and_prefixes_with_a_band() -> None:
         else:
             np.testing.assert_array_equal(axes.lines[0].get_ydata(), answers.values)
             band = axes.collections[0].get_paths()[0].vertices[:, 1]
-            assert (band.min(), band.max()) == (answers.interval()[0].min(), answers.interval()[1].max())
+            assert (band.min(), band.max()) == (answers.interval()[:, 0].min(), answers.interval()[:, 1].max())
     with pytest.raises(ss.EstimateError, match="only tables of one or two columns"):
         answers.plot(tables=["cell x cell"])
     assert "60 answers, gaussian noise" in answers._repr_html_()

@@ -416,11 +416,10 @@ def test_a_window_has_one_state(answer, complete, expected):
 
 
 def test_workloads_are_bars_and_heat_maps_with_their_tables():
-    low, high = np.arange(8.0) - 1, np.arange(8.0) + 1
     answer = {
         "kind": "workload",
         "values": np.arange(8.0).tolist(),
-        "intervals": {"level": 0.95, "low": low.tolist(), "high": high.tolist()},
+        "intervals": [[one - 1.0, one + 1.0] for one in range(8)],
         "tables": [
             {"name": "age", "offset": 0, "shape": [2], "columns": [{"name": "age", "labels": ["young", "old"]}]},
             {"name": "both", "offset": 2, "shape": [2, 3], "columns": [
@@ -439,14 +438,15 @@ def test_workloads_are_bars_and_heat_maps_with_their_tables():
 
 def test_filters_are_lines_with_their_bands():
     size = 60
-    one = {
-        "filter": "window:3",
-        "positions": list(range(size)),
+    answer = {
+        "kind": "convolution",
+        "filters": [{"name": "window:3", "offset": 0, "count": size, "columns": ["position"]}],
+        "labels": {"position": list(range(size))},
         "values": [1.0] * size,
         "intervals": [[0.0, 2.0]] * size,
         "partial": [True] * 2 + [False] * (size - 2),
     }
-    (found,) = pictures.pictures({"kind": "convolution", "answers": [one]})
+    (found,) = pictures.pictures(answer)
     assert found.folded
     assert "2 values stand on a part of the filter only" in found.note
     assert len(found.chart.points) == len(found.table.rows) == size
@@ -463,7 +463,8 @@ def test_kinds_of_sketches_have_pictures_of_what_they_really_say():
 
 def test_large_tables_are_cut_and_say_so():
     size = 1500
-    answer = {"kind": "gaussian", "items": None, "places": None, "raw": [1.0] * size, "intervals": [[0.0, 2.0]] * size}
+    labels = {"slot": list(range(size)), "item": [None] * size}
+    answer = {"kind": "gaussian", "labels": labels, "raw": [1.0] * size, "intervals": [[0.0, 2.0]] * size}
     (found,) = pictures.pictures(answer)
     assert len(found.table.rows) == 1000
     assert "first 1,000 of 1,500 rows" in found.note

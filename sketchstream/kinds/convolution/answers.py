@@ -8,48 +8,59 @@ Source: docs/theory/convolution.md, section 8.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Any, Final
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import kinds
 from sketchstream.errors import EstimateError
+from sketchstream.kinds import answers as base
+from sketchstream.kinds.answers import Column
 from sketchstream.kinds.convolution.filters import Filter
 from sketchstream.kinds.convolution.group import Floats
 from sketchstream.kinds.convolution.quantiles import Term, laplace_half_widths
 from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer, laplace_variance
 
-LEVEL: Final = 0.95
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LINES: Final = 20
+"""Rows of a filter in a text."""
 
 
 @dataclass(frozen=True)
-class Answers:
+class Answers(base.Answers):
     """One filter's answers.
 
     Attributes:
         spec: the specification.
         place: number of the filter.
-        layers: the layers whose noise is in the answers.
+        drawn: the layers whose noise is in the answers.
         positions: (n,) int64, positions of the answers.
         values: (n,) float64, unbiased.
         stderr: (n,) float64, standard deviation of the noise in each value.
         partial: (n,) bool, answers that cover less than their filter, as the window has not filled yet.
-        labels: for marginals the column values of each answer.
+        cells: for marginals the column values of each answer.
         start_ms: start of the first position, ms since 1970; None if positions are not times.
         before: noise of the window before in the first answers; None if they were not completed with it.
     """
 
+    question = "filters"
+
     spec: ConvolutionSpec = field(repr=False)
     place: int
-    layers: tuple[Layer, ...] = field(repr=False)
+    drawn: tuple[Layer, ...] = field(repr=False)
     positions: npt.NDArray[np.int64] = field(repr=False)
     values: Floats = field(repr=False)
     stderr: Floats = field(repr=False)
     partial: npt.NDArray[np.bool_] = field(repr=False)
-    labels: tuple[dict[str, int | str], ...] | None = field(default=None, repr=False)
+    cells: tuple[dict[str, int | str], ...] | None = field(default=None, repr=False)
     start_ms: int | None = None
     before: Term | None = field(default=None, repr=False)
 
@@ -63,28 +74,45 @@ class Answers:
         """Mean squared error, the mean over the answers."""
         return float(np.mean(self.stderr**2))
 
-    def interval(self, level: float = LEVEL) -> tuple[Floats, Floats]:
-        """(n,) lower and upper ends that hold for each answer alone with this probability.
+    @cached_property
+    def labels(self) -> Mapping[str, Column]:
+        """The filter, and each answer's position and time, or its cell; None in columns that the filter sums over."""
+        columns: dict[str, Column] = {"filter": [self.filter.name] * len(self.values)}
+        if self.cells is not None and self.spec.columns is not None:
+            return columns | {name: [cell.get(name) for cell in self.cells] for name in self.spec.columns.values}
+        columns["position"] = self.positions
+        return columns if self.times is None else columns | {"time": self.times}
 
-        Args:
-            level: above 0 and below 1.
+    def _parameters(self) -> Sequence[Fraction]:
+        """Those of the layers that were drawn."""
+        kind = kinds.of(self.spec)
+        return [kind.parameter(self.spec, layer.cost) for layer in self.drawn]
 
-        Raises:
-            EstimateError: a level outside.
-        """
-        if not 0 < level < 1:
-            msg = f"level must be above 0 and below 1, found {level!r:.40}"
-            raise EstimateError(msg)
+    def beside(self) -> Mapping[str, Column]:
+        """Which answers stand on a part of the filter only."""
+        return {"partial": self.partial}
+
+    def more(self, level: float) -> dict[str, Any]:
+        """See `described`."""
+        del level
+        return described(self.spec, (self,))
+
+    def _draw(self) -> Figure:
+        """A line with the band of the intervals, or bars for a table."""
+        return drawn(self.spec, (self,), self.level)
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """By the law of the noise."""
         if self.spec.noise == "gaussian":
             from scipy.special import ndtri
 
             half = float(ndtri((1 + level) / 2)) * self.stderr
         else:
-            own = Term(self.layers, self.positions, self.spec.length)
+            own = Term(self.drawn, self.positions, self.spec.length)
             half = laplace_half_widths(self.spec, self.place, [own], self.stderr, level)
             if self.before is not None:
                 first = len(self.before.positions)
-                both = [Term(self.layers, self.positions[:first], self.spec.length), self.before]
+                both = [Term(self.drawn, self.positions[:first], self.spec.length), self.before]
                 half[:first] = laplace_half_widths(self.spec, self.place, both, self.stderr[:first], level)
         return self.values - half, self.values + half
 
@@ -118,76 +146,81 @@ class Answers:
             msg = f"autocovariance is for a series, lags from 0 to {spec.length - 1}, found {lags!r:.40}"
             raise EstimateError(msg)
         if spec.noise == "counts":
-            variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in self.layers)
+            variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in self.drawn)
             power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * variance
         else:
             power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2
-            power = power * sum(spec.scales2(layer) for layer in self.layers) * spec.shape.variance_factor
+            power = power * sum(spec.scales2(layer) for layer in self.drawn) * spec.shape.variance_factor
             if spec.layout == "time":
-                rounded = len(self.layers) / (12 * spec.grid**2)
+                rounded = len(self.drawn) / (12 * spec.grid**2)
                 power = power + np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * rounded
         from scipy import fft
 
         out: Floats = fft.ifft(power).real[: lags + 1]
         return out
 
-    def rows(self, level: float = LEVEL) -> list[dict[str, Any]]:
-        """Flat table rows: filter, position or column values, value, stderr, lower, upper, partial."""
-        low, high = self.interval(level)
-        out, times = [], self.times
-        for i in range(len(self.values)):
-            row: dict[str, Any] = {"filter": self.filter.name}
-            row |= {"position": int(self.positions[i])} if self.labels is None else self.labels[i]
-            if times is not None:
-                row["time"] = times[i]
-            row |= {
-                "value": float(self.values[i]),
-                "stderr": float(self.stderr[i]),
-                "lower": float(low[i]),
-                "upper": float(high[i]),
-                "partial": bool(self.partial[i]),
-            }
-            out.append(row)
-        return out
-
-    def to_dict(self, level: float = LEVEL) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        low, high = self.interval(level)
-        out: dict[str, Any] = {
-            "kind": self.spec.kind,
-            "filter": self.filter.name,
-            "positions": self.positions.tolist(),
-            "values": self.values.tolist(),
-            "stderr": self.stderr.tolist(),
-            "level": level,
-            "intervals": np.stack([low, high], axis=1).tolist(),
-            "partial": self.partial.tolist(),
-            "mse": self.mse,
-            "noise": self.spec.noise,
-            "layers": [layer.to_dict() for layer in self.layers],
-        }
-        if self.labels is not None:
-            out["labels"] = [dict(one) for one in self.labels]
-        if (times := self.times) is not None:
-            out["times"] = times
-        return out
-
-    def text(self, limit: int = 20) -> str:
-        """A short table.
-
-        Args:
-            limit: rows at most; the others are counted.
-        """
+    def __str__(self) -> str:
+        """A short table; further rows are counted."""
         lines = [f"{self.filter.name}: {len(self.values)} answers, standard error {math.sqrt(self.mse):.4g}"]
-        for row in self.rows()[:limit]:
+        for row in islice(self.rows(), LINES):
             where = row.get("time", row.get("position"))
-            if self.labels is not None:
-                where = ", ".join(f"{k}={row[k]}" for k in self.labels[0])
+            if self.cells is not None:
+                where = ", ".join(f"{k}={row[k]}" for k in self.cells[0])
             mark = "  (partial)" if row["partial"] else ""
-            lines.append(f"{where!s:>20}  {row['value']:14.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]{mark}")
-        if len(self.values) > limit:
-            lines.append(f"... and {len(self.values) - limit} more")
+            lines.append(f"{where!s:>20}  {row['value']:14.2f}  [{row['low']:.2f}, {row['high']:.2f}]{mark}")
+        if len(self.values) > LINES:
+            lines.append(f"... and {len(self.values) - LINES} more")
         return "\n".join(lines)
+
+
+def described(spec: ConvolutionSpec, parts: Sequence[Answers]) -> dict[str, Any]:
+    """Plain data of filters: where each one's answers are among all of them, and which stand on a part of it only.
+
+    Args:
+        spec: spec of the sketch.
+        parts: answers of each filter.
+    """
+    ends = list(accumulate(len(one.values) for one in parts))
+    return {
+        "length": spec.length,
+        "noise": spec.noise,
+        "filters": [
+            {
+                "name": one.filter.name,
+                "offset": end - len(one.values),
+                "count": len(one.values),
+                "columns": [name for name in one.labels if name != "filter"],
+                "mse": one.mse,
+            }
+            for one, end in zip(parts, ends, strict=True)
+        ],
+        "partial": [partial for one in parts for partial in one.partial.tolist()],
+    }
+
+
+def drawn(spec: ConvolutionSpec, parts: Sequence[Answers], level: float) -> Figure:
+    """Each filter's answers as a line with the band of their intervals, or as bars if they are a table.
+
+    Args:
+        spec: spec of the sketch.
+        parts: answers of each filter.
+        level: level of the intervals.
+    """
+    from sketchstream import charts
+
+    figure = charts.notebook_figure(9.0, 0.4 + 2.6 * len(parts))
+    panels = figure.subplots(len(parts), 1, squeeze=False)[:, 0]
+    axis = "position" if spec.step_ms is None else "time, UTC"
+    for axes, one in zip(panels, parts, strict=True):
+        title, ends = f"{one.filter.name}, {level:.0%} intervals", tuple(one.interval(level).T)
+        if one.cells is not None:
+            names = [", ".join(map(str, cell.values())) for cell in one.cells]
+            charts.draw_columns(axes, title, names, one.values, ends, "")
+        else:
+            names = [f"{position}" for position in one.positions.tolist()]
+            along = names if one.starts is None else one.starts.astype("datetime64[ms]")
+            charts.draw_band(axes, title, along, one.values, ends, axis)
+    return figure
 
 
 def answers(

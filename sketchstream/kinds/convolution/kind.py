@@ -62,12 +62,11 @@ class ConvolutionKind(LinearKind[ConvolutionSpec]):
 
     def columns(self, spec: ConvolutionSpec) -> dict[str, ColumnType]:
         """Positions of a series and their times; the columns of a table are text, also where they have such names."""
-        ends: dict[str, ColumnType] = {"lower": "float64", "upper": "float64", "partial": "bool"}
         series: dict[str, ColumnType] = {"position": "int64", "time": "time"}
-        return super().columns(spec) | ends | (series if spec.columns is None else {})
+        return super().columns(spec) | {"partial": "bool"} | (series if spec.columns is None else {})
 
     def header(self, spec: ConvolutionSpec) -> tuple[str, ...]:
-        """See `Series.columns`."""
+        """See `columns_of`."""
         return columns_of(spec)
 
     def usual_number(self, spec: ConvolutionSpec) -> str:

@@ -24,10 +24,10 @@ OFFERED: Final = 300
 def headline(answer: Mapping[str, Any]) -> str:
     """The last answer of each filter; of a table, the number of its answers."""
     told = []
-    for at, one in enumerate(answer["answers"]):
-        found = number(answer, f"last.{at}") if one.get("labels") is None else None
+    for at, one in enumerate(answer["filters"]):
+        found = number(answer, f"last.{at}") if "position" in one["columns"] else None
         if found is None:
-            told.append(f"{one['filter']} has {len(one['values']):,} answers")
+            told.append(f"{one['name']} has {one['count']:,} answers")
             continue
         title, last = found
         told.append(f"{title}: {charts.shown(last['value'] or 0.0)} ({charts.between(last['low'], last['high'])})")
@@ -37,10 +37,10 @@ def headline(answer: Mapping[str, Any]) -> str:
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """The last answer of each series, and the cells of each table."""
     out: dict[str, str] = {}
-    for at, one in enumerate(answer["answers"]):
+    for at, one in enumerate(answer["filters"]):
         names = [f"last.{at}"]
-        if one.get("labels") is not None:
-            names = [f"answer.{at}.{place}" for place in range(min(len(one["values"]), OFFERED))]
+        if "position" not in one["columns"]:
+            names = [f"answer.{at}.{place}" for place in range(min(one["count"], OFFERED))]
         out |= {name: found[0] for name in names if (found := number(answer, name)) is not None}
     return out
 
@@ -49,17 +49,16 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """An answer by its filter and its place."""
     what, *rest = name.split(".")
     parts = {"last": 1, "answer": 2}.get(what)
-    if parts != len(rest) or not all(one.isdecimal() for one in rest) or int(rest[0]) >= len(answer["answers"]):
+    if parts != len(rest) or not all(one.isdecimal() for one in rest) or int(rest[0]) >= len(answer["filters"]):
         return None
-    one = answer["answers"][int(rest[0])]
-    place = len(one["values"]) - 1 if what == "last" else int(rest[1])
-    if not 0 <= place < len(one["values"]):
+    one = answer["filters"][int(rest[0])]
+    place = one["count"] - 1 if what == "last" else int(rest[1])
+    if not 0 <= place < one["count"]:
         return None
-    low, high = one["intervals"][place]
-    # the position, not its time: the number has the same title in every window
-    there = _cell(one, place) if one.get("labels") is not None else f"position {one['positions'][place]}"
-    where = "at the end" if what == "last" else f"at {there}"
-    return f"{one['filter']} {where}", {"value": one["values"][place], "low": low, "high": high}
+    there = one["offset"] + place
+    low, high = answer["intervals"][there]
+    where = "at the end" if what == "last" else f"at {_cell(answer, one, there, timed=False)}"
+    return f"{one['name']} {where}", {"value": answer["values"][there], "low": low, "high": high}
 
 
 def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Picture]:
@@ -70,15 +69,14 @@ def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Picture]:
         remark: after the titles.
     """
     out = []
-    for at, one in enumerate(answer["answers"]):
-        names = [_cell(one, place) for place in range(len(one["values"]))]
-        low, high = np.array(one["intervals"], np.float64).reshape(-1, 2).T
-        what = "cell" if one.get("labels") is not None else "position" if one.get("times") is None else "time, UTC"
-        numbers_there = (one["values"], low, high)
-        ordered = one.get("labels") is None
-        title = f"{one['filter']}{remark}"
-        found = listed(f"filter-{at}", title, names, numbers_there, (what, "value"), ordered=ordered)
-        partial = int(np.count_nonzero(one["partial"]))
+    for at, one in enumerate(answer["filters"]):
+        series, places = "position" in one["columns"], _places(one)
+        names = [_cell(answer, one, place) for place in places]
+        what = "cell" if not series else "time, UTC" if "time" in one["columns"] else "position"
+        found = listed(
+            f"filter-{at}", f"{one['name']}{remark}", names, _numbers(answer, one), (what, "value"), ordered=series
+        )
+        partial = sum(answer["partial"][place] for place in places)
         note = f"{partial} value{'s' * (partial != 1)} stand{'s' * (partial == 1)} on a part of the filter only."
         out.append(found.noted(note if partial else ""))
     return out
@@ -91,15 +89,15 @@ def chained(answers: Sequence[Mapping[str, Any]]) -> list[Picture]:
         answers: of one sketch, ascending.
     """
     out = []
-    for at, first in enumerate(answers[-1]["answers"]):
-        parts = [one["answers"][at] for one in answers if at < len(one["answers"])]
-        if first.get("times") is None or any(one["filter"] != first["filter"] for one in parts) or len(parts) < 2:
+    for at, first in enumerate(answers[-1]["filters"]):
+        parts = [(one, one["filters"][at]) for one in answers if at < len(one["filters"])]
+        several = len(parts) > 1 and all(each["name"] == first["name"] for _, each in parts)
+        if not several or "time" not in first["columns"]:
             continue
-        names = [_cell(one, place) for one in parts for place in range(len(one["values"]))]
-        values = [value for one in parts for value in one["values"]]
-        low, high = np.array([ends for one in parts for ends in one["intervals"]], np.float64).reshape(-1, 2).T
-        title = f"{first['filter']}, the last {len(parts)} windows shown"
-        out.append(listed(f"chain-{at}", title, names, (values, low, high), ("time, UTC", "value"), ordered=True))
+        names = [_cell(one, each, place) for one, each in parts for place in _places(each)]
+        value, low, high = map(np.concatenate, zip(*(_numbers(*part) for part in parts), strict=True))
+        title = f"{first['name']}, the last {len(parts)} windows shown"
+        out.append(listed(f"chain-{at}", title, names, (value, low, high), ("time, UTC", "value"), ordered=True))
     return out
 
 
@@ -110,11 +108,13 @@ def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Picture]]:
         answer: of one window that is still open, with one position at least.
     """
     told = []
-    for one in answer["answers"]:
-        low, high = one["intervals"][-1]
-        part = " on a part of the filter" if one["partial"][-1] else ""
-        told.append(f"{one['filter']} is {charts.shown(one['values'][-1])} ({charts.between(low, high)}){part}")
-    where = _cell(answer["answers"][0], -1)
+    for one in answer["filters"]:
+        last = _places(one)[-1]
+        low, high = answer["intervals"][last]
+        part = " on a part of the filter" if answer["partial"][last] else ""
+        told.append(f"{one['name']} is {charts.shown(answer['values'][last])} ({charts.between(low, high)}){part}")
+    first = answer["filters"][0]
+    where = _cell(answer, first, _places(first)[-1])
     sentence = f"At {where}, the last position that has closed, with 95% intervals: {'; '.join(told)}."
     return sentence, pictures(answer, " so far, in a window that is still open")
 
@@ -125,10 +125,25 @@ def tables(answer: Mapping[str, Any]) -> list[Table]:
     return []
 
 
-def _cell(one: Mapping[str, Any], place: int) -> str:
-    """A place in words: the labels of a table's cell, a time, or a position."""
-    if one.get("labels") is not None:
-        return ", ".join(f"{column} {value}" for column, value in one["labels"][place].items())
-    if one.get("times") is not None:
-        return str(one["times"][place]).removesuffix(":00Z").removesuffix("Z").replace("T", " ")
-    return str(one["positions"][place])
+def _places(one: Mapping[str, Any]) -> range:
+    """Places of a filter's answers among all."""
+    return range(one["offset"], one["offset"] + one["count"])
+
+
+def _numbers(answer: Mapping[str, Any], one: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Values of a filter's answers, and both ends of their intervals."""
+    places = slice(one["offset"], one["offset"] + one["count"])
+    low, high = np.array(answer["intervals"][places], np.float64).reshape(-1, 2).T
+    return answer["values"][places], low, high
+
+
+def _cell(answer: Mapping[str, Any], one: Mapping[str, Any], place: int, *, timed: bool = True) -> str:
+    """A place in words: a table's cell, a time or, where numbers of windows have one title, a position."""
+    labels = answer["labels"]
+    if "position" not in one["columns"]:
+        told = ((name, labels[name][place]) for name in one["columns"])
+        return ", ".join(f"{name} {value}" for name, value in told if value is not None)
+    if "time" in one["columns"] and timed:
+        return str(labels["time"][place]).removesuffix(":00Z").removesuffix("Z").replace("T", " ")
+    position = str(labels["position"][place])
+    return position if timed else f"position {position}"

@@ -7,22 +7,24 @@ Source: docs/theory/convolution.md, section 8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.convolution.answers import LEVEL, Answers, answers, closed_values
+from sketchstream.kinds import answers as base
+from sketchstream.kinds.answers import LEVEL, Column, Floats
+from sketchstream.kinds.convolution.answers import Answers, answers, closed_values, described, drawn
 from sketchstream.kinds.convolution.joining import joined
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.figure import Figure
 
     from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
@@ -34,14 +36,13 @@ OPTIONS: Final = ("name", "level", "before")
 
 
 @dataclass(frozen=True)
-class Series:
+class Series(base.Answers):
     """Answers of all filters of a sketch, or of selected ones.
 
     Args:
         spec: spec of the sketch.
         answers: one object for each filter.
         level: of the intervals in rows, data and text.
-        guarantee: guarantee of the publication, as plain data.
 
     Examples:
         >>> import sketchstream as ss
@@ -55,7 +56,7 @@ class Series:
     spec: ConvolutionSpec = field(repr=False)
     answers: tuple[Answers, ...]
     level: float = LEVEL
-    guarantee: dict[str, Any] = field(default_factory=dict, repr=False)
+    question = "filters"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,65 +75,63 @@ class Series:
         msg = f"this sketch has the filters {', '.join(self.names)}, found {name!r:.60}"
         raise EstimateError(msg)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns of rows: those of a table are present only in rows of their marginals."""
-        return columns_of(self.spec)
+    def about(self, published: Published) -> Self:
+        """See `Answers.about`: those of each filter say it too."""
+        for one in self.answers:
+            one.about(published)
+        return super().about(published)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One flat row for each answer."""
-        return [row for one in self.answers for row in one.rows(self.level)]
+    @cached_property
+    def values(self) -> Floats:
+        """(d,) answers of all filters in turn."""
+        return np.concatenate([one.values for one in self.answers])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {
-            "kind": self.spec.kind,
-            "unit": self.spec.unit,
-            "length": self.spec.length,
-            "no_privacy": self.spec.no_privacy,
-            "level": self.level,
-            "answers": [one.to_dict(self.level) for one in self.answers],
-            "guarantee": self.guarantee,
+    @cached_property
+    def stderr(self) -> Floats:
+        """(d,) standard deviation of the noise in each."""
+        return np.concatenate([one.stderr for one in self.answers])
+
+    @cached_property
+    def labels(self) -> Mapping[str, Column]:
+        """Those of each filter in turn; None in columns that a filter does not have."""
+        names = dict.fromkeys(name for one in self.answers for name in one.labels)
+        missing = [[None] * len(one.values) for one in self.answers]
+        columns = {
+            name: [one.labels.get(name, without) for one, without in zip(self.answers, missing, strict=True)]
+            for name in names
         }
+        return {name: [cell for column in parts for cell in base.plain(column)] for name, parts in columns.items()}
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Plot every filter's answers as a line with the band of their intervals, or as bars if they are a table.
+    def _parameters(self) -> Sequence[Fraction]:
+        """Those of any filter: all read one state."""
+        return self.answers[0]._parameters()
 
-        Args:
-            path: path of a .png, .svg or .pdf file to write; None: write none.
+    def beside(self) -> Mapping[str, Column]:
+        """Which answers stand on a part of their filter only."""
+        return {"partial": np.concatenate([one.partial for one in self.answers])}
 
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
-        from sketchstream import charts
+    def more(self, level: float) -> dict[str, Any]:
+        """See `described`."""
+        del level
+        return described(self.spec, self.answers)
 
-        figure = charts.notebook_figure(9.0, 0.4 + 2.6 * len(self.answers))
-        panels = figure.subplots(len(self.answers), 1, squeeze=False)[:, 0]
-        axis = "position" if self.spec.step_ms is None else "time, UTC"
-        for axes, one in zip(panels, self.answers, strict=True):
-            title = f"{one.filter.name}, {self.level:.0%} intervals"
-            if one.labels is not None:
-                names = [", ".join(map(str, label.values())) for label in one.labels]
-                charts.draw_columns(axes, title, names, one.values, one.interval(self.level), "")
-            else:
-                starts = one.starts
-                names = [f"{position}" for position in one.positions.tolist()]
-                along = names if starts is None else starts.astype("datetime64[ms]")
-                charts.draw_band(axes, title, along, one.values, one.interval(self.level), axis)
-        if path is not None:
-            figure.savefig(path, dpi=130)
-        return figure
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Those of each filter in turn."""
+        low, high = zip(*(one.interval(level).T for one in self.answers), strict=True)
+        return np.concatenate(low), np.concatenate(high)
 
-    def _repr_html_(self) -> str:
-        """For notebooks: the last answers, and each filter's series."""
-        from sketchstream.kinds import shown
+    def _draw(self) -> Figure:
+        """A panel for each filter."""
+        return drawn(self.spec, self.answers, self.level)
 
+    def _noted(self) -> str:
+        """The error of each filter's answers."""
         errors = ", ".join(f"{one.filter.name} {one.mse**0.5:,.4g}" for one in self.answers)
-        return shown.card(self.to_dict(), f"Standard error of an answer: {errors}.")
+        return f"Standard error of an answer: {errors}."
 
     def __str__(self) -> str:
         """Short text tables."""
-        return "\n\n".join(one.text() for one in self.answers)
+        return "\n\n".join(map(str, self.answers))
 
 
 def estimate(
@@ -166,12 +165,11 @@ def estimate(
     found = answers(spec, layers, state, length=spec.positions_of(window), start_ms=start)
     if before is not None:
         found = _completed(found, spec, window, before)
-    made = Series(spec, found, level, published.guarantee().to_dict())
+    base.checked_level(level)
+    made = Series(spec, found, level)
     if name is not None:
-        made = Series(spec, (made[name],), level, made.guarantee)
-    for one in made.answers:
-        one.interval(level)  # refuses a level outside
-    return made
+        made = Series(spec, (made[name],), level)
+    return made.about(published)
 
 
 def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before: Published | None = None) -> Series:
@@ -230,7 +228,7 @@ def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tup
 
 
 def columns_of(spec: ConvolutionSpec) -> tuple[str, ...]:
-    """Names of the columns of the rows of a series; see `Series.columns`."""
+    """Names of the columns of the rows of a series."""
     table = () if spec.columns is None else tuple(spec.columns.values)
     time = () if spec.step_ms is None else ("time",)
-    return ("filter", *(table or ("position", *time)), "value", "stderr", "lower", "upper", "partial")
+    return ("filter", *(table or ("position", *time)), "value", "stderr", "low", "high", "partial")

@@ -109,11 +109,6 @@ class Layer:
         square = 2 * self.loss
         return Fraction(math.isqrt(square.numerator), math.isqrt(square.denominator))
 
-    def to_dict(self) -> dict[str, str]:
-        """Plain data."""
-        asked = {} if self.epsilon is None else {"epsilon": str(self.epsilon), "delta": str(self.delta)}
-        return {"measure": self.measure, "loss": str(self.loss), **asked}
-
 
 @dataclass(frozen=True)
 class ConvolutionSpec(LinearSpec):

@@ -10,29 +10,27 @@ truth in mean square, but biased towards 0, the mean or the target, and have no 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError
+from sketchstream.kinds.answers import LEVEL, Answers, Column, Floats, checked_level
 from sketchstream.kinds.gaussian.denoise import Denoised, denoise, refined
-from sketchstream.kinds.gaussian.quantiles import checked_level, half_width, sure_width
+from sketchstream.kinds.gaussian.quantiles import half_width, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Floats = npt.NDArray[np.float64]
 State = npt.NDArray[np.int64]
 
-LEVEL: Final = 0.95
 SCREEN_SHARE: Final = 0.1
 """Share of the allowed error that `top` spends on finding which slots may have been selected."""
 
@@ -76,7 +74,7 @@ class Ranked:
     high: float
 
 
-class GaussianEstimate:
+class GaussianEstimate(Answers):
     """Counts of one published sketch.
 
     Args:
@@ -97,11 +95,16 @@ class GaussianEstimate:
         >>> import numpy as np, sketchstream as ss
         >>> spec = GaussianSpec(epsilon="1", delta="1e-6", domain=ss.ClosedDomain(items=["a", "b", "c"]))
         >>> answers = GaussianEstimate(spec, spec.published_variances, np.array([40, -3, 12]))
-        >>> answers.count("a").value, round(answers.stderr, 3)
+        >>> answers.count("a").value, round(float(answers.stderr[0]), 3)
         (40.0, 5.983)
         >>> answers.sum(items=["a", "c"]).value
         52.0
     """
+
+    question = "count"
+    method: str
+    spec: GaussianSpec
+    values: Floats
 
     def __init__(
         self,
@@ -133,12 +136,8 @@ class GaussianEstimate:
         self._denoised: Denoised = denoise(state.astype(np.float64), self._variance, method, goal)
         scaled = None if total is None else total / self._step
         lattice = refined(self._denoised.values, nonnegative=nonnegative, total=scaled, whole=whole)
-        self.values: Floats = lattice * self._step
-
-    @property
-    def method(self) -> str:
-        """The method that was used; for "auto", the chosen one."""
-        return self._denoised.method
+        self.values = lattice * self._step
+        self.method = self._denoised.method  # for "auto", the chosen one
 
     @cached_property
     def raw(self) -> Floats:
@@ -150,24 +149,38 @@ class GaussianEstimate:
         """Variance of the noise of one published count, in squared user units."""
         return sum(self.variances, Fraction(0)) * self.spec.step**2
 
-    @property
-    def stderr(self) -> float:
-        """Standard error of one published count."""
-        return math.sqrt(self.variance)
+    @cached_property
+    def stderr(self) -> Floats:
+        """(slots,) standard error of each published count."""
+        return np.full(len(self._state), self._error)
+
+    @cached_property
+    def labels(self) -> Mapping[str, Column]:
+        """The position in the domain of each slot's item, and the item itself; None where its name is not at hand."""
+        places = np.arange(len(self._state)) if self._positions is None else self._positions
+        if not self.spec.domain.listed:
+            return {"slot": places, "item": places}
+        names = self.spec.domain.items
+        items = [None] * len(places) if names is None else [names[place] for place in places.tolist()]
+        return {"slot": places, "item": items}
+
+    def _parameters(self) -> Sequence[Fraction]:
+        """The variances that the counts were given with."""
+        return self.variances
+
+    def beside(self) -> Mapping[str, Column]:
+        """The published counts."""
+        return {"raw": self.raw}
 
     @property
     def estimated_rmse(self) -> float:
         """Root mean squared error of the values by Stein's unbiased estimate of it, before `refined`; at least 0."""
         return math.sqrt(max(self._denoised.risk, 0.0) / len(self.values)) * self._step
 
-    def interval(self, level: float = LEVEL) -> Floats:
-        """(slots, 2) ends of separate intervals for the counts; for selected counts, see `top`.
-
-        Args:
-            level: coverage of each interval.
-        """
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Separate intervals for the published counts, whatever the method; for selected counts, see `top`."""
         half = half_width(self.variances, level) * self._step
-        return np.stack((self.raw - half, self.raw + half), axis=1)
+        return self.raw - half, self.raw + half
 
     def count(self, item: Item, level: float = LEVEL) -> Answer:
         """The published count of one item.
@@ -233,59 +246,25 @@ class GaussianEstimate:
             raise EstimateError(msg)
         half = self._selected_width(int(k), 1 - checked_level(level)) * self._step
         order = np.argsort(-self._state.astype(np.float64), kind="stable")[:k]
+        items = self.labels["item"]
         return [
-            Ranked(rank, self._place(slot), self._item(slot), value, value - half, value + half)
+            Ranked(rank, self._place(slot), items[slot], value, value - half, value + half)
             for rank, (slot, value) in enumerate(zip(order.tolist(), self.raw[order].tolist(), strict=True), 1)
         ]
 
-    def rows(self, level: float = LEVEL) -> Iterator[dict[str, Any]]:
-        """One flat row for each slot: slot, item, value, raw, low, high."""
-        ends = self.interval(level)
-        for slot, (value, published, (low, high)) in enumerate(
-            zip(self.values.tolist(), self.raw.tolist(), ends.tolist(), strict=True)
-        ):
-            yield {
-                "slot": self._place(slot),
-                "item": self._item(slot),
-                "value": value,
-                "raw": published,
-                "low": low,
-                "high": high,
-            }
-
-    def to_dict(self, level: float = LEVEL) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+    def more(self, level: float) -> dict[str, Any]:
+        """The sum, the published counts, and what the method expects."""
         total = self.sum(level=level) if len(self._state) else Answer(0.0, 0.0, 0.0, 0.0)
         return {
-            "kind": self.spec.kind,
-            "method": self.method,
             "asked": self.asked,
             "sum": {"value": total.value, "low": total.low, "high": total.high},
-            "values": self.values.tolist(),
             "raw": self.raw.tolist(),
-            "stderr": self.stderr,
-            "level": level,
-            "intervals": self.interval(level).tolist(),
             "estimated_rmse": self.estimated_rmse,
             "variance": str(self.variance),
-            "layers": [{"law": "discrete-gaussian", "sigma2": str(one)} for one in self.variances],
-            "epsilon": str(self.spec.epsilon),
-            "delta": str(self.spec.delta),
-            "unit": self.spec.unit,
-            "items": self._items(),
-            "places": None if self._positions is None else self._positions.tolist(),
         }
 
-    def plot(self, path: str | Path | None = None, k: int = 20) -> Figure:
-        """Plot the k largest published counts as bars, with simultaneous intervals.
-
-        Args:
-            path: path of a .png, .svg or .pdf file to write; None: write none.
-            k: largest number of bars.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+    def _draw(self, k: int = 20) -> Figure:
+        """The k largest published counts as bars, with simultaneous intervals."""
         from sketchstream import charts
 
         ranked = self.top(min(k, len(self._state)))
@@ -293,28 +272,13 @@ class GaussianEstimate:
         value, low, high = np.array([(one.value, one.low, one.high) for one in ranked]).T
         title = f"The {len(ranked)} largest of {len(self._state):,} counts, {LEVEL:.0%} intervals for all of them"
         charts.draw_bars(figure, title, charts.Bars([_named(one) for one in ranked], value, low, high), "counts")
-        if path is not None:
-            figure.savefig(path, dpi=130)
         return figure
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the method, its error, the largest counts, and all of them as a chart."""
-        from sketchstream import report
-        from sketchstream.kinds import shown
-
-        ranked = self.top(min(10, len(self._state))) if len(self._state) else []
-        rows = [(_named(one), f"{one.value:,.6g}", f"{one.low:,.6g} to {one.high:,.6g}") for one in ranked]
-        caption = "Largest published counts, with 95% intervals that hold for all of them"
-        table = report.Table(caption, ("item", "count", "interval"), rows)
-        data = self.to_dict()
-        charts = [one.chart for one in shown.of(data).pictures(data) if one.chart is not None]
-        return report.card(shown.of(data).headline(data), tables=[table], charts=charts, note=str(self).splitlines()[0])
 
     def __str__(self) -> str:
         """Method, errors and the largest counts."""
         lines = [
             f"{len(self.values):,} counts by {self.method}, estimated error {self.estimated_rmse:.4g} a count "
-            f"(published counts: {self.stderr:.4g})"
+            f"(published counts: {self._error:.4g})"
         ]
         for one in self.top(min(10, len(self.values))):
             lines.append(f"{one.rank:3d}. {_named(one)}: {one.value:,.6g} [{one.low:,.6g}, {one.high:,.6g}]")
@@ -322,6 +286,11 @@ class GaussianEstimate:
 
     def __repr__(self) -> str:
         return f"GaussianEstimate({len(self.values)} slots, method={self.method!r})"
+
+    @property
+    def _error(self) -> float:
+        """Standard error of one published count."""
+        return math.sqrt(self.variance)
 
     @property
     def _variance(self) -> float:
@@ -332,7 +301,7 @@ class GaussianEstimate:
         """A sum of published counts with its interval."""
         value = units * self._step
         half = half_width(self.variances, level, slots) * self._step
-        return Answer(value, self.stderr * math.sqrt(slots), value - half, value + half)
+        return Answer(value, self._error * math.sqrt(slots), value - half, value + half)
 
     def _selected_width(self, k: int, miss: float) -> int:
         """Half width in lattice units, simultaneous over all slots that may have been among the k largest."""
@@ -377,23 +346,10 @@ class GaussianEstimate:
         """Position in the domain of the item of a slot."""
         return slot if self._positions is None else int(self._positions[slot])
 
-    def _items(self) -> list[Any] | None:
-        """Names of the items of all slots, for JSON; None if they are ids, or not available."""
-        if self.spec.domain.items is None:
-            return None if self._positions is None else self._positions.tolist()
-        named = [self._item(slot) for slot in range(len(self._state))]
-        return [one.hex() if isinstance(one, bytes) else one for one in named]
-
     @cached_property
     def _places(self) -> dict[tuple[type, Item], int]:
         """Position in the domain of each listed item."""
         return {(type(item), item): slot for slot, item in enumerate(self.spec.domain.items or ())}
-
-    def _item(self, slot: int) -> Item | None:
-        """The item of a slot, if it is known."""
-        if not self.spec.domain.listed:
-            return self._place(slot)
-        return None if self.spec.domain.items is None else self.spec.domain.items[self._place(slot)]
 
     def _end(self, value: int, name: str) -> int:
         """One end of a range of items."""

@@ -62,7 +62,7 @@ class GaussianKind(LinearKind[GaussianSpec]):
     def header(self, spec: GaussianSpec) -> tuple[str, ...]:
         """One row for each slot."""
         del spec
-        return ("slot", "item", "value", "raw", "low", "high")
+        return ("slot", "item", "value", "stderr", "low", "high", "raw")
 
     def facts(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words."""
@@ -212,7 +212,9 @@ class GaussianKind(LinearKind[GaussianSpec]):
         spec = published.spec if items is None else self.read_spec(published.spec.to_dict(), items)
         parts = [(one.numbers, (*sorted(one.layers), *one.fresh)) for one in shown(self, published)]
         found = joined(spec, parts, kept)
-        return GaussianEstimate(spec, found.variances, found.state, positions=found.positions, **options)
+        return GaussianEstimate(spec, found.variances, found.state, positions=found.positions, **options).about(
+            published
+        )
 
 
 def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool) -> object:

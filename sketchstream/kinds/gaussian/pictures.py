@@ -35,9 +35,8 @@ def headline(answer: Mapping[str, Any]) -> str:
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """The sum, then the counts of the largest items."""
-    places = answer["places"]
-    order = _largest(answer)[:OFFERED]
-    return {"sum": SUM} | {f"count.{at if places is None else places[at]}": _title(answer, at) for at in order}
+    slots, order = answer["labels"]["slot"], _largest(answer)[:OFFERED]
+    return {"sum": SUM} | {f"count.{slots[at]}": _title(answer, at) for at in order}
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
@@ -47,11 +46,9 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
         return SUM, answer["sum"]
     if what != "count" or not place.isdecimal():
         return None
-    at, places = int(place), answer["places"]
-    if places is not None:
-        found = bisect_left(places, at)
-        at = found if found < len(places) and places[found] == at else len(answer["raw"])
-    if at >= len(answer["raw"]):
+    slots = answer["labels"]["slot"]
+    at = bisect_left(slots, int(place))
+    if at == len(slots) or slots[at] != int(place):
         return None
     low, high = answer["intervals"][at]
     return _title(answer, at), {"value": answer["raw"][at], "low": low, "high": high}
@@ -84,10 +81,8 @@ def _largest(answer: Mapping[str, Any]) -> list[int]:
 
 def _name(answer: Mapping[str, Any], at: int) -> str:
     """The item of a slot as text."""
-    items, places = answer["items"], answer["places"]
-    if items is not None:
-        return item_name(items[at])
-    return f"item {at if places is None else places[at]}"
+    slot, item = answer["labels"]["slot"][at], answer["labels"]["item"][at]
+    return f"item {slot}" if item is None or item == slot else item_name(item)
 
 
 def _title(answer: Mapping[str, Any], at: int) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from sketchstream.errors import EstimateError
+from sketchstream.kinds.answers import checked_level
 
 Floats = npt.NDArray[np.float64]
 
@@ -90,14 +90,6 @@ def tails(law: Floats) -> Floats:
     radius = len(law) // 2
     beyond = 2 * np.cumsum(law[:radius])[::-1]  # Pr[|N| >= h + 1] for h = 0..R-1
     return np.append(beyond, 0.0)
-
-
-def checked_level(level: float) -> float:
-    """Check a coverage between 0 and 1."""
-    if not 0 < level < 1:
-        msg = f"level must lie between 0 and 1, found {level}"
-        raise EstimateError(msg)
-    return float(level)
 
 
 def _reach_of(beyond: Floats, miss: float) -> int:

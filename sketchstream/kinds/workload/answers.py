@@ -7,15 +7,16 @@ Source: docs/theory/workload.md, sections 6 (unbiased), 8 (projection) and 9 (in
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from sketchstream.errors import EstimateError
+from sketchstream.kinds import answers
+from sketchstream.kinds.answers import Column
 from sketchstream.kinds.workload.factors import Floats, Ints
 from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.projection import FeasibleSet, project
@@ -36,16 +37,16 @@ FAR_ABOVE: Final = 4.0
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Answers(answers.Answers):
     """Answers to all queries of a workload.
 
     Args:
+        spec: spec of the sketch.
         values: (d,) in units of weight.
         stderr: (d,) standard deviation of each answer before projection; after it, a figure that is rarely exceeded.
         tails: (d,) excess kurtosis of each answer's noise; 0 for Gaussian noise.
         tables: how the answers are named.
-        mechanism: of the noise.
-        layers: number of noise layers in the publication.
+        layer_count: number of noise layers in the publication.
         projected: the set on which the answers were projected, or None.
         gap: certified gap of the projection.
         steps: of the projection.
@@ -55,12 +56,14 @@ class Answers:
         notes: notes for readers.
     """
 
+    question = "queries"
+
+    spec: WorkloadSpec = field(repr=False)
     values: Floats
     stderr: Floats
     tails: Floats
     tables: tuple[Table, ...]
-    mechanism: str
-    layers: int
+    layer_count: int
     projected: FeasibleSet | None = None
     gap: float | None = None
     steps: int = 0
@@ -68,21 +71,18 @@ class Answers:
     integral: bool = False
     notes: tuple[str, ...] = field(default=())
 
-    def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """Lower and upper ends that hold the true answer with this probability, each on its own.
+    @property
+    def method(self) -> str:  # type: ignore[override]
+        """The set on which the answers were projected, or "unbiased"."""
+        return self.projected or "unbiased"
 
-        Args:
-            level: between 0 and 1.
+    @property
+    def bounded(self) -> bool:
+        """Whether there are intervals: the error of projected answers has no known law."""
+        return self.projected is None
 
-        Raises:
-            EstimateError: a level outside, or projected answers, whose error has no known law.
-        """
-        if not 0 < level < 1:
-            msg = f"level must be between 0 and 1, found {level}"
-            raise EstimateError(msg)
-        if self.projected is not None:
-            msg = "projected answers have no intervals; ask for method='unbiased', or read stderr as an upper figure"
-            raise EstimateError(msg)
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """By the variance and the kurtosis of each answer's noise."""
         grid, factors = quantiles(level)
         half = np.interp(self.tails, grid, factors) * self.stderr
         if self.integral:  # the noise is a whole number: an end at k covers up to k + 1/2 of the continuous law
@@ -104,43 +104,30 @@ class Answers:
         msg = f"no table of this name; there are {', '.join(one.name for one in self.tables)}"
         raise EstimateError(msg)
 
-    def rows(self, level: float = 0.95) -> Iterator[dict[str, Any]]:
-        """One flat row for each answer: its table, the label of each column, value, stderr, ends of the interval.
-
-        All rows have the same fields; a column that a table sums over is None.
-
-        Args:
-            level: of the interval; projected answers have none.
-        """
-        low, high = (None, None) if self.projected is not None else self.interval(level)
-        columns = dict.fromkeys(axis.column for table in self.tables for axis in table.axes)
+    @cached_property
+    def labels(self) -> Mapping[str, Column]:
+        """Each answer's table and its cell in it; None in columns that the table sums over."""
+        names = dict.fromkeys(axis.column for table in self.tables for axis in table.axes)
+        columns: dict[str, list[Any]] = {"table": [], **{name: [] for name in names}}
         for table in self.tables:
-            for place in range(table.count):
-                at = table.offset + place
-                places = np.unravel_index(place, table.shape) if table.axes else ()
-                row: dict[str, Any] = {"table": table.name, **columns}
-                for axis, index in zip(table.axes, places, strict=True):
-                    row[axis.column] = axis.labels[int(index)]
-                row |= {"value": float(self.values[at]), "stderr": float(self.stderr[at])}
-                if low is not None and high is not None:
-                    row |= {"low": float(low[at]), "high": float(high[at])}
-                yield row
+            cells = np.unravel_index(np.arange(table.count), table.shape) if table.axes else ()
+            known = {
+                axis.column: [axis.labels[place] for place in places.tolist()]
+                for axis, places in zip(table.axes, cells, strict=True)
+            }
+            known["table"] = [table.name] * table.count
+            for name in columns:
+                columns[name] += known.get(name, [None] * table.count)
+        return columns
 
-    def to_dict(self, level: float = 0.95) -> dict[str, Any]:
-        """Plain data, ready for JSON.
-
-        Args:
-            level: of the intervals.
-        """
-        out: dict[str, Any] = {
-            "kind": "workload",
-            "mechanism": self.mechanism,
-            "layers": self.layers,
+    def more(self, level: float) -> dict[str, Any]:
+        """The mechanism, the projection, and where each table is among the answers."""
+        del level
+        return {
+            "mechanism": self.spec.mechanism,
             "projected": self.projected,
             "gap": self.gap,
             "n_bound": self.n_bound,
-            "values": self.values.tolist(),
-            "stderr": self.stderr.tolist(),
             "tables": [
                 {
                     "name": table.name,
@@ -155,31 +142,16 @@ class Answers:
             ],
             "notes": list(self.notes),
         }
-        if self.projected is None:
-            low, high = self.interval(level)
-            out["intervals"] = {"level": level, "low": low.tolist(), "high": high.tolist()}
-        return out
 
-    def plot(self, path: str | Path | None = None, tables: Sequence[str] | None = None) -> Figure:
-        """One panel for each table of one or two columns.
-
-        Args:
-            path: path of a .png, .svg or .pdf file to write; None: write none.
-            tables: names of tables; default the first nine that can be drawn.
-
-        Raises:
-            EstimateError: no table of that name, or none that can be drawn.
-            MissingExtraError: matplotlib is not installed.
-        """
+    def _draw(self, tables: Sequence[str] | None = None) -> Figure:
+        """One panel for each table of one or two columns, or for the named ones."""
         from sketchstream.kinds.workload import plots
 
-        return plots.plot(self, path, tables)
+        return plots.draw(self, tables)
 
-    def _repr_html_(self) -> str:
-        """For notebooks: the first tables, and the errors of all."""
-        from sketchstream.kinds import shown
-
-        return shown.card(self.to_dict(), " ".join(str(self).splitlines()))
+    def _noted(self) -> str:
+        """The errors of all tables."""
+        return " ".join(str(self).splitlines())
 
     def _errors(self, table: Table) -> tuple[float, float]:
         """Smallest and largest standard error of a table's answers."""
@@ -188,7 +160,7 @@ class Answers:
 
     def __str__(self) -> str:
         how = "" if self.projected is None else f", projected on histograms of at most {self.n_bound:.6g}"
-        lines = [f"{len(self.values)} answers, {self.mechanism} noise, {self.layers} layer(s){how}"]
+        lines = [f"{len(self.values)} answers, {self.spec.mechanism} noise, {self.layer_count} layer(s){how}"]
         for table in self.tables:
             sizes = " x ".join(map(str, table.shape)) or "1"
             smallest, largest = self._errors(table)
@@ -234,13 +206,13 @@ def estimate(
     if cells is None and spec.universe is not None:
         cells = spec.universe.cells
     tables = tuple(workload.tables(cells))
-    base: dict[str, Any] = {"stderr": stderr, "tables": tables, "mechanism": spec.mechanism, "layers": len(laws)}
+    base: dict[str, Any] = {"stderr": stderr, "tables": tables, "layer_count": len(laws)}
     if feasible is None:
         bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
         values = workload.apply(found)
         if spec.integral:
             values = np.rint(values)
-        return Answers(values, tails=tails, notes=bias, integral=spec.integral, **base)
+        return Answers(spec, values, tails=tails, notes=bias, integral=spec.integral, **base)
     if metric not in ("state", "answers"):
         msg = f"metric must be 'state' or 'answers', found {metric!r:.40}"
         raise EstimateError(msg)
@@ -263,6 +235,7 @@ def estimate(
     sparse = 2 * bound * longest * deviation * math.sqrt(2 * math.log(2 * spec.workload.size))
     done = project(target, columns, bound, feasible=feasible, tolerance=RELATIVE_GAP * min(noise, sparse))
     return Answers(
+        spec,
         workload.apply(done.histogram),
         tails=tails,
         projected=feasible,

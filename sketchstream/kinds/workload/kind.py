@@ -289,7 +289,8 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         spec: WorkloadSpec = parts[0].spec
         laws = [spec.law_of(self.cost(spec, one)) for part in parts for one in part.parameters]
         feasible = None if method in ("auto", "unbiased") else method
-        return estimate(spec, laws, self.add(spec, [part.numbers for part in parts]), feasible=feasible, **options)
+        state = self.add(spec, [part.numbers for part in parts])
+        return estimate(spec, laws, state, feasible=feasible, **options).about(published)
 
 
 KIND: Final = WorkloadKind()

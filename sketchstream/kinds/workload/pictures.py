@@ -46,7 +46,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     if what != "answer" or not place.isdecimal() or int(place) >= len(answer["values"]):
         return None
     at, told = int(place), answer.get("intervals")
-    low, high = (None, None) if told is None else (told["low"][at], told["high"][at])
+    low, high = (None, None) if told is None else told[at]
     return _title(answer, at), {"value": answer["values"][at], "low": low, "high": high}
 
 
@@ -54,7 +54,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
     """Each table of answers: a heat map of two columns, bars or a line of one."""
     values = np.array(answer["values"], np.float64)
     told = answer.get("intervals")
-    low, high = (values, values) if told is None else (np.array(told[end], np.float64) for end in ("low", "high"))
+    low, high = (values, values) if told is None else np.array(told, np.float64).reshape(-1, 2).T
     out = []
     for place, one in enumerate(answer["tables"]):
         shape = tuple(one["shape"])

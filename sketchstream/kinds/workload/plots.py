@@ -1,13 +1,11 @@
 """Pictures of a workload's answers: a heat map for a two-way table, a line with its band for prefixes and windows.
 
-In: `Answers`. Out: a figure, and a file if a path is given. Touches: that file. Needs matplotlib, imported on
-use.
+In: `Answers`. Out: a figure. Touches: nothing. Needs matplotlib, imported on use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -29,7 +27,7 @@ BARS: Final = 40
 """More cells than this are drawn as a line with its band."""
 
 
-def plot(answers: Answers, path: str | Path | None = None, tables: Sequence[str] | None = None) -> Figure:
+def draw(answers: Answers, tables: Sequence[str] | None = None) -> Figure:
     """One panel for each table of one or two columns, with 95% intervals if the answers have them.
 
     A table of single cells is drawn as bars, of prefixes or windows as a line with its band; the ranges of a column
@@ -37,7 +35,6 @@ def plot(answers: Answers, path: str | Path | None = None, tables: Sequence[str]
 
     Args:
         answers: of one published object.
-        path: of a .png, .svg or .pdf file to write; None: none is written.
         tables: names of tables; default the first nine that can be drawn.
 
     Raises:
@@ -68,9 +65,7 @@ def plot(answers: Answers, path: str | Path | None = None, tables: Sequence[str]
         axes.set_visible(False)
     rest = f", {len(shown)} of {len(answers.tables)} tables" if len(shown) < len(answers.tables) else ""
     how = "95% intervals" if half is not None else "projected, without intervals"
-    figure.suptitle(f"{answers.mechanism} noise, {how}{rest}", fontsize=10, color=charts.INK)
-    if path is not None:
-        figure.savefig(path, dpi=130)
+    figure.suptitle(f"{answers.spec.mechanism} noise, {how}{rest}", fontsize=10, color=charts.INK)
     return figure
 
 
@@ -78,7 +73,7 @@ def _half_widths(answers: Answers) -> Floats | None:
     """(d,) half widths of the 95% intervals; None for projected answers."""
     if answers.projected is not None:
         return None
-    low, high = answers.interval()
+    low, high = answers.interval().T
     widths: Floats = (high - low) / 2
     return widths
 

@@ -819,7 +819,7 @@ class Views:
             if answer is None:
                 continue
             data = answer.to_dict()
-            positions += max(len(each["values"]) for each in data["answers"])
+            positions += max(each["count"] for each in data["filters"])
             if positions > CHAINED and answers:
                 break
             answers.insert(0, data)

@@ -218,7 +218,7 @@ def test_intervals_of_sums_with_large_weights_take_no_more_memory_than_others() 
     estimate = answers(spec, [spec.layer()], new_state(spec))[0]
     tracemalloc.start()
     try:
-        low, high = estimate.interval()
+        low, high = estimate.interval().T
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -256,7 +256,7 @@ def test_intervals_hold_at_their_rate(name: str, seeded: Any) -> None:
             add_noise(spec, state, layer, source)
         (found,) = answers(spec, layers, state)
         if half is None:
-            low, high = found.interval()
+            low, high = found.interval().T
             half = (high - low) / 2
         covered += np.abs(found.values - truth.values) <= half + 1e-7
     error = math.sqrt(0.95 * 0.05 / runs)

@@ -236,8 +236,9 @@ def test_closed_positions_on_the_command_line(run: Run, tmp_path: Path) -> None:
     data = json.loads(said.out)
     assert (data["window_start"], data["closed"], data["complete"]) == ("2024-01-01T01:00:00Z", 24, False)
     assert data["joined"] == "2024-01-01T00:00:00Z"
-    assert not any(data["answers"][0]["partial"])
-    values, stderr = (np.array(data["answers"][1][name]) for name in ("values", "stderr"))
+    first, second = data["filters"]
+    assert not any(data["partial"][: first["count"]])
+    values, stderr = (np.array(data[name][second["offset"] :]) for name in ("values", "stderr"))
     assert np.abs((values - np.arange(1, 25)) / stderr).max() < 6
     both = run("estimate", "-c", tmp_path / "s.toml", "--closed", "--all", "--format", "csv")
     assert both.code == 0, both.err

@@ -169,13 +169,13 @@ def test_answers_as_rows_data_and_text() -> None:
     sketch = ss.Sketch.create(spec)
     sketch.update([spec.columns.cell({"late": 1, "day": "tu"})] * 50)  # type: ignore[union-attr]
     found = sketch.seal().estimate(level=0.5)
-    rows = found.rows()
-    assert [row.get("late", row.get("day")) for row in rows] == [0, 1, "mo", "tu"]
-    assert set().union(*rows) == set(found.columns)
+    rows = list(found.rows())
+    assert [row["day"] if row["late"] is None else row["late"] for row in rows] == [0, 1, "mo", "tu"]
+    assert tuple(rows[0]) == KIND.header(spec)
     data = json.loads(json.dumps(found.to_dict()))
     assert data["kind"] == "convolution"
-    assert [one["filter"] for one in data["answers"]] == list(found.names)
-    assert data["level"] == data["answers"][0]["level"] == 0.5
+    assert [one["name"] for one in data["filters"]] == list(found.names)
+    assert data["level"] == found["marginal:day"].to_dict(0.5)["level"] == 0.5
     assert data["guarantee"]["unit"] == "event"
     assert str(found).count("standard error") == 2
     assert ss.Sketch.create(spec).seal().estimate(name="marginal:day").names == ("marginal:day",)
@@ -289,7 +289,7 @@ def test_positions_that_are_times_end_with_their_window(tmp_path: Path) -> None:
     assert [len(one["sum"].values) for one in alone] == [24, 23, 25]
     assert alone[1]["sum"].times is not None
     assert alone[1]["sum"].times[0] == "1970-01-02T00:00:00Z"
-    assert alone[1].rows()[-1]["time"] == "1970-01-02T22:00:00Z"
+    assert list(alone[1].rows())[-1]["time"] == "1970-01-02T22:00:00Z"
     series = np.concatenate(counts)
     at = 0
     for number in (1, 2):
@@ -300,7 +300,7 @@ def test_positions_that_are_times_end_with_their_window(tmp_path: Path) -> None:
         assert np.abs(moving.values - truth).max() < 6 * moving.stderr.max()
         assert not moving.partial.any()
         assert moving.stderr[0] == pytest.approx(moving.stderr[-1] * math.sqrt(2))
-        assert moving.to_dict()["times"] == moving.times
+        assert moving.to_dict()["labels"]["time"] == moving.times
     with pytest.raises(ss.EstimateError, match="ends where"):
         sealed[2].estimate(before=sealed[0])
     figure = alone[1].plot(tmp_path / "day.png")
@@ -322,10 +322,10 @@ def test_estimate_on_the_command_line(run: Run, tmp_path: Path) -> None:
     assert table.code == 0, table.err
     assert "sum: 30 answers" in table.out
     rows = run("estimate", tmp_path / "s.sealed", "--format", "csv").out.splitlines()
-    assert rows[0] == "filter,position,value,stderr,lower,upper,partial"
+    assert rows[0] == "filter,position,value,stderr,low,high,partial"
     assert len(rows) == 31
     data = json.loads(run("estimate", tmp_path / "s.sealed", "--format", "json").out)
-    assert data["answers"][0]["positions"] == list(range(30))
+    assert data["labels"]["position"] == list(range(30))
     assert data["guarantee"]["measure"] == "mu2"
     drawn = run("estimate", tmp_path / "s.sealed", "--plot", tmp_path / "s.svg")
     assert drawn.code == 0, drawn.err

@@ -143,7 +143,7 @@ def convolved(counts: npt.NDArray[np.int64], spec: ConvolutionSpec) -> npt.NDArr
 
 def half_widths(found: Answers, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Half widths of the intervals of 95% at some positions: they depend on public parameters alone."""
-    low, high = found.interval(0.95)
+    low, high = found.interval(0.95).T
     out: npt.NDArray[np.float64] = ((high - low) / 2)[chosen]
     return out
 

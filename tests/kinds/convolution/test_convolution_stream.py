@@ -210,16 +210,15 @@ def test_a_file_worker_and_estimates_of_its_windows(run: Run, tmp_path: Path) ->
     assert said.code == 0, said.err
     data = json.loads(said.out)
     assert data["joined"] == "2013-03-09T05:00:00Z"
-    moving, total = data["answers"]
-    assert len(moving["values"]) == 23  # a day whose clock went forward
-    assert not any(moving["partial"])
+    assert [one["count"] for one in data["filters"]] == [23, 23]  # a day whose clock went forward
+    assert not any(data["partial"][:23])
     expected = np.convolve(truth, np.ones(6))[24:47]
-    assert np.abs((np.array(moving["values"]) - expected) / np.array(moving["stderr"])).max() < 6
-    assert total["times"][0] == "2013-03-10T05:00:00Z"
+    assert np.abs((np.array(data["values"][:23]) - expected) / np.array(data["stderr"][:23])).max() < 6
+    assert data["labels"]["time"][23] == "2013-03-10T05:00:00Z"
     alone = run("estimate", "-c", tmp_path / "s.toml", "--to", "2013-03-10T05:00Z", "--format", "csv")
     assert alone.code == 0, alone.err
     rows = alone.out.splitlines()
-    assert rows[0] == "filter,position,time,value,stderr,lower,upper,partial"
+    assert rows[0] == "filter,position,time,value,stderr,low,high,partial"
     assert [row.endswith("True") for row in rows[1:25]] == [True] * 5 + [False] * 19
 
 

@@ -200,7 +200,7 @@ def test_counts_and_sums_in_user_units() -> None:
     spec = GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=["a", 5, b"c"]), max_weight="1/4", fraction_bits=2)
     answers = GaussianEstimate(spec, [Fraction(64), Fraction(36)], np.array([40, -8, 11], np.int64), "raw")
     assert answers.values.tolist() == [10, -2, 2.75]
-    assert answers.stderr == 2.5
+    assert answers.stderr.tolist() == [2.5] * 3
     assert answers.variance == Fraction(25, 4)
     one = answers.count(5)
     assert (one.value, one.stderr) == (-2, 2.5)
@@ -211,7 +211,7 @@ def test_counts_and_sums_in_user_units() -> None:
     assert answers.sum().value == answers.sum(0, 3).value == 10.75
     assert answers.sum(1).to_dict() == answers.sum(items=[5, b"c"]).to_dict()
     assert [one.item for one in answers.top(3)] == ["a", b"c", 5]
-    assert json.loads(json.dumps(answers.to_dict()))["items"] == ["a", 5, "63"]
+    assert json.loads(answers.to_json())["labels"]["item"] == ["a", 5, "63"]
     rows = list(answers.rows())
     assert [row["item"] for row in rows] == ["a", 5, b"c"]
     assert (rows[0]["low"], rows[0]["high"]) == tuple(answers.interval()[0])

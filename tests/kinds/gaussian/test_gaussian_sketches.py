@@ -100,7 +100,7 @@ def test_partitions_are_stacked_by_the_items_that_they_keep() -> None:
     part = sealed[1].estimate(kept=masks[1:2], method="raw")
     assert [row["item"] for row in part.rows()] == LIST[1::3]
     assert part.sum(0, 5).value == answers.values[[1, 4]].sum()
-    assert part.to_dict()["items"] == LIST[1::3]
+    assert part.to_dict()["labels"]["item"] == LIST[1::3]
     with pytest.raises(ss.DomainError, match="no slot in this part"):
         part.count("plane 0")
     for wrong in (None, masks[:2], masks[::-1]):

@@ -72,7 +72,7 @@ def coverage(spec: WorkloadSpec, layers: int, runs: int, seed: int) -> tuple[np.
     for run, noise in enumerate(noise_rows(laws, runs, Seeded(seed))):
         state = exact + noise
         found = estimate(spec, laws, state)
-        low, high = found.interval()
+        low, high = found.interval().T
         held += (low <= truth) & (truth <= high)
         errors[run] = found.values - truth
         deviations = found.stderr
@@ -209,7 +209,8 @@ def test_answers_come_back_as_named_tables() -> None:
     assert rows[9]["low"] <= 5 <= rows[9]["high"]
     data = json.loads(json.dumps(found.to_dict()))
     assert data["tables"][2]["columns"][1] == {"name": "origin", "queries": "identity", "labels": ["EWR", "JFK"]}
-    assert data["intervals"]["level"] == 0.95
+    assert data["level"] == 0.95
+    assert data["labels"]["carrier"][9] == "DL"
     assert "carrier x origin: 4 x 2" in str(found)
 
 
@@ -232,8 +233,8 @@ def test_projection_gains_what_was_published() -> None:
     assert found.projected == "cap"
     with pytest.raises(EstimateError, match="no intervals"):
         found.interval()
-    assert "intervals" not in found.to_dict()
-    assert all("low" not in row for row in found.rows())
+    assert found.to_dict()["intervals"] is None
+    assert all(row["low"] is None for row in found.rows())
 
 
 def test_projection_in_the_metric_of_the_answers_never_adds_error() -> None:

@@ -24,7 +24,7 @@ def test_golden_files_are_read_and_written_again(name: str) -> None:
     if name == "open":
         sketch = ss.Sketch.from_bytes(data)
         sketch.update(["JFK\t5"])
-        assert sketch.seal().estimate().layers == 2
+        assert len(sketch.seal().estimate().layers) == 2
         return
     read = ss.load(data)
     assert read.to_bytes() == data
