@@ -124,8 +124,8 @@ class Given:
         weight: (u,) the weights as they were found, where they may be decimal.
         times: (u,) event times, ms.
         columns: (u,) further fields by role, those that `Kind.roles` names.
-        window: [start, end) of the sketch, ms, where `Kind.by_window`; else that of any window of the chunk. None: the
-            sketch has none.
+        window: [start, end) of the sketch, ms, where `Kind.by_window` says so; else that of any window of the chunk.
+            None: the sketch has none.
     """
 
     items: Items
@@ -283,8 +283,6 @@ class Kind(ABC, Generic[S]):
     slots_are_items: ClassVar[bool] = False
     """Whether answers name items: then what is published says by which rule the items of a partition have slots, and
     `estimate` takes `kept`, a mask of them for each part."""
-    by_window: ClassVar[bool] = False
-    """Whether what an event means depends on the window: `events` is then asked for each window of a chunk."""
     continues: ClassVar[bool] = False
     """Whether answers reach back into the window before: `estimate` then takes `before`, what was published of it."""
     table: ClassVar[str] = ""
@@ -519,6 +517,11 @@ class Kind(ABC, Generic[S]):
             ItemError: it is no such batch.
         """
         return Items.of(source)
+
+    def by_window(self, spec: S) -> bool:
+        """Whether what an event means depends on the window: `events` is then asked for each window of a chunk."""
+        del spec
+        return False
 
     def roles(self, spec: S) -> tuple[str, ...]:
         """Fields of a record that its events need beside item, weight and time: keys of `Given.columns`."""

@@ -81,6 +81,13 @@ class Windows(Protocol):
             ConfigError: no such step.
         """
 
+    def periods(self, window: str, period: str) -> tuple[int, int]:
+        """Number of periods of a window, and the milliseconds of each.
+
+        Raises:
+            ConfigError: they do not divide the window, or are not equally long.
+        """
+
 
 @dataclass(frozen=True)
 class Around:

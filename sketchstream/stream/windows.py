@@ -201,6 +201,29 @@ class Calendar:
             raise ConfigError(msg)
         return milliseconds, -(-self.longest_ms // milliseconds)
 
+    def periods(self, window: str, period: str) -> tuple[int, int]:
+        """The periods of windows: how many there are in one, and ms of each.
+
+        Args:
+            window: length of a window, such as "14d".
+            period: of a period, such as "7d".
+
+        Raises:
+            ConfigError: periods do not divide windows, or are not equally long.
+        """
+        long, short = Width.parse(window), Width.parse(period)
+        if self.timezone != "UTC" or "month" in (long.unit, short.unit):
+            msg = (
+                'periods need windows of minutes, hours, days or weeks and timezone = "UTC": elsewhere clock changes, '
+                "and months everywhere, make them unequal"
+            )
+            raise ConfigError(msg)
+        minutes = [one.count * (1440 if one.unit == "day" else 1) for one in (long, short)]
+        if minutes[0] % minutes[1] or minutes[0] == minutes[1]:
+            msg = f"periods must divide the window of {window} into two or more, found {period!r:.40}"
+            raise ConfigError(msg)
+        return minutes[0] // minutes[1], minutes[1] * MINUTE_MS
+
     def __repr__(self) -> str:
         """Width and zone."""
         return f"Calendar({self.width}, {self.timezone})"

@@ -53,7 +53,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec]):
     name = "convolution"
     carries = ("weight",)
     partitions = "merge"
-    by_window = True
     continues = True
     table = "sketchstream.kinds.convolution.table"
     shows = "sketchstream.kinds.convolution.pictures"
@@ -184,6 +183,10 @@ class ConvolutionKind(LinearKind[ConvolutionSpec]):
             msg = "keep is for kinds whose slots belong to items; every part of kind 'convolution' has all positions"
             raise SpecError(msg)
         return Updater(spec)
+
+    def by_window(self, spec: ConvolutionSpec) -> bool:
+        """Positions that are times begin with the window."""
+        return spec.step_ms is not None
 
     def roles(self, spec: ConvolutionSpec) -> tuple[str, ...]:
         """Its columns, or the position, unless that is the event time."""

@@ -146,6 +146,8 @@ class Groups(GroupRule):
         limit: what keeps an item within `max_groups`: "promised", its source does; "ranked", the sketch does. Each item
             then counts only in the `max_groups` groups that the key ranks first for it, and what is counted in a group
             is a sample of its items, from which answers are scaled up.
+        period_ms: the groups are the periods of a window, one after the other, each so long: an event's group follows
+            from its time. None: it is a field of the record. See `Groups.periods`.
 
     Raises:
         SpecError: no group, one twice, too many, or promises that contradict each other.
@@ -156,6 +158,7 @@ class Groups(GroupRule):
     max_groups: int | None = None
     of_item: bool = False
     limit: GroupLimit = "promised"
+    period_ms: int | None = None
 
     def __init__(
         self,
@@ -164,6 +167,7 @@ class Groups(GroupRule):
         max_groups: int | None = None,
         of_item: bool = False,
         limit: GroupLimit = "promised",
+        period_ms: int | None = None,
     ) -> None:
         if isinstance(names, str) or not all(isinstance(one, str) or type(one) is int for one in names):
             msg = "groups must be a list of texts or whole numbers"
@@ -192,7 +196,27 @@ class Groups(GroupRule):
         object.__setattr__(self, "max_groups", most)
         object.__setattr__(self, "of_item", bool(of_item))
         object.__setattr__(self, "limit", limit)
+        object.__setattr__(self, "period_ms", None if period_ms is None else whole(period_ms, "period_ms", 1, 1 << 40))
         self._check_limit()
+        if period_ms is not None and (other or of_item or self.ranked):
+            msg = "periods of a window are all there is, and follow from the event: leave other, of_item and limit out"
+            raise SpecError(msg)
+
+    @classmethod
+    def periods(cls, number: int, period_ms: int) -> Groups:
+        """The periods of a window as groups, named p1 (the first), p2, ...
+
+        An item counts in each period in which it has events; with `overlap`, retention and return are sets of them:
+        "p1 & p2" are the items of the first period that came back in the second.
+
+        Args:
+            number: of periods in a window.
+            period_ms: length of each, ms.
+
+        Raises:
+            SpecError: too many of them, or none.
+        """
+        return cls([f"p{place + 1}" for place in range(whole(number, "periods", 1, MOST_GROUPS))], period_ms=period_ms)
 
     def _check_limit(self) -> None:
         """Refuse a limit that has nothing to limit.
@@ -247,6 +271,23 @@ class Groups(GroupRule):
             places[(places < 0) & column.texts] = len(self.names)
         return places
 
+    def codes_in(self, times: npt.NDArray[np.int64], window: tuple[int, int] | None) -> Codes:
+        """(n,) period of a window in which each event lies; those outside of the window lie in its nearest period.
+
+        Args:
+            times: (n,) of the events, ms.
+            window: [start, end), ms.
+
+        Raises:
+            SpecError: there is no window.
+        """
+        if window is None:
+            msg = "periods need a window: events come from a stream, or as pairs of (period, item) such as ('p1', item)"
+            raise SpecError(msg)
+        assert self.period_ms is not None
+        found = (times - window[0]) // self.period_ms
+        return np.clip(found, 0, len(self) - 1).astype(np.int32)
+
     def locate(self, names: Items) -> Codes:
         """(n,) position of each of these groups; -1: not declared."""
         places = self._choices.locate(names).astype(np.int32)
@@ -259,6 +300,8 @@ class Groups(GroupRule):
         out: dict[str, Any] = {"names": list(self.names)}
         if self.other:
             out["other"] = True
+        if self.period_ms is not None:
+            out["period_ms"] = self.period_ms
         return out | self._rule()
 
 

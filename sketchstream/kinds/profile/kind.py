@@ -222,9 +222,14 @@ class ProfileKind(Kind[ProfileSpec]):
             return Pairs.of(source)
         return source if isinstance(source, (Grouped, Pairs)) else Items.of(source)
 
+    def by_window(self, spec: ProfileSpec) -> bool:
+        """Groups that are periods of the window begin with it."""
+        return spec.groups is not None and spec.groups.period_ms is not None
+
     def roles(self, spec: ProfileSpec) -> tuple[str, ...]:
-        """The group, and the fields that decide whether a record counts."""
-        return (*(("group",) if spec.groups is not None else ()), *(f"where.{name}" for name, _ in spec.where))
+        """The group, unless it is a period of the window, and the fields that decide whether a record counts."""
+        named = spec.groups is not None and spec.groups.period_ms is None
+        return (*(("group",) if named else ()), *(f"where.{name}" for name, _ in spec.where))
 
     def events(self, spec: ProfileSpec, given: Given) -> Events:
         """Items and their groups; records that `where` excludes are not events."""
@@ -236,7 +241,12 @@ class ProfileKind(Kind[ProfileSpec]):
             good &= given.columns[f"where.{name}"].codes(choices) >= 0
         items = found.items
         if spec.groups is not None:
-            codes = spec.groups.codes(given.columns["group"])
+            period = spec.groups.period_ms
+            codes = (
+                spec.groups.codes(given.columns["group"])
+                if period is None
+                else spec.groups.codes_in(given.times, given.window)
+            )
             good &= codes >= 0
             items = Grouped(codes, items)
         return Events(items, found.weights, None if good.all() else good)

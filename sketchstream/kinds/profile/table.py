@@ -32,6 +32,7 @@ class ProfileTable(SketchTable):
     counted: bool | None = None
     max_total: int | None = None
     epsilon_records: Number | None = None
+    periods: str | None = None
     group_by: str | None = None
     groups: tuple[Value, ...] | Path | None = None
     other_group: bool = False
@@ -57,7 +58,7 @@ class ProfileTable(SketchTable):
     @property
     def counts_some(self) -> bool:
         """Whether there are groups or filters."""
-        return self.group_by is not None or self.where is not None
+        return self.group_by is not None or self.periods is not None or self.where is not None
 
     def check(self, around: Around) -> Iterator[str]:
         """Check a sketch against the partitioning of the topic."""
@@ -70,8 +71,12 @@ class ProfileTable(SketchTable):
             self.other_group or self.max_groups is not None or self.group_of_item or self.group_limit != "promised"
         ):
             yield "other_group, max_groups, group_of_item and group_limit belong to group_by"
-        if self.overlap and self.group_by is None:
-            yield "overlap needs group_by and groups: it says what groups have in common"
+        if self.periods is not None and self.group_by is not None:
+            yield "takes either group_by or periods, found both: an event has one group"
+        if self.periods is not None and self.windows is not None:
+            yield "periods need one window: give each length a [[sketch]] of its own"
+        if self.overlap and self.group_by is None and self.periods is None:
+            yield "overlap needs group_by and groups, or periods: it says what groups have in common"
         if self.overlap and around.partitioned_by == "none":
             yield (
                 "overlap needs a topic that is keyed by the item (input.partitioned_by = 'item'): where the events of "
@@ -107,7 +112,7 @@ class ProfileTable(SketchTable):
             counted=self._counted(around),
             max_total=self.max_total,
             epsilon_records=self.records_noise(self.epsilon_records, around),
-            groups=self._groups(domain),
+            groups=self._groups(domain, around),
             overlap=self.overlap if isinstance(self.overlap, bool) else list(self.overlap),
             epsilon_overlap=self.epsilon_overlap,
             histograms=self.histograms,
@@ -116,8 +121,10 @@ class ProfileTable(SketchTable):
             where={name: one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()},
         )
 
-    def _groups(self, domain: ClosedDomain | OpenDomain | None) -> Groups | None:
-        """The groups, read from their file if they have one."""
+    def _groups(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> Groups | None:
+        """The groups, read from their file if they have one, or the periods of the window."""
+        if self.periods is not None and self.window is not None and around.windows is not None:
+            return Groups.periods(*around.windows.periods(self.window, self.periods))
         if self.group_by is None or self.groups is None or isinstance(self.groups, Path):
             return None
         if domain is not None:
