@@ -32,6 +32,7 @@ _HOMES = {
     "sketchstream.privacy.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledger": ("Ledger",),
     "sketchstream.query": ("Window", "Windows"),
+    "sketchstream.stream.backfill": ("backfill",),
     "sketchstream_connectors.published": ("windows",),
     "sketchstream.kinds.profile.estimate.result": ("Estimate", "Profile"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
@@ -120,6 +121,7 @@ __all__ = [
     "Window",
     "Windows",
     "WorkloadSpec",
+    "backfill",
     "calibrate",
     "calibrate_discrete",
     "delta_of",
@@ -182,6 +184,7 @@ if TYPE_CHECKING:
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
     from sketchstream.storage import load, read
+    from sketchstream.stream.backfill import backfill
     from sketchstream_connectors.published import windows
 
 

@@ -52,6 +52,17 @@ def require_options(threads: object, invalid: object) -> None:
         raise ItemError(msg)
 
 
+def require_outside(invalid: object) -> None:
+    """Raise ItemError for a word that is none of `Outside`.
+
+    Args:
+        invalid: as given, by callers without a type checker.
+    """
+    if not isinstance(invalid, str) or invalid not in get_args(Outside):
+        msg = f"invalid must be 'error' or 'noop' for rows of sums, found {invalid!r:.20}"
+        raise ItemError(msg)
+
+
 def refuse_first(
     outside: Mask, heavy: Mask, limit: object, *, bound: str = "max_weight", start: int = 0, hint: str = ""
 ) -> None:

@@ -25,7 +25,6 @@ from typing import (
     ParamSpec,
     Self,
     TypeVar,
-    get_args,
     overload,
 )
 
@@ -34,10 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, wire
-from sketchstream.batch import Outside, require_options, require_sums
+from sketchstream.batch import Outside, require_options, require_outside, require_sums
 from sketchstream.components import Counters, summed
 from sketchstream.domains import closed_items
-from sketchstream.errors import FormatError, ItemError, KeyMismatchError, MergeError, SealedError, SpecError
+from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
 from sketchstream.hashing import Key
 from sketchstream.image import StateImage, is_large
@@ -255,9 +254,7 @@ class Sketch:
             SpecError: sums do not say what a sketch of this spec counts.
             SealedError: the sketch is closed.
         """
-        if invalid not in get_args(Outside):  # for callers without a type checker
-            msg = f"invalid must be 'error' or 'noop' for rows of sums, found {invalid!r:.20}"
-            raise ItemError(msg)
+        require_outside(invalid)
         require_sums_mean_events(self.spec)
         state, given = self._open_state("update_sums"), self.kind.items(items)
         most = self.spec.lattice.most if hasattr(self.spec, "lattice") else self.kind.most_weight(self.spec)

@@ -124,6 +124,7 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     "Groups.__init__": [lambda **given: ss.Groups(**{"names": ["a", "b"], **given})],
     "Sketch.update": [update(kind) for kind in SPECS],
     "Sketch.update_sums": [update_sums(kind) for kind in SPECS],
+    "backfill": [lambda **given: ss.backfill(iter(()), SPECS["gaussian"], **given)],
     "Sketch.save": [lambda **given: save(given)],
     "Release.profile": [lambda **given: sealed("profile").profile(**given)],
     "Release.estimate": [
