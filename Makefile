@@ -23,7 +23,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser bench faults audit mutants processors docs site release-files format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser bench faults audit mutants processors fuzz-formats docs site release-files format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -115,6 +115,9 @@ mutants: setup  ## broken builds, by hand and mechanical, against verify and the
 
 processors: setup  ## the numeric tests as five other processors compute them (not part of `make test`)
 	@$(BIN)/python tests/other_processors.py
+
+fuzz-formats: setup  ## random and damaged records of Avro and Protobuf against strict readers (RECORDS=1000000, SEED=0)
+	@$(BIN)/python tests/fuzz_formats.py --records $(or $(RECORDS),1000000) --seed $(or $(SEED),0)
 
 docs: setup  ## write docs/cli.md from the commands themselves
 	@$(BIN)/python docs/write_cli.py

@@ -6,8 +6,8 @@ A value is well-formed if its whole structure reads by its schema and ends where
 
 * a varint has at most ten bytes and 64 bits; that of an `int`, an enum or a union at most five bytes and 32 bits;
 * lengths are not negative and do not reach beyond the value; a boolean is 0 or 1; indexes exist;
-* a block of an array or a map with a negative count has its size in bytes: they are skipped, and not judged; one with a
-  positive count of items that take bytes has at most as many as could fit; items that take no bytes may be any number;
+* a block of an array or a map with a negative count has its size in bytes, which its items take exactly; a block of
+  items that take bytes has at most as many as could fit; items that take no bytes may be any number;
 * a string that is taken is UTF-8 (others are not looked at).
 """
 
@@ -99,15 +99,20 @@ class Strict:
         items = schema["items" if kind == "array" else "values"]
         least = self.fewest(items) + (kind == "map")
         while count := self.varint(10):
+            before = self.at
             if count < 0:
-                self.cut(self.varint(10))
-            elif least:
-                if count * least > len(self.body) - self.at:
-                    raise Bad
-                for _ in range(count):
-                    if kind == "map":
-                        self.cut(self.varint(10))
-                    self.read(items)
+                size = self.varint(10)
+                before = self.at
+                self.cut(size)
+                self.at = before
+            if least and abs(count) * least > len(self.body) - before:
+                raise Bad
+            for _ in range(abs(count) if least else 0):
+                if kind == "map":
+                    self.cut(self.varint(10))
+                self.read(items)
+            if count < 0 and self.at != before + size:
+                raise Bad
         return "useless", None
 
     def fewest(self, schema: Any) -> int:

@@ -259,6 +259,7 @@ def scan_avro(
     limit = last_run(text, data.size)
     k_slots = kinds.shape[0]
     left = np.empty(MOST_LOOPS, np.int64)  # items of the block that is read, by depth of loops
+    stops = np.empty(MOST_LOOPS, np.int64)  # where that block ends; -1: it does not say
     n = starts.size
     known_high, known_low, known = U(0), U(0), np.int64(-1)
     table = first_byte(rows)
@@ -397,6 +398,8 @@ def scan_avro(
                     if left[U(depth)] > 0:
                         pc = a + 1
                         continue
+                    if stops[U(depth)] >= 0 and stops[U(depth)] != p:
+                        break
                     pc = a + 1
                     row = table + U(40 * a)
                     a = np.int64(word_at(row + U(8)))
@@ -411,13 +414,19 @@ def scan_avro(
                         pc = a
                         good = True
                         break
-                    if count < 0:  # a block with its size: it is skipped, and what is in it is not judged
-                        _, p = behind_bytes(text, p, end)
-                        if p < 0:
+                    stop = end
+                    stops[U(depth)] = -1
+                    if count < 0:  # a block that gives its size, which has to be right; the least number stays negative
+                        count = -count
+                        p, stop = behind_bytes(text, p, end)
+                        if stop < 0:
                             break
-                    elif least > 0:
-                        good = count <= (end - p) // least
+                        stops[U(depth)] = stop
+                    if least > 0:
+                        good = 0 < count <= (stop - p) // least
                         left[U(depth)] = count
+                        break
+                    if stops[U(depth)] > p:
                         break
                 if not good:
                     break

@@ -26,7 +26,6 @@ from sketchstream.stream.formats import Fields
 from sketchstream.stream.interfaces import RawRecord
 from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
-from sketchstream_connectors.decode.avro.plan import smallest
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
 from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.named_fields import wanted_fields
@@ -178,7 +177,7 @@ def _opened(path: Path) -> _Container:
         except (FormatError, UnicodeDecodeError):
             msg = f"the header of {path} holds no Avro schema that can be read"
             raise FormatError(msg) from None
-        if smallest(schema) == 0:
+        if schema.least == 0:
             msg = f"the records of {path} have no bytes, and so no fields"
             raise FormatError(msg)
         name = held.get("avro.codec", b"null").decode("utf-8", "replace")

@@ -17,72 +17,37 @@ from typing import Any
 import fastavro
 import pytest
 
-from helpers.avro_reference import Schemas, expected, paths_of
+from helpers import format_fuzz
+from helpers.avro_reference import Schemas
 from helpers.binary_payloads import fields_of, items_of, laid_out, records_of, told
 from sketchstream.columns import Choices
 from sketchstream.errors import ConfigError, FormatError
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
-from sketchstream_connectors.decode.avro import AvroReader, plan, tree
-from sketchstream_connectors.decode.avro.finder import AvroFinder
+from sketchstream_connectors.decode.avro import AvroReader, plan, tree, zigzag
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
 from sketchstream_connectors.decode.slots import Slot
 
-Named = tuple[str, bool, bool, bool]
-
-
-def case(seed: int, records: int) -> tuple[Any, list[Named], list[bytes]]:
-    """A random schema, slots of it, and values, most of them damaged."""
-    made = Schemas(seed)
-    rng = made.rng
-    fields = [{"name": f"f{i}", "type": made.schema()} for i in range(rng.randrange(1, 8))]
-    schema = {"type": "record", "name": "Top", "fields": fields}
-    paths = [*paths_of(schema), "f0.zz"]
-    text = rng.random() < 0.7
-    slots = {path: (path, text, rng.random() < 0.5, False) for path in rng.choices(paths, k=4)}
-    time = rng.choice(paths)
-    number = slots[time][2] if time in slots else False
-    return (
-        schema,
-        [*slots.values(), (time, text, number, True)],
-        [made.damaged(made.value(schema)) for _ in range(records)],
-    )
-
-
-def finder_of(schema: Any, slots: list[Named]) -> AvroFinder:
-    made = [Slot(tuple(path.split(".")), *flags) for path, *flags in slots]
-    return AvroFinder(made, "none", lambda _: parse(json.dumps(schema)))
-
-
-def compare(first: int, schemas: int, records: int) -> int:
-    """Compare with the strict reader; returns how many values were well-formed."""
-    good = 0
-    for seed in range(first, first + schemas):
-        schema, slots, bodies = case(seed, records)
-        found = told(finder_of(schema, slots).find(*laid_out(bodies, guarded=True)), records)
-        for body, one in zip(bodies, found, strict=True):
-            wanted = expected(schema, body, slots)
-            assert one == wanted, (seed, schema, slots, body)
-            good += wanted is not None
-    return good
-
 
 def test_verdicts_and_values_are_those_of_the_strict_reader_and_no_byte_beyond_is_read() -> None:
-    assert 1000 < compare(0, 20, 150) < 2800
+    assert 1000 < sum(format_fuzz.avro(seed, 150) for seed in range(20)) < 2800
 
 
 @pytest.mark.slow
 def test_verdicts_and_values_of_many_records_are_those_of_the_strict_reader() -> None:
-    assert compare(1000, 2000, 5000) > 1_000_000
+    """More, and of one's own seeds: `make fuzz-formats`."""
+    assert sum(format_fuzz.avro(seed, 500) for seed in range(1000, 2000)) > 100_000
 
 
 def test_the_tree_has_the_verdicts_of_the_loop() -> None:
     for seed in range(300, 312):
-        schema, slots, bodies = case(seed, 60)
+        random_one = Schemas(seed)
+        schema, slots = format_fuzz.avro_schema(random_one)
+        bodies = [random_one.damaged(random_one.value(schema)) for _ in range(60)]
         made = [Slot(tuple(path.split(".")), *flags) for path, *flags in slots]
-        looped = told(finder_of(schema, slots).find(*laid_out(bodies)), len(bodies))
-        finder = finder_of(schema, slots)
+        looped = told(format_fuzz.avro_finder(schema, slots).find(*laid_out(bodies)), len(bodies))
+        finder = format_fuzz.avro_finder(schema, slots)
         finder._entries[:] = kernels.TREE
         assert told(finder.find(*laid_out(bodies)), len(bodies)) == looped
         assert [tree.read_fields(parse(json.dumps(schema)), body, made) is None for body in bodies] == [
@@ -295,6 +260,29 @@ def test_an_int_beyond_32_bits_is_malformed_though_fastavro_reads_it() -> None:
     assert not reader.decode(records_of([body])).valid.any()
 
 
+@pytest.mark.parametrize("items", ["string", "null", {"type": "array", "items": "int"}])
+def test_a_block_that_gives_its_size_is_judged_as_one_that_does_not(items: Any) -> None:
+    fields = [{"name": "a", "type": {"type": "array", "items": items}}, {"name": "u", "type": "string"}]
+    reader = AvroReader(
+        fields_of(item="u"), "none", lambda _: parse(json.dumps({"type": "record", "name": "E", "fields": fields}))
+    )
+    inside = {"string": b"\x02x\x00", "null": b""}.get(str(items), b"\x02\x08\x00\x00")
+    size = len(inside)
+    head, tail = zigzag(-2), b"\x00\x02u"
+    bodies = [
+        zigzag(2) + inside + tail,
+        head + zigzag(size) + inside + tail,
+        head + zigzag(size) + inside + head + zigzag(size) + inside + tail,
+        head + zigzag(size + 1) + inside + tail,
+        head + zigzag(size - 1) + inside + tail,
+        head + zigzag(size + 1) + inside + b"x" + tail,
+        head + zigzag(1 << 40) + inside + tail,
+        zigzag(-(1 << 63)) + zigzag(size) + inside + tail,
+    ]
+    found = reader.decode(records_of(bodies))
+    assert found.valid.tolist() == [True, True, True, False, False, False, False, items == "null"]
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", '{"type":"record","name":"E"}', '{"type":"nothing"}', '["null",["int"]]', "[" * 5000, "7"],
@@ -328,6 +316,26 @@ def test_named_types_used_often_make_no_plan_that_explodes() -> None:
         )
     )
     assert compile_plan(schema, [Slot(("l",))]) is None
+
+
+@pytest.mark.parametrize("types", [40, 200, 3000])
+def test_named_types_in_a_long_chain_have_the_verdict_of_their_depth(types: int) -> None:
+    """Each of them refers to the one before it, so the text of the schema is flat; a recursion over them would end."""
+    union = {"name": "x", "type": ["null", "string"]}
+    chain = [{"type": "record", "name": "R0", "fields": [union]}]
+    for level in range(1, types):
+        fields = [{"name": "x", "type": ["null", f"R{level - 1}"]}]
+        chain.append({"type": "record", "name": f"R{level}", "fields": fields})
+    fields = [{"name": f"a{level}", "type": ["null", one]} for level, one in enumerate(chain)]
+    listed = {"name": "l", "type": {"type": "array", "items": f"R{types - 1}"}}
+    schema = parse(json.dumps({"type": "record", "name": "T", "fields": [*fields, listed]}))
+    assert (compile_plan(schema, [Slot(("l",))]) is not None) == (types == 40)
+    reader = AvroReader(fields_of(columns=("a0.x",)), "none", lambda _: schema)
+    shallow = b"\x02\x02\x02a" + bytes(types - 1) + b"\0"
+    deepest = bytes(types - 1) + b"\x02" * (types + 1) + b"\x02a\0"
+    found = reader.decode(records_of([shallow, deepest]))
+    assert found.valid.tolist() == [True, types == 40]
+    assert found.columns["a0.x"].codes(Choices(["a"])).tolist() == [0, -1]
 
 
 def test_avro_without_schemas_is_refused() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from helpers.binary_payloads import fields_of, items_of, laid_out, records_of, told
-from helpers.protobuf_reference import Messages, expected, paths_of
+from helpers import format_fuzz
+from helpers.binary_payloads import fields_of, items_of, records_of
 from helpers.schema_registry import StandInRegistry
 from sketchstream.columns import Choices
 from sketchstream.config.schema import PayloadTable
@@ -23,46 +23,20 @@ from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.fields import Decoder
-from sketchstream_connectors.decode.protobuf import ProtobufReader, plan
-from sketchstream_connectors.decode.protobuf.finder import ProtobufFinder, unpacked
-from sketchstream_connectors.decode.protobuf.plan import Wish, leaf_names
+from sketchstream_connectors.decode.protobuf import FORMATS, ProtobufReader, plan
+from sketchstream_connectors.decode.protobuf.finder import unpacked
+from sketchstream_connectors.decode.protobuf.plan import leaf_names
 from sketchstream_connectors.decode.protobuf.schema import from_registry, read_files
-from sketchstream_connectors.decode.slots import Slot
-
-Named = tuple[str, bool, bool, bool]
-
-
-def compare(first: int, types: int, records: int) -> int:
-    """Compare with the strict reader; returns how many messages were well-formed."""
-    good = 0
-    for seed in range(first, first + types):
-        made = Messages(seed)
-        rng = made.rng
-        descriptor = made.message_class.DESCRIPTOR
-        paths = [*paths_of(descriptor), "f0.zz"]
-        text = rng.random() < 0.7
-        slots: list[Named] = [
-            (path, text, rng.random() < 0.5, rng.random() < 0.5) for path in sorted(set(rng.choices(paths, k=4)))
-        ]
-        message = read_files([], made.file.SerializeToString()).messages[".r.Top"]
-        wishes = [Wish(Slot(tuple(path.split(".")), *flags), default) for path, *flags, default in slots]
-        finder = ProtobufFinder(wishes, False, "none", lambda *_, message=message: message)
-        bodies = [made.damaged(made.body()) for _ in range(records)]
-        found = told(finder.find(*laid_out(bodies, guarded=True)), records)
-        for body, one in zip(bodies, found, strict=True):
-            wanted = expected(descriptor, body, slots)
-            assert one == wanted, (seed, str(made.file), slots, body)
-            good += wanted is not None
-    return good
 
 
 def test_verdicts_and_values_are_those_of_the_strict_reader_and_no_byte_beyond_is_read() -> None:
-    assert 1000 < compare(0, 25, 120) < 2950
+    assert 1000 < sum(format_fuzz.protobuf(seed, 120) for seed in range(25)) < 2950
 
 
 @pytest.mark.slow
 def test_verdicts_and_values_of_many_messages_are_those_of_the_strict_reader() -> None:
-    assert compare(1000, 2000, 5000) > 1_000_000
+    """More, and of one's own seeds: `make fuzz-formats`."""
+    assert sum(format_fuzz.protobuf(seed, 500) for seed in range(1000, 2000)) > 100_000
 
 
 def test_rows_have_the_same_names_in_the_compiler_and_in_the_loop() -> None:
@@ -256,6 +230,27 @@ def test_a_descriptor_file_names_its_message(tmp_path: Path) -> None:
         Decoder("protobuf", item="x", payload=table)
     with pytest.raises(FormatError):
         from_registry("no base 64!", [])
+
+
+def test_fields_are_found_as_deep_as_names_go() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="n.proto", package="n", syntax="proto3")
+    node = file.message_type.add(name="Node")
+    node.field.add(name="n", number=1, type=F.TYPE_MESSAGE, type_name=".n.Node", label=F.LABEL_OPTIONAL)
+    node.field.add(name="u", number=2, type=F.TYPE_STRING, label=F.LABEL_OPTIONAL)
+    message = read_files([], file.SerializeToString()).messages[".n.Node"]
+    body = b"\x12\x01a"
+    for _ in range(63):
+        body = b"\x0a" + varint(len(body)) + body
+    deepest = ".".join(["n"] * 63 + ["u"])
+    found = ProtobufReader(fields_of(item=deepest), "none", lambda *_: message).decode(records_of([body]))
+    assert items_of(found.items) == [b"a"]
+    further = fields_of(item=f"n.{deepest}")
+    assert "more than 63 others" in "".join(FORMATS["protobuf"].check(further))
+    assert not list(FORMATS["protobuf"].check(fields_of(item=deepest)))
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7])
 
 
 def test_a_sample_shows_the_fields_as_json() -> None:

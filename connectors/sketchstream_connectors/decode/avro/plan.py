@@ -5,8 +5,8 @@ Source: the Avro 1.12 specification, "Binary Encoding".
 
 A row is (op, a, b, c, optional). `optional` fuses a union of null and one other type with the row of that type: 1 where
 null is the first branch, 2 where it is the second; if the branch is null, the row is done. Records are inlined, so a
-plan is a straight line but for unions and arrays. What has no plan (recursive schemas, or more than `MOST_ROWS` rows)
-is read by `decode.avro.tree`, with the same verdicts.
+plan is a straight line but for unions and arrays. What has no plan (recursive or deep schemas, more than
+`MOST_ROWS` rows) is read by `decode.avro.tree`, with the same verdicts.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
 
 MOST_ROWS: Final = 4096
+MOST_TYPES: Final = 128
+"""Types inside of each other."""
 MOST_LOOPS: Final = 16
 """Arrays and maps inside of each other."""
 MOST_PLACES: Final = 18
@@ -99,6 +101,7 @@ class _Builder:
         self.plan = Plan()
         self._open: list[Type] = []
         self._loops = 0
+        self._depth = 0
 
     def add(self, op: int, a: int = 0, b: int = 0, c: int = 0, optional: int = 0) -> int:
         """Add a row; returns its place."""
@@ -122,6 +125,13 @@ class _Builder:
 
     def emit(self, made: Type, wanted: Wanted, optional: int = 0) -> None:
         """Add the rows of a type."""
+        if self._depth == MOST_TYPES:
+            raise TooLargeError
+        self._depth += 1
+        self._emit(made, wanted, optional)
+        self._depth -= 1
+
+    def _emit(self, made: Type, wanted: Wanted, optional: int) -> None:
         taken = [slot for slot, path in wanted if not path]
         if made.kind == "union":
             self._union(made, wanted)
@@ -167,7 +177,7 @@ class _Builder:
         for slot in taken:
             self.add(MARK, slot, OTHER)
         is_map = made.kind == "map"
-        least = smallest(made.items) + is_map
+        least = made.items.least + is_map
         start = self.add(ARRAY, 0, least, self._loops)
         self._loops += 1
         if least:
@@ -252,19 +262,3 @@ class _Builder:
         del made
         self.add(SLOW)
         self._close(group)
-
-
-def smallest(made: Type, seen: dict[Type, int] | None = None) -> int:
-    """Fewest bytes that a value takes; 0: every value of the type takes none.
-
-    Args:
-        made: any type; one that contains itself without a union, an array or a map has no values, and 1 here.
-        seen: types whose result is known.
-    """
-    if made.kind != "record":
-        return {"null": 0, "float": 4, "double": 8, "fixed": made.size}.get(made.kind, 1)
-    seen = {} if seen is None else seen
-    if made not in seen:
-        seen[made] = 1
-        seen[made] = min(sum(smallest(one, seen) for _, one in made.fields), 1 << 31)
-    return seen[made]

@@ -45,6 +45,7 @@ class Type:
         symbols: of an enum.
         items: of an array, or the values of a map.
         branches: of a union.
+        record_bytes: fewest bytes of a record; 1 for one that is recursive, or whose fields are not known yet.
     """
 
     kind: str
@@ -55,9 +56,17 @@ class Type:
     symbols: tuple[str, ...] = ()
     items: Type | None = None
     branches: list[Type] = field(default_factory=list)
+    record_bytes: int = 1
 
     def __repr__(self) -> str:
         return f"Type({self.logical or self.kind})"
+
+    @property
+    def least(self) -> int:
+        """A number of bytes that every value takes at least; 0: no value takes any."""
+        if self.kind == "record":
+            return self.record_bytes
+        return {"null": 0, "float": 4, "double": 8, "fixed": self.size}.get(self.kind, 1)
 
     @property
     def time(self) -> tuple[int, int] | None:
@@ -128,6 +137,7 @@ def _type(given: Any, namespace: str, names: dict[str, Type], depth: int) -> Typ
         _logical(made, given)
     else:
         made.fields += [(str(one["name"]), _type(one["type"], inner, names, depth + 1)) for one in given["fields"]]
+        made.record_bytes = min(sum(one.least for _, one in made.fields), 1 << 31)
     return made
 
 

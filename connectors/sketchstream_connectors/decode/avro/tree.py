@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
-from sketchstream_connectors.decode.avro.plan import smallest
 from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
 
 MOST_DEPTH: Final = 256
-"""Types inside of each other, in one value of a recursive schema; deeper values are malformed."""
+"""Types inside of each other in one value; deeper values are malformed. Schemas with a plan are not as deep."""
 MOST_TEXT: Final = 400
 """Bytes of a decimal; longer ones are of no use."""
 Value = tuple[int, bytes | int | float]
@@ -133,20 +132,24 @@ class _Tree:
         """The blocks of an array or a map; only the first items are kept."""
         assert made.items is not None
         is_map = made.kind == "map"
-        least = smallest(made.items) + is_map
+        least = made.items.least + is_map
         kept: list[Any] = []
         while count := self.number():
+            stop = None
             if count < 0:
-                self.part(self.number())
-                continue
-            if least == 0:
-                continue
-            if count > (self.limit - self.at) // least:
+                size = self.number()
+                stop = self.at + size
+                if not self.at <= stop <= self.limit:
+                    raise Malformed
+            if least:
+                if abs(count) > ((self.limit if stop is None else stop) - self.at) // least:
+                    raise Malformed
+                for _ in range(abs(count)):
+                    if is_map:
+                        self.part(self.number())
+                    kept.append(self.read(made.items, [], depth + 1))
+            if stop is not None and self.at != stop:
                 raise Malformed
-            for _ in range(count):
-                if is_map:
-                    self.part(self.number())
-                kept.append(self.read(made.items, [], depth + 1))
         return {} if is_map else kept[:1]
 
     def _simple(self, made: Type, taken: list[int]) -> tuple[Value, Any]:

@@ -18,6 +18,7 @@ from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.kernels.tokens import INTEGER
 from sketchstream.stream.formats import Fields
 from sketchstream.stream.windows import NO_TIME
+from sketchstream_connectors.decode.binary_kernels import MOST_DEPTH
 from sketchstream_connectors.decode.decoded import Decoded
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder
@@ -111,6 +112,9 @@ class ProtobufFormat:
     def check(self, fields: Fields) -> Iterator[str]:
         """Mistakes in the fields."""
         yield from check_paths(fields)
+        for name in wanted_fields(fields):
+            if name.count(".") >= MOST_DEPTH:
+                yield f"{name[:40]!r}... is the field of a message in more than {MOST_DEPTH - 1} others: too deep"
 
     def check_payload(self, payload: Any) -> Iterator[str]:
         """Mistakes in `[payload]`."""
