@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from helpers.noise.words import Seeded
+from helpers.noise.words import Forged, Seeded
 from sketchstream.noise.selection import choose
 
 DRAWS = 20_000
@@ -41,3 +41,12 @@ def test_a_hopeless_candidate_is_not_chosen_and_ends() -> None:
     scores = {"good": Fraction(100_000), "bad": Fraction(0)}
     assert {choose(scores, Fraction(1, 10), Seeded(1)) for _ in range(20)} == {"good"}
     assert choose({"only": Fraction(0)}, Fraction(1, 10)) == "only"
+
+
+def test_words_that_would_favour_the_first_candidates_are_drawn_again() -> None:
+    """2^32 = 3 * 1431655765 + 1: the last word is one too many for three candidates."""
+    scores = {"a": Fraction(0), "b": Fraction(0), "c": Fraction(0)}
+    last = (1 << 32) - 1
+    assert choose(scores, Fraction(1), Forged([last - 1])) == "c"
+    assert choose(scores, Fraction(1), Forged([last, 1])) == "b"
+    assert choose(scores, Fraction(1), Forged([last, last, 2])) == "c"

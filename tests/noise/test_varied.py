@@ -98,13 +98,14 @@ def test_what_is_decided_at_once_is_decided_right(sigma2: str, table: str) -> No
 
 
 def test_thinning_equals_its_definition_word_by_word() -> None:
-    sigma2s, which = [Fraction(16), Fraction(161, 10), Fraction(33, 2)], np.arange(900) % 3
-    table = Fraction(33, 2)
+    """At 2 against 18 the first word often leaves an acceptance open, at 16 almost never."""
+    sigma2s, which = [Fraction(16), Fraction(2), Fraction(18)], np.arange(900) % 3
+    table = Fraction(18)
     source = Recorded(Forged([], seed=9))
     out = np.zeros(900, np.int64)
     varied.draw_thinned(out, which, table, sigma2s, source)
     words, ready = iter(source.words), gaussian.plan(table)
-    pending, expected = list(range(900)), [0] * 900
+    pending, expected, refusals = list(range(900)), [0] * 900, 0
     while pending:
         own = [next(words) for _ in pending]
         drawn = [gaussian.complete([word], ready, lambda: next(words)) for word in own]
@@ -116,9 +117,11 @@ def test_thinning_equals_its_definition_word_by_word() -> None:
             exponent = Fraction(z * z) * (1 / sigma2s[which[i]] - 1 / table) / 2
             if exponent and not Fraction(uniform[i], 1 << 32) < oracle.exp_minus(exponent):
                 refused.append(i)
+        refusals += len(refused)
         pending = refused
     assert out.tolist() == expected
     assert next(words, None) is None
+    assert refusals > 300
 
 
 def test_arguments_that_do_not_fit_are_refused() -> None:

@@ -19,6 +19,7 @@ from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger, Promise
+from sketchstream.privacy.publications import Evidence
 from sketchstream.stream.windows import Calendar, Width
 
 F = Fraction
@@ -118,3 +119,24 @@ def test_a_long_time_is_counted_by_few_records() -> None:
     assert some.total().event == F(1, 100)
     assert some.period() == (F(1, 100), F(1, 4))  # the day in autumn has 25 hours
     assert some.rows()[0]["windows"] == "20000"
+
+
+def test_without_windows_nothing_is_lost() -> None:
+    every, none = Deployment.from_records([]), Census.count([], {})
+    assert none.total() == every.total()
+    assert none.total().event == 0
+    assert none.rows() == every.rows()
+
+
+def test_windows_of_one_sketch_whose_ledgers_differ_are_windows_of_one_sketch() -> None:
+    """A record that is late for windows of two ledgers, and of two sketches, is refused by one window of each."""
+    noise = {"a": Evidence(refused=F(1, 10)), "b": Evidence(refused=F(1, 7))}
+    held = [ledger("event", False, number, epsilon) for number, epsilon in enumerate((F(1), F(1, 2), F(1)))]
+    records = [
+        Record(name, 0, (hour * HOUR, (hour + 1) * HOUR), 0, (1,), one, b"%d" % hour)
+        for (name, hour), one in zip((("a", 0), ("a", 1), ("b", 0)), held, strict=True)
+    ]
+    every = Deployment.from_records(records, evidence=noise)
+    some = counted(records, evidence=noise)
+    assert len(some.kinds) == 3
+    assert some.total().record == every.total().record == F(1, 10) + F(1, 7)

@@ -188,3 +188,8 @@ def test_what_was_published_and_what_would_be_counted_again_are_composed_togethe
         Deployment.from_records(records, budget=limit(str(math.floor(twice)), DELTA)).require_room([], again)
     assert "ABOVE" not in str(room)
     assert Deployment.from_records(records, budget=limit("50", None)).period()[1] == math.inf
+
+
+def test_sketches_that_lose_nothing_have_epsilon_0() -> None:
+    assert Losses(F(0), F(0)).epsilon(F(1, 10**6)) == 0
+    assert Losses(F(0), F(0)).epsilon(None) == 0

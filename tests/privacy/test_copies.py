@@ -207,3 +207,25 @@ def test_families_are_found_through_common_layers() -> None:
     found = families([(lives[0], b"a"), (lives[2], b"c"), (lives[1], b"b"), (joined, b"j"), (lives[3], b"d")])
     assert sorted(sorted(n for chain in one for n in chain.members) for one in found) == [[0, 2, 3], [1], [4]]
     assert [len(one) for one in found].count(1) == 3
+
+
+def layered(number: int, *views: View) -> History:
+    return History((LayerEntry(bytes([number]) * 16, "discrete-laplace", F(1)), *views))
+
+
+def test_a_part_is_found_in_the_merged_state_that_is_longer_by_its_parts_alone() -> None:
+    """A merged history has few entries of its own; those of its parts count."""
+    part = layered(1, *[View("release", F(1, 8))] * 6)
+    merged = History((View("publication", F(1)),), (part, layered(2)), seal=1)
+    (chains,) = families([(part, b"part"), (merged, b"merged")])
+    assert [chain.members for chain in chains] == [[1, 0]]
+
+
+def test_the_longest_of_several_chains_comes_first() -> None:
+    """By entries, those of parts counted once: a flat history of ten before merged ones of nine."""
+    flat = layered(1, *[View("release", F(1, 8))] * 9)
+    part = layered(1, *[View("release", F(1, 4))] * 4)
+    merged = History((View("publication", F(1)),), (part, layered(2)), seal=1)
+    for order in ([flat, merged], [merged, flat]):
+        (chains,) = families([(one, str(number).encode()) for number, one in enumerate(order)])
+        assert [chain.history for chain in chains] == [flat, merged]

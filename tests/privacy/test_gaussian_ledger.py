@@ -25,6 +25,7 @@ from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.ledger import Promise
 from sketchstream.privacy.looks import event_losses, with_one_more_look, worst_loss, worst_loss_with_look
 from sketchstream.privacy.measures import MU_SQUARED, MuSquared, PureEpsilon
+from sketchstream.privacy.zcdp import zcdp_epsilon
 
 F = Fraction
 ONE = UnitShift.of(1, 1, [(1,)])
@@ -595,3 +596,18 @@ def test_the_smoothed_bound_holds_for_a_slot_and_a_counter_together() -> None:
         assert exact <= loss.delta(epsilon)
     with pytest.raises(ValueError, match="add up to 1"):
         UnitShift((slots, slots))
+
+
+def test_losses_are_stated_at_the_delta_of_the_budget_or_of_the_spec() -> None:
+    made = GaussianLedger.create("event", layer(F(1, 9)), Promise("bare"), ONE, usual=F(1, 10**7))
+    limited = GaussianLedger.create(
+        "event", layer(F(1, 9)), Promise("bare"), ONE, ApproximateBudget(F(9), F(1, 10**5)), usual=F(1, 10**7)
+    )
+    assert (made.delta, limited.delta) == (F(1, 10**7), F(1, 10**5))
+    assert made.epsilon() == made.epsilon(F(1, 10**7)) > limited.epsilon() == limited.epsilon("1e-5")
+
+
+def test_noise_of_which_a_rho_is_known_says_what_the_same_rho_is_on_the_real_numbers() -> None:
+    loss = GaussianLoss(F(1, 2), GaussianLoss.none().smoothed, normal=False)
+    assert loss.at("1e-6").continuous == zcdp_epsilon(F(1, 4), math.log(1e-6))
+    assert zcdp_epsilon(F(1, 6), math.log(1e-6)) < zcdp_epsilon(F(1, 4), math.log(1e-6))

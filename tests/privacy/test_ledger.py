@@ -6,6 +6,7 @@ In: hand-made ledgers. Out: verdicts. Touches: nothing.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import random
@@ -23,6 +24,7 @@ from sketchstream.errors import BudgetError, FormatError, MergeError, SealedErro
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import History
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, View
+from sketchstream.privacy.sketch_history import MAX_DEPTH, show
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 F = Fraction
@@ -327,3 +329,50 @@ def test_one_step_of_a_counter_crosses_at_most_one_threshold_wrap_included() -> 
 
     crossed = (above(x) != above(x + 1)).sum(axis=1)
     assert crossed.max() == 1
+
+
+def test_a_proposal_is_the_loss_that_the_release_then_has() -> None:
+    held = fresh(promise=Promise("histogram", F(1, 3)), epsilon="2")
+    assert held.propose(F(1, 5)) == held.charge_release(F(1, 5)).loss() == F(1, 5) + F(1, 3)
+
+
+def test_a_sealed_sketch_affords_no_release() -> None:
+    held = fresh(budget=F(9))
+    assert held.affordable() > 0
+    assert held.charge_publication().affordable() == 0
+
+
+@pytest.mark.parametrize(("epsilon", "exact"), [("1", True), ("3/4", True), ("1/3", False), ("1/10", False)])
+def test_epsilon_as_a_float_is_the_loss_or_the_next_above_it(epsilon: str, exact: bool) -> None:
+    found = fresh(promise=Promise("bare"), epsilon=epsilon).epsilon()
+    assert (F(found) == F(epsilon)) == exact
+    assert F(found) >= F(epsilon) > F(math.nextafter(found, 0))
+
+
+def test_no_state_existed_before_there_was_noise() -> None:
+    look, layer = View("look", None), LayerEntry(bytes(16), "discrete-laplace", F(1))
+    assert list(History((look, look)).moments) == []
+    assert list(History((look, layer, look)).moments) == [2, 3]
+    part = History((layer,), seal=0)
+    assert list(History((look,), (part, part)).moments) == []
+
+
+def test_ledgers_of_merges_of_merges_are_read_up_to_their_greatest_depth() -> None:
+    def nested(depth: int) -> dict[str, Any]:
+        number = itertools.count(1)
+
+        def inner(depth: int) -> History:
+            layer = LayerEntry(next(number).to_bytes(16, "big"), "discrete-laplace", F(1))
+            return History((layer,)) if depth == 1 else History((), (inner(depth - 1), History((layer,))))
+
+        return replace(fresh(), history=inner(depth)).to_dict()
+
+    assert Ledger.from_dict(nested(MAX_DEPTH)).to_dict() == nested(MAX_DEPTH)
+    with pytest.raises(FormatError):
+        Ledger.from_dict(nested(MAX_DEPTH + 1))
+
+
+def test_losses_for_people_are_rounded_up() -> None:
+    assert [show(value) for value in (0.0, 1.0, 1.00001, 0.0154001, 12345.0)] == [
+        "0", "1", "1.001", "0.01541", "1.235e+04"
+    ]  # fmt: skip

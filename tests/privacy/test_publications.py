@@ -245,3 +245,10 @@ def test_a_number_of_misplaced_events_costs_an_event_no_more_than_being_counted(
         Config.parse(text + 'epsilon_misplaced = "3/5"\n')
     item = text.replace('"event"', '"item"\nmodulus = 8')
     assert Config.parse(item + "epsilon_misplaced = 2\n").sketches[0].epsilon_misplaced == 2
+
+
+def test_specs_without_the_field_admit_no_records() -> None:
+    """As those of kinds that others register."""
+    charged = [one for one in PUBLICATIONS if one.charge == "record"]
+    assert charged
+    assert all(one.cost(object()) == 0 for one in charged)

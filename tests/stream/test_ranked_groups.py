@@ -95,6 +95,11 @@ def records(seed: int, n: int) -> list[dict[str, Any]]:
     ]
 
 
+def test_the_ranking_works_modulo_the_smallest_prime_that_holds_all_groups() -> None:
+    """Another prime would count an item in other groups than states that were written before."""
+    assert [smallest_prime(n) for n in (1, 2, 3, 4, 5, 9, 24, 25, 90)] == [2, 2, 3, 5, 5, 11, 29, 29, 97]
+
+
 @pytest.mark.parametrize("kill_every", [0, 131])
 def test_an_item_counts_in_its_groups_alone_over_windows_partitions_and_kills(kill_every: int) -> None:
     sent = records(4, 1200)

@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from helpers.noise import oracle
+from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution import ConvolutionSpec, Updater, add_noise, decode, new_state
 from sketchstream.kinds.convolution.accounting import mu_of, zcdp_budget
 from sketchstream.kinds.convolution.group import Coordinates, Group
 from sketchstream.kinds.convolution.mechanism import Spectrum, spectral_shape
-from sketchstream.kinds.convolution.noise import BASE, _sure_words, add_gaussian, add_laplace, base_draws
+from sketchstream.kinds.convolution.noise import BASE, SURE, _sure_words, add_gaussian, add_laplace, base_draws
 from sketchstream.kinds.convolution.spec import LEAST_CORRELATED
 from sketchstream.kinds.convolution.synthesis import FRACTION, inverse_dft, roots, synthesize
 from sketchstream.kinds.convolution.update import columns
+from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.entropy import Keystream
 from sketchstream.noise.laws import DiscreteLaplace, battery
 
@@ -77,6 +80,67 @@ def test_wide_gaussian_noise_has_its_law(seeded: Any) -> None:
         assert np.var(drawn) == pytest.approx(1, abs=5 * math.sqrt(2 / count))
     wrong = out[:count] / sigmas[0] * 1.05
     assert stats.kstest(wrong, "norm").pvalue < 1e-4
+
+
+def accepted(word: int, exponent: Fraction) -> bool:
+    """Whether a uniform real that begins with this word is below exp(-exponent)."""
+    uniform = Fraction(word, 1 << 32)
+    return uniform + Fraction(1, 1 << 32) < 1 - exponent or uniform < oracle.exp_minus(exponent, 60)
+
+
+def test_wide_gaussian_noise_equals_its_definition_word_by_word() -> None:
+    """K, R, acceptance and sign of every element, read from the same words with Fractions."""
+    variances = np.resize(np.array([2.0**40, 9.0 * 2**40, 2.0**60, 2.0**98]), 20_000)
+    out = np.full(len(variances), 5, np.int64)
+    add_gaussian(out, variances, Seeded(5))
+    source, expected = Seeded(5), [5] * len(variances)
+    pending, late = list(range(len(variances))), [0, 0]
+    while pending:
+        signed = np.zeros(2 * len(pending) + 64, np.int64)
+        discrete_gaussian(signed, Fraction(BASE**2), source)
+        cells = [z for z in signed.tolist() if z >= 0][: len(pending)]
+        words, again = np.empty((4, len(cells)), np.uint32), []
+        source.fill(words.reshape(-1))
+        for i, k, (high, low, accept, sign) in zip(pending, cells, words.T.tolist(), strict=False):
+            variance = int(variances[i])
+            t = math.isqrt(variance) // BASE + 2
+            rest = (high << 32 | low) >> (64 - t.bit_length())
+            value = t * k + rest
+            kept = accepted(accept, Fraction(value**2, 2 * variance) - Fraction(k * k, 2 * BASE**2))
+            late[kept] += accept >= SURE
+            if rest < t and kept and not (sign >> 31 and value == 0):
+                expected[i] += -value if sign >> 31 else value
+            else:
+                again.append(i)
+        pending = again + pending[len(cells) :]
+    assert out.tolist() == expected
+    assert min(late) > 5, "late words, which E decides, are accepted and refused"
+
+
+def test_laplace_noise_equals_its_definition_word_by_word() -> None:
+    parts = np.resize(np.array([1, 3, 1000, 1 << 40]), 20_000)
+    out = np.full(len(parts), 5, np.int64)
+    add_laplace(out, parts, Seeded(6))
+    source, expected = Seeded(6), [5] * len(parts)
+    pending, late = list(range(len(parts))), [0, 0]
+    while pending:
+        cells = np.zeros(len(pending), np.int64)
+        discrete_laplace(cells, Fraction(1, BASE), source)
+        words, again = np.empty((4, len(pending)), np.uint32), []
+        source.fill(words.reshape(-1))
+        for i, z, (high, low, accept, sign) in zip(pending, cells.tolist(), words.T.tolist(), strict=True):
+            t, k = int(parts[i]), z - 1 if z > 0 else -z
+            rest = (high << 32 | low) >> (64 - t.bit_length())
+            kept = accepted(accept, Fraction(rest, BASE * t))
+            late[kept] += accept >= SURE
+            value = t * k + rest
+            if rest < t and kept and not (sign >> 31 and value == 0):
+                expected[i] += -value if sign >> 31 else value
+            else:
+                again.append(i)
+        pending = again
+    assert out.tolist() == expected
+    assert min(late) > 5
 
 
 def test_sure_words_are_below_every_true_acceptance() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution import ConvolutionSpec, parse_filter
 from sketchstream.kinds.convolution.accounting import mu_of, rho_of, zcdp_budget
-from sketchstream.kinds.convolution.group import Group
+from sketchstream.kinds.convolution.group import Coordinates, Group
 from sketchstream.kinds.convolution.mechanism import (
     LARGEST_PRIME,
     SMALL,
@@ -23,6 +23,7 @@ from sketchstream.kinds.convolution.mechanism import (
     quick_length,
     smooth_length,
     spectral_shape,
+    worst_loss,
 )
 
 ONE, MILLIONTH = Fraction(1), Fraction(1, 10**6)
@@ -141,14 +142,25 @@ def test_exact_worst_position_of_pure_noise() -> None:
 
 
 def test_pure_noise_spends_epsilon_exactly_at_the_worst_position() -> None:
-    from sketchstream.kinds.convolution.group import Coordinates
-
     spectrum = circular(1, 1, 1, 0, 0, 0, 0)
     shape = pure_shape(spectrum, 7)
     held = Coordinates.of(spectrum.group, shape.kept)
     scales = np.sqrt(held.spread(shape.relative))
     losses = [np.sum(np.abs(held.from_transform(spectrum.group.analyze(row))) / scales) for row in np.eye(7)]
     assert max(losses) == pytest.approx(1, rel=1e-9)
+
+
+@pytest.mark.parametrize("positions", [1, 2, 300])
+def test_the_loss_of_pure_noise_is_the_largest_sum_over_the_positions(positions: int) -> None:
+    """Also if only the first position is scanned: weights that differ put the largest sum at any of them."""
+    group = Group((300,))
+    held = Coordinates.of(group, np.ones(group.size, np.bool_))
+    weight = np.random.default_rng(positions).uniform(0.1, 1, group.size)
+    weight = np.maximum(weight, weight[group.conjugate])
+    spread = held.spread(weight)
+    rows = np.eye(group.size)[:positions]
+    sums = [float(np.abs(held.from_transform(group.analyze(row))) @ spread) for row in rows]
+    assert max(sums) <= worst_loss(held, weight, positions) <= max(sums) * (1 + 1e-9)
 
 
 def test_floors_in_layout_fourier() -> None:

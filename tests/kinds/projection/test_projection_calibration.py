@@ -13,6 +13,8 @@ import sketchstream as ss
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection import calibration, sensitivity
 from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.secret import ROUNDING, SecretLoss, _delta, _epsilon
+from sketchstream.privacy.gaussian import Smoothed
 
 SEED = bytes(range(32))
 TABLE = """
@@ -142,3 +144,45 @@ def test_secret_noise_is_verified_and_less_is_refused() -> None:
 def test_noise_without_room_is_refused() -> None:
     with pytest.raises(SpecError, match="fewer fraction_bits"):
         calibration.public_sigma2(1, "1e-6", Fraction(1 << 80), 4)
+
+
+def test_a_pass_over_too_many_features_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensitivity, "MOST_PASSED", 10)
+    assert sensitivity.spectral(Matrix("rademacher", SEED, 10, 3)) >= 10
+    with pytest.raises(SpecError, match="needs a pass"):
+        sensitivity.spectral(Matrix("rademacher", SEED, 11, 3))
+
+
+@pytest.mark.parametrize("k", [2, 7, 60])
+def test_the_diagonal_is_lowered_by_more_than_rounding_can_hide(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rump 2006, Theorem 2.3: (k + 2) u trace of b I - G, and (k + 1) u b for the conversion and the subtraction."""
+    rows = np.random.default_rng(k).integers(-99, 99, (k, 40))
+    gram, seen = rows @ rows.T, []
+    factor = np.linalg.cholesky
+    monkeypatch.setattr(np.linalg, "cholesky", lambda one: seen.append(one) or factor(one))
+    bound = sensitivity._certified(gram)
+    unit = Fraction(1, 1 << 53)
+    trace = k * bound - int(np.trace(gram))
+    least = min(bound - Fraction(float(one)) for one in np.diag(seen[-1]) + np.diag(gram))
+    assert least >= (k + 2) * unit * trace + (k + 1) * unit * bound
+
+
+def test_without_a_bound_delta_is_one() -> None:
+    for bound in (Smoothed(ROUNDING, math.inf, 0.0), Smoothed(ROUNDING, Fraction(1), 1.5)):
+        loss = SecretLoss(math.inf, (), mean=Fraction(1), bound=bound, columns=16)
+        assert loss.delta(0) == loss.delta(50) == 1.0
+        assert math.isinf(loss.at("1e-6").epsilon)
+
+
+def test_noise_that_is_close_to_a_history_without_loss_costs_twice_the_distance() -> None:
+    """Log-probabilities that differ by at most 2 kappa: delta is 1 - e^(epsilon - 2 kappa) at most."""
+    for epsilon in (0.0, 0.1, 0.39):
+        assert _delta(epsilon, Fraction(0), 0.2, 16) == pytest.approx(1 - math.exp(epsilon - 0.4), rel=1e-12)
+    assert _delta(0.4, Fraction(0), 0.2, 16) == 0.0
+
+
+@pytest.mark.parametrize("kappa", [0.0, 0.05, 0.5])
+def test_the_epsilon_of_a_secret_matrix_is_the_least_that_its_certificate_allows(kappa: float) -> None:
+    for mean, delta in ((Fraction(1, 4), Fraction(1, 10**6)), (Fraction(2), Fraction(1, 100))):
+        found = _epsilon(delta, mean, kappa, 64)
+        assert _delta(found, mean, kappa, 64) <= delta < _delta(found * (1 - 1e-4), mean, kappa, 64)

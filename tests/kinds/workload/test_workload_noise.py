@@ -12,9 +12,9 @@ from scipy.stats import chi2
 
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload import WorkloadSpec, add_noise
+from sketchstream.kinds.workload import Workload, WorkloadSpec, add_noise, choose, mechanism
 from sketchstream.kinds.workload.ball import _enclose, accepted, add_ball_noise, laplace_rate
-from sketchstream.kinds.workload.mechanism import Law, unit_variance
+from sketchstream.kinds.workload.mechanism import Law, layer_law, unit_variance
 from sketchstream.noise.blocks import Scratch
 from sketchstream.privacy.calibration import verify_discrete
 
@@ -77,6 +77,28 @@ def test_a_layer_is_verified_in_the_dimension_that_a_neighbour_reaches() -> None
             verify_discrete("1", "1e-6", mutant, sensitivity2=square, coordinates=32)
     assert spec.cost(law) == Fraction(square) / law.parameter
     assert spec.law_of(spec.cost(law)) == law
+
+
+def test_the_dimension_is_that_of_all_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lattice's correction grows with the counters that one unit can move, in every view once."""
+    asked: list[int] = []
+
+    def record(*_: object, coordinates: int, **__: object) -> None:
+        asked.append(coordinates)
+
+    monkeypatch.setattr(mechanism, "verify_discrete", record)
+    strategy = choose(Workload.named("prefix:16"), "gaussian", Fraction(1), DELTA).strategy
+    for looks in (1, 2, 5):
+        mechanism._verified_variance.cache_clear()
+        layer_law("gaussian", strategy, Fraction(1), DELTA, 1, looks=looks)
+    mechanism._verified_variance.cache_clear()
+    assert asked == [strategy.length, 2 * strategy.length, 5 * strategy.length]
+
+
+def test_ball_noise_of_one_counter_is_laplace_noise() -> None:
+    ball, laplace = Law("discrete-ball", Fraction(1), 1), Law("discrete-laplace", Fraction(1), 1)
+    assert ball.shape == laplace.shape == 1
+    assert Law("discrete-ball", Fraction(1), 7).shape == 4
 
 
 def test_laws_scale_with_the_weight_of_the_unit() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import ChecksumError, FormatError, SpecError
-from sketchstream.kinds.workload import Strategy, Workload, choose, marginals, optimise
-from sketchstream.kinds.workload.mechanism import laplace_candidates, layer_law
+from sketchstream.kinds.workload import Strategy, Workload, choose, marginals, mechanism, optimise
+from sketchstream.kinds.workload.mechanism import candidates, laplace_candidates, layer_law
 from sketchstream.kinds.workload.packing import packed, unpacked
 from sketchstream.kinds.workload.pure import tree_levels
 from sketchstream.kinds.workload.strategy import attained, from_matrix, from_shape
@@ -215,6 +215,26 @@ def test_predicted_errors_are_those_of_the_strategies() -> None:
         assert candidate.error == pytest.approx(total, rel=1e-9)
 
 
+@pytest.mark.parametrize("text", ["marginals:4:1", "prefix:8"])
+def test_predicted_errors_grow_with_the_square_of_the_weight(text: str) -> None:
+    """Else `auto` would compare mechanisms by errors that they do not have."""
+    workload = Workload.named(text)
+    light, heavy = (candidates(workload, "auto", ONE, DELTA, weight=weight) for weight in (1, 30))
+    assert [one.mechanism for one in light] == [one.mechanism for one in heavy]
+    assert {"gaussian", "laplace", "l2ball"} == {one.mechanism for one in light}
+    for one, other in zip(light, heavy, strict=True):
+        assert other.error == pytest.approx(900 * one.error, rel=0.1 if one.mechanism == "laplace" else 1e-9)
+
+
+def test_queries_are_a_strategy_up_to_the_largest_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = Workload.named("ranges:3")
+    assert workload.count == 6
+    for most, found in ((7, True), (6, True), (5, False)):
+        monkeypatch.setattr(mechanism, "MAX_RANK", most)
+        made = laplace_candidates(workload, 3, ONE, 1, "total", None)
+        assert ("queries" in {one.strategy.form for one in made}) == found
+
+
 def test_trees_have_the_published_weights() -> None:
     (levels,) = [tree_levels(Workload.named("prefix:64").gram(), 16)]
     assert levels == [(1, 141), (16, 115)]
@@ -229,6 +249,14 @@ def test_weights_of_a_tree_beat_equal_ones() -> None:
         levels = tree_levels(gram, branching)
         equal = [(branching**i, 50) for i in range(10) if branching**i < 64 * branching]
         assert tree_error(gram, levels) < tree_error(gram, equal)
+
+
+def test_the_search_for_the_weights_of_many_levels_is_not_cut_short() -> None:
+    """Blocks of 4^i cells are blocks of 2^2i cells: ten levels are not worse than the half of them."""
+    from sketchstream.kinds.workload.pure import tree_error
+
+    gram = Workload.named("prefix:512").gram()
+    assert tree_error(gram, tree_levels(gram, 2)) < tree_error(gram, tree_levels(gram, 4))
 
 
 @pytest.mark.parametrize(

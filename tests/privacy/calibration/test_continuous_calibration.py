@@ -130,6 +130,13 @@ def test_epsilon_is_tight_where_it_is_not_near_zero(divergence: Any) -> None:
         assert divergence(eps * (1 - mpmath.mpf("1e-9")), shift) > d
 
 
+def test_epsilon_holds_for_every_mu_that_rounds_to_the_one_given(divergence: Any) -> None:
+    """A mu that is larger by a relative 9e-14, within MU_ERROR, has a delta that can be larger by far more."""
+    delta, mu = 10.0 ** np.linspace(-250, -10, 25), 10.0 ** np.linspace(-0.5, 1, 25)
+    for d, shift, eps in zip(delta.tolist(), mu.tolist(), ss.epsilon_of(delta, 1, mu).tolist(), strict=True):
+        assert divergence(eps, mpmath.mpf(shift) * (1 + mpmath.mpf("9e-14"))) <= d
+
+
 @pytest.mark.parametrize("margin", [0.0, -1e-10])
 def test_a_sigma_that_is_too_small_is_refused(margin: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "INFLATION", margin - 1e-11)

@@ -230,3 +230,20 @@ def test_a_sum_that_is_too_long_is_refused() -> None:
     with pytest.raises(SpecError, match="too many terms"):
         discrete_delta_of(1, 10**12)
     assert verify_discrete(1, "1e-6", 10**12).route == "smoothing"
+
+
+@pytest.mark.parametrize("coordinates", [1, 40, 1000])
+def test_one_component_has_the_bound_of_its_own_smoothing(coordinates: int) -> None:
+    """Distances of all coordinates add up: with one component it is the lemma for one noise."""
+    parameter, square = Fraction(2), Fraction(1, 10)
+    found, rounding = discrete._parts_bound(1.0, parameter, [(square, coordinates, Fraction(1))])
+    alone = {r: discrete.smoothed_delta(1.0, parameter, square, coordinates, r) for r in discrete.ROUNDINGS}
+    assert found == pytest.approx(min(alone.values()), rel=1e-12)
+    assert alone[rounding] == min(alone.values())
+    halves = [(square / 2, coordinates, Fraction(1, 2)), (square / 2, coordinates, Fraction(1, 2))]
+    assert discrete._parts_bound(1.0, parameter, halves)[0] >= found
+
+
+def test_one_coordinate_pays_for_no_convolution() -> None:
+    summed, _, cut = discrete._summed(1e-4 * (1 - discrete.LOSS_ERROR), 1e8, (1,), 1e-9)
+    assert summed + cut < discrete._delta(1e-4, 1e8, (1,), 1e-9) < (summed + cut) * (1 + 2 * discrete.SUM_ERROR)
