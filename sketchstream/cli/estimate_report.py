@@ -95,9 +95,11 @@ def _section(one: Picture) -> report.Section:
 
 def _further(answer: EstimateAnswer) -> list[Picture]:
     """The pictures of what a kind shows beside its usual answer."""
-    ask = getattr(answer.answers, "further", None)
-    found: dict[str, Any] | None = None if ask is None else ask()
-    return [] if found is None else shown.of(found).pictures(found)
+    beside = answer.answers.further()
+    if beside is None:
+        return []
+    found = beside.numbers()
+    return shown.of(found).pictures(found)
 
 
 def _data(answer: EstimateAnswer) -> dict[str, Any]:

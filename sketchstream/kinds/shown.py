@@ -199,6 +199,19 @@ def over_time(
     return Picture(name, f"{title[:1].upper()}{title[1:]}", chart, table, wide, folded=len(rows) > SHORT)
 
 
+def rows_of(answer: Answer) -> list[dict[str, Any]]:
+    """The rows of an answer: its labels, value, stderr, low and high; None for an interval that there is not.
+
+    Args:
+        answer: answer of any kind.
+    """
+    ends = answer["intervals"] or [(None, None)] * len(answer["values"])
+    numbers = {"value": answer["values"], "stderr": answer["stderr"], "low": [], "high": []}
+    numbers["low"], numbers["high"] = ([pair[at] for pair in ends] for at in (0, 1))
+    columns = {**answer["labels"], **numbers}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 def shortened(table: Table, rows: int = CARD_ROWS) -> Table:
     """The first rows of a table, and how many there are.
 

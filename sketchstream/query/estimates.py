@@ -276,9 +276,8 @@ class EstimateAnswer:
 
     def numbers(self) -> dict[str, Any]:
         """Plain data of the answers, without facts and guarantee."""
-        if self.selected is not None:
-            return {"answers": list(self.selected)}
-        return {name: value for name, value in self.answers.to_dict().items() if name != "guarantee"}
+        found: dict[str, Any] = self.answers.numbers() if self.selected is None else {"answers": list(self.selected)}
+        return found
 
     def named(self, names: Sequence[Any]) -> dict[Any, Any]:
         """Numbers by name, with intervals.
@@ -290,7 +289,7 @@ class EstimateAnswer:
         Raises:
             EstimateError: the kind has no such numbers.
         """
-        data = self.answers.to_dict() if any("." in str(name) for name in names) else {}
+        data = self.answers.numbers() if any("." in str(name) for name in names) else {}
         found = {name: shown.of(data).number(data, str(name)) for name in names} if data else {}
         known = {name: _estimate(one[1]) for name, one in found.items() if one is not None}
         return self._asked([name for name in names if name not in known]) | known

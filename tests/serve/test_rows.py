@@ -18,12 +18,13 @@ from helpers.paths import ROOT
 from helpers.serving import EPOCH, HOUR, serving, write
 from sketchstream import Key
 from sketchstream.config.loader import Config
+from sketchstream.kinds.shown import rows_of
 from sketchstream.query.estimates import as_json
 from sketchstream.serve.service import COMPARED, Service
 from sketchstream.stream.windows import iso
 from sketchstream.testing.driver import Driver
 
-SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "projection.schema.json").read_text())
+SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "estimate.schema.json").read_text())
 MARK = "LEAK9041MARK"
 SHOPS = [f"shop {MARK}", "twin", "south", "west"]
 GOODS = ["tea", f"salt {MARK}", "oil", "rice"]
@@ -126,17 +127,17 @@ def test_every_question_about_rows_is_that_of_the_window(site: tuple[Service, ht
     ):
         answer = asked(client, **FIRST, **form)
         assert answer["question"] == form.get("quantity", "distance")
-        assert [one["user"] for one in answer["rows"]] == (
+        assert [one["user"] for one in rows_of(answer)] == (
             [form["row"]] if isinstance(form["row"], str) else form["row"]
         )
-        for at, row in enumerate(answer["rows"]):
+        for at, row in enumerate(rows_of(answer)):
             wanted = json.loads(as_json(found.rows()[at]))
             assert {name: row[name] for name in wanted} == pytest.approx(wanted)
             assert abs(row["value"] - exact[at]) < 6 * row["stderr"]
         assert answer["complete"]
         assert answer["guarantee"]["unit"] == "event"
     near = asked(client, **FIRST, nearest=SHOPS[0], count="1")
-    (row,) = near["rows"]
+    (row,) = rows_of(near)
     assert (row["user"], row["neighbour"], row["rank"]) == (SHOPS[0], "twin", 1)
 
 
@@ -148,7 +149,7 @@ def test_distances_among_the_first_rows_are_those_of_their_pairs(site: tuple[Ser
     assert found.json() == wanted
     tag = found.headers["etag"]  # no row is named, so the answer is kept
     assert client.get(PATH, params={**FIRST, "among": "3"}, headers={"If-None-Match": tag}).status_code == 304
-    assert len(client.get(PATH, params={**FIRST, "among": "100"}).json()["rows"]) == 6
+    assert len(client.get(PATH, params={**FIRST, "among": "100"}).json()["values"]) == 6
     for wrong in ({"among": "1"}, {"among": "101"}, {"among": "3", "top": "2"}):
         assert client.get(PATH, params={**FIRST, **wrong}).status_code == 400
     both = client.post(PATH, data={**FIRST, "among": "3", "nearest": "twin"})
@@ -164,9 +165,9 @@ def test_drift_goes_over_all_windows_of_the_range(site: tuple[Service, httpx.Cli
     assert answer["windows"] == 3
     assert answer["complete"]
     starts = [iso(EPOCH + hour * HOUR) for hour in range(3)]
-    steps = [(row["user"], row["before"], row["after"]) for row in answer["rows"]]
+    steps = [(row["user"], row["before"], row["after"]) for row in rows_of(answer)]
     assert steps == [(user, *starts[at : at + 2]) for user in ("twin", "west") for at in (0, 1)]
-    for row, exact in zip(answer["rows"], (2 * 880**2, 0, 0, 2 * 500**2), strict=True):
+    for row, exact in zip(rows_of(answer), (2 * 880**2, 0, 0, 2 * 500**2), strict=True):
         assert abs(row["value"] - exact) < 6 * row["stderr"]
     table = client.post(PATH, data={**ALL, "drift": "west", "format": "csv"}).text.splitlines()
     assert table[0] == "user,before,after,value,stderr,low,high"

@@ -249,7 +249,6 @@ def _report(results: Sequence[EstimateAnswer], files: Files, path: Path) -> None
 def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None, types: Types) -> None:
     """The requested files."""
     from sketchstream.cli import sketches
-    from sketchstream.errors import EstimateError
 
     if arrow is not None:
         from sketchstream.kinds.exports import WINDOW, table_of
@@ -267,11 +266,7 @@ def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | N
         except OSError as error:
             raise sketches.unreadable(arrow, error) from None
     if plot is not None:
-        draw = getattr(results[0].answers, "plot", None)
-        if draw is None:
-            msg = "answers of this kind of sketch have no plot: leave --plot out"
-            raise EstimateError(msg)
         try:
-            draw(plot)
+            results[0].answers.plot(plot)
         except OSError as error:
             raise sketches.unreadable(plot, error) from None

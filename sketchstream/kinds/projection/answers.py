@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError, MergeError
+from sketchstream.kinds.answers import LEVEL, Answers, Column, Floats, checked_level
 from sketchstream.kinds.projection.kernels import squared_gaps
 from sketchstream.kinds.projection.matrix import SEED_BYTES, Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec
@@ -31,12 +32,9 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Who = Item | Sequence[Item] | npt.NDArray[Any]
 """A user or a feature, or several: their ids or, where the domain is a list, the items themselves."""
-
-LEVEL: Final = 0.95
 
 
 @dataclass(frozen=True)
@@ -94,25 +92,29 @@ class Estimates:
 
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(Answers):
     """A published projection. It is sufficient for all questions, which cost no privacy.
+
+    Its own numbers are the squared norms of all rows; distances and the others have methods.
 
     Args:
         spec: spec of the sketch.
-        values: (users, k) int64, the published cells.
+        cells: (users, k) int64, as published.
         variance: V, noise variance of a cell, lattice units: the sum over its layers and fresh noise.
         matrix: projection matrix; a secret one only if its seed is available. `with_vector` and `feature`
             need it.
     """
 
+    question = "norms"
+
     spec: ProjectionSpec
-    values: Ints
+    cells: Ints
     variance: Fraction
     matrix: Matrix | None = None
 
     def __post_init__(self) -> None:
-        if self.values.shape != self.spec.shape or self.values.dtype != np.int64:
-            msg = f"values must be int64 of shape {self.spec.shape}, found {self.values.dtype} {self.values.shape}"
+        if self.cells.shape != self.spec.shape or self.cells.dtype != np.int64:
+            msg = f"cells must be int64 of shape {self.spec.shape}, found {self.cells.dtype} {self.cells.shape}"
             raise EstimateError(msg)
         if self.matrix is None and self.spec.matrix_seed == "public":
             object.__setattr__(self, "matrix", self.spec.projection_matrix())
@@ -122,29 +124,37 @@ class Projection:
         if self.spec.matrix_seed == "secret" and self.matrix is not None:
             msg = "a projection with its secret matrix cannot be pickled; estimate without key= gives one that can"
             raise TypeError(msg)
-        return Projection, (self.spec, self.values, self.variance)
+        return Projection, (self.spec, self.cells, self.variance)
 
-    def rows(self, level: float = LEVEL) -> list[dict[str, Any]]:
-        """A flat table of squared norms, one dictionary a user.
+    @cached_property
+    def values(self) -> Floats:
+        """(users,) squared norms of the rows; unbiased, so that they can be below 0."""
+        return self._norms(self.level).value
 
-        Args:
-            level: of the intervals.
-        """
-        norms = self.sq_norm(np.arange(self.spec.users.size), level, located=True).rows()
-        return [{"user": self.user_name(place), **row} for place, row in enumerate(norms)]
+    @cached_property
+    def stderr(self) -> Floats:
+        """(users,) standard errors of the squared norms."""
+        return self._norms(self.level).stderr
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON: sizes, noise, squared norms. Distances have methods of their own."""
-        return {
-            "kind": self.spec.kind,
-            "users": self.spec.users.size,
-            "features": self.spec.features.size,
-            "k": self.spec.k,
-            "tau": self.tau,
-            "quantity": "squared norm",
-            "level": LEVEL,
-            "rows": self.rows(),
-        }
+    @cached_property
+    def labels(self) -> Mapping[str, Column]:
+        """The user of each row."""
+        return {"user": [self.user_name(place) for place in range(self.spec.users.size)]}
+
+    def more(self, level: float) -> dict[str, Any]:
+        """Sizes and noise, and what the values are."""
+        del level
+        sizes = {"users": self.spec.users.size, "features": self.spec.features.size, "k": self.spec.k}
+        return {**sizes, "tau": self.tau, "quantity": "squared norm"}
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Those of the squared norms."""
+        found = self._norms(level)
+        return found.low, found.high
+
+    def _norms(self, level: float) -> Estimates:
+        """Squared norms of all rows."""
+        return self.sq_norm(np.arange(self.spec.users.size), level, located=True)
 
     def __str__(self) -> str:
         """Squared norms, a line each."""
@@ -152,39 +162,22 @@ class Projection:
 
         return text(self.rows())
 
-    def _repr_html_(self) -> str:
-        """For notebooks: the squared norms."""
-        from sketchstream.kinds import shown
+    def _noted(self) -> str:
+        """What else can be asked."""
+        return "Squared norms and distances; nearest rows, products and drift are asked for by name."
 
-        note = "Squared norms and distances; nearest rows, products and drift are asked for by name."
-        return shown.card(self.to_dict(), note, self.further())
-
-    def further(self) -> dict[str, Any] | None:
-        """The answer that pages and reports show beside the usual one: distances between the first rows.
-
-        Returns:
-            Plain data; None if there is one row only.
-        """
+    def further(self) -> Answers | None:
+        """Distances between the first rows; None if there is one row only."""
         from sketchstream.kinds import shown
         from sketchstream.kinds.projection.questions import asked
 
-        return None if self.spec.users.size < 2 else asked(self, shown.further(self.to_dict())).to_dict()
+        return None if self.spec.users.size < 2 else asked(self, shown.further(self.numbers()))
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """All distances as a heat map, rows that look alike side by side. See `heatmap.drawn`.
-
-        Args:
-            path: path of a .png, .svg or .pdf file to write; None: write none.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+    def _draw(self) -> Figure:
+        """All distances as a heat map, rows that look alike side by side."""
         from sketchstream.kinds.projection import heatmap
 
-        figure = heatmap.drawn(self)
-        if path is not None:
-            figure.savefig(path, dpi=130, bbox_inches="tight")
-        return figure
+        return heatmap.drawn(self)
 
     def write_distances(self, path: str | Path) -> None:
         """All squared distances as an Arrow file, a record a user. See `heatmap.write_arrow`.
@@ -235,7 +228,7 @@ class Projection:
         """
         first, second = self._pairs(u, v)
         sums = np.empty(first.size)
-        squared_gaps(self.values, self.values, np.ravel(first), np.ravel(second), sums)
+        squared_gaps(self.cells, self.cells, np.ravel(first), np.ravel(second), sums)
         found = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level)
         other = np.asarray(first != second, np.float64)
         value, stderr, low, high = (one * other for one in (found.value, found.stderr, found.low, found.high))
@@ -253,7 +246,7 @@ class Projection:
             DomainError: an unknown user.
         """
         places: Any = u if located else self.user_places(u)
-        cells = self.values[places].astype(np.float64)
+        cells = self.cells[places].astype(np.float64)
         return self.from_sums("sq_norm", np.asarray((cells * cells).sum(axis=-1)), self.tau, level)
 
     def inner(self, u: Who, v: Who, level: float = LEVEL) -> Estimates:
@@ -272,7 +265,7 @@ class Projection:
         if np.any(first == second):
             msg = "the inner product of a row with itself is a squared norm with noise of its own: use sq_norm"
             raise EstimateError(msg)
-        left, right = self.values[first].astype(np.float64), self.values[second].astype(np.float64)
+        left, right = self.cells[first].astype(np.float64), self.cells[second].astype(np.float64)
         value = np.asarray((left * right).sum(axis=-1)) * self.scale
         norms = (self._signal2(left), self._signal2(right))
         return self._estimate("inner", value, norms, (self.tau, self.tau), level)
@@ -338,7 +331,7 @@ class Projection:
         self.require_comparable(later)
         places = np.asarray(u, np.int64) if located else self.user_places(u)
         flat, sums = np.ravel(places), np.empty(places.size)
-        squared_gaps(self.values, later.values, flat, flat, sums)
+        squared_gaps(self.cells, later.cells, flat, flat, sums)
         return self.from_sums("drift", sums.reshape(places.shape), self.tau + later.tau, level)
 
     def require_comparable(self, other: Projection) -> None:
@@ -370,7 +363,7 @@ class Projection:
         value = np.asarray(sums * self.scale - tau)
         found = np.maximum(value, 0.0)
         stderr = np.sqrt(self.law.squared_norm(found, tau))
-        low, high = self._chi2_ends(value, tau, _outside(level) * share)
+        low, high = self._chi2_ends(value, tau, (1 - checked_level(level)) * share)
         return Estimates(quantity, value, stderr, low, high, level)
 
     def _chi2_ends(self, value: Floats, tau: float, outside: float) -> tuple[Floats, Floats]:
@@ -388,7 +381,7 @@ class Projection:
         self, quantity: str, u: Any, image: Floats, vector2: float, level: float, *, located: bool = False
     ) -> Estimates:
         """Inner products of rows with the image of a public vector."""
-        rows = self.values[u if located else self.user_places(u)].astype(np.float64)
+        rows = self.cells[u if located else self.user_places(u)].astype(np.float64)
         value = np.asarray((rows * image).sum(axis=-1)) * (self.scale * 2.0**self.spec.fraction_bits)
         return self._estimate(quantity, value, (self._signal2(rows), np.asarray(vector2)), (self.tau, 0.0), level)
 
@@ -412,7 +405,7 @@ class Projection:
         noise = tau[0] * tau[1]
         variance = np.maximum(self.spec.k * stderr**2, np.finfo(float).tiny)
         degrees = self.spec.k / np.maximum(1 - noise / variance, 1e-9)
-        reach = -stdtrit(degrees, _outside(level) / 2) * stderr
+        reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * stderr
         return Estimates(quantity, value, stderr, value - reach, value + reach, level)
 
     def user_places(self, who: Who) -> Ints:
@@ -449,14 +442,6 @@ class Projection:
     @cached_property
     def _feature_names(self) -> dict[Item, int] | None:
         return _positions(self.spec.features)
-
-
-def _outside(level: float) -> float:
-    """1 - level."""
-    if not 0 < level < 1:
-        msg = f"level must be between 0 and 1, found {level!r:.20}"
-        raise EstimateError(msg)
-    return 1 - level
 
 
 def _positions(domain: ClosedDomain) -> dict[Item, int] | None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.errors import EstimateError, MissingExtraError
-from sketchstream.kinds.projection.answers import Floats, Ints, Projection
+from sketchstream.kinds.answers import Floats
+from sketchstream.kinds.projection.answers import Ints, Projection
 from sketchstream.kinds.projection.neighbours import Distances
 
 if TYPE_CHECKING:

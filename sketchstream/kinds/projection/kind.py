@@ -308,7 +308,8 @@ class ProjectionKind(LinearKind[ProjectionSpec]):
         require_method(options.pop("method", "auto"), ("auto",))
         lists = {name: options.pop(name, None) for name in ("users", "features")}
         key = options.pop("key", None)
-        return asked(self._projection(published, key, lists), options, lambda one: self._projection(one, key, lists))
+        projection = self._projection(published, key, lists)
+        return asked(projection, options, lambda one: self._projection(one, key, lists)).about(published)
 
     def names(self, spec: ProjectionSpec) -> dict[str, Any]:
         """The lists of users and features."""

@@ -18,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.projection.answers import LEVEL, Estimates, Floats, Ints, Projection, Who
+from sketchstream.kinds.answers import LEVEL, Floats
+from sketchstream.kinds.projection.answers import Estimates, Ints, Projection, Who
 from sketchstream.kinds.projection.kernels import squared_gaps
 from sketchstream.spec import whole
 
@@ -70,7 +71,7 @@ class Distances:
 
     def __init__(self, projection: Projection) -> None:
         self.projection = projection
-        values = projection.values
+        values = projection.cells
         common = np.rint(values.astype(np.float64).mean(axis=0)).astype(np.int64)
         centred = (values - common).astype(np.float64)
         self._norms: Floats = np.einsum("ij,ij->i", centred, centred)
@@ -140,7 +141,7 @@ class Distances:
 
     def _repair(self, out: Floats, first: Ints, second: Ints, bound: Floats) -> None:
         """Recompute, from int64 differences, the pairs whose rounding error may be too large."""
-        values, scale, tau = self.projection.values, self.projection.scale, self.projection.tau
+        values, scale, tau = self.projection.cells, self.projection.scale, self.projection.tau
         norms = self._norms[second]
         for i in np.flatnonzero(bound < self._highest).tolist():
             places = np.flatnonzero(norms > bound[i])

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream import charts
+from sketchstream.kinds import shown
 from sketchstream.pictures import LISTED, SHORT, Number, Picture, drawn, ends, interval, item_name, listed
 from sketchstream.pictures import value as cell
 from sketchstream.report import Table
@@ -30,51 +31,53 @@ Row = Mapping[str, Any]
 
 def headline(answer: Mapping[str, Any]) -> str:
     """Number of rows and the longest one; for a question, its answer."""
-    rows = answer["rows"]
-    if "question" in answer:
+    rows = shown.rows_of(answer)
+    if answer["question"] != "norms":
         return f"{str(answer['quantity']).capitalize()}: {len(rows):,} answer{'s' * (len(rows) != 1)}."
     if not rows:
         return "No rows."
     longest = max(rows, key=lambda row: float(row["value"]))
     ends = charts.between(longest["low"], longest["high"])
     return (
-        f"{len(rows):,} rows; the longest is that of {_name(longest)}, squared norm {charts.shown(longest['value'])} "
+        f"{len(rows):,} rows; the longest is that of {whose(longest)}, squared norm {charts.shown(longest['value'])} "
         f"(95% interval {ends})."
     )
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """The squared norms of the first rows."""
-    return {f"norm.{at}": _title(row) for at, row in enumerate(answer["rows"][:OFFERED])}
+    return {f"norm.{at}": _title(row) for at, row in enumerate(shown.rows_of(answer)[:OFFERED])}
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     """A squared norm by the place of its row."""
     what, _, place = name.partition(".")
-    if what != "norm" or not place.isdecimal() or int(place) >= len(answer["rows"]):
+    if what != "norm" or not place.isdecimal() or int(place) >= len(answer["values"]):
         return None
-    row = answer["rows"][int(place)]
-    return _title(row), {end: row[end] for end in ("value", "low", "high")}
+    at = int(place)
+    low, high = answer["intervals"][at]
+    title = _title({"user": answer["labels"]["user"][at]})
+    return title, {"value": answer["values"][at], "low": low, "high": high}
 
 
 def further(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The distances between the first rows, beside their norms."""
-    rows = [] if "question" in answer else answer["rows"]
+    rows = shown.rows_of(answer) if answer["question"] == "norms" else []
     return {"among": min(len(rows), PAIRED)} if len(rows) > 1 else {}
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
     """Squared norms, or the answers to the question that was asked."""
-    rows = answer["rows"]
-    if answer.get("question") == "distance" and (names := _all_pairs(rows)):
+    rows = shown.rows_of(answer)
+    if answer["question"] == "distance" and (names := _all_pairs(rows)):
         return [_distances(rows, names)]
     value, low, high = ([row[end] for row in rows] for end in ("value", "low", "high"))
-    if "question" in answer:
+    if answer["question"] != "norms":
         quantity = str(answer["quantity"])
         title, columns = quantity.capitalize(), ("rows", quantity)
     else:
         title, columns = "Squared norms of the users' rows", ("user", "squared norm")
-    return [listed("norms", title, [_name(row) for row in rows], (value, low, high), columns)]
+    return [listed("norms", title, [whose(row) for row in rows], (value, low, high), columns)]
 
 
 def _all_pairs(rows: Sequence[Row]) -> list[str]:
@@ -118,10 +121,10 @@ def tables(answer: Mapping[str, Any]) -> list[Table]:
     return []
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def whose(row: Mapping[str, Any]) -> str:
     """Whose number it is: a row, or two of them, and when."""
     return ", ".join(item_name(row[column]) for column in WHOSE if column in row)
 
 
 def _title(row: Mapping[str, Any]) -> str:
-    return f"squared norm of {_name(row)}"
+    return f"squared norm of {whose(row)}"

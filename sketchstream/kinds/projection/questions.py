@@ -6,16 +6,23 @@ In: projections, options of `estimate`. Out: the projection itself, or an `Answe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import combinations, pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.projection.answers import LEVEL, Estimates, Projection
+from sketchstream.kinds.answers import LEVEL, Answers, Column, Floats
+from sketchstream.kinds.projection.answers import Estimates, Projection
 from sketchstream.kinds.projection.neighbours import nearest
 from sketchstream.spec import Item, whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sketchstream.kinds.projection.spec import ProjectionSpec
 
 Row = Mapping[str, Any]
 
@@ -35,40 +42,77 @@ BESIDE: Final = {"count": "nearest", "later": "drift", "windows": "drift", "vect
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A table of estimates, one row each.
+class Answer(Answers):
+    """The answer to one question, a number for each pair, row or step.
 
     Args:
+        spec: spec of the sketch.
+        names: columns that say whose number it is.
+        ask: computes the numbers with the intervals of a level. Those of "nearest" hold for all candidates together,
+            so for the chosen ones too.
         question: of `QUANTITIES`.
-        level: of the intervals. Those of "nearest" hold for all candidates together, so for the chosen ones too.
-        table: rows with equal columns.
+        level: of the intervals.
     """
 
+    spec: ProjectionSpec = field(repr=False)
+    names: Mapping[str, Sequence[Any]]
+    ask: Callable[[float], Estimates] = field(repr=False)
     question: str
     level: float
-    table: tuple[Row, ...]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The table, one dictionary a row."""
-        return [dict(row) for row in self.table]
+    def __post_init__(self) -> None:
+        """Refuse what cannot be answered before anybody asks for a number."""
+        _ = self._found
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        quantity = QUANTITIES[self.question]
-        asked = {"question": self.question, "quantity": quantity, "level": self.level}
-        return {"kind": "projection", **asked, "rows": self.rows()}
+    @cached_property
+    def _found(self) -> Estimates:
+        return self.ask(self.level)
+
+    @property
+    def values(self) -> Floats:
+        """(n,) unbiased; a squared distance or norm can come out negative."""
+        return np.ravel(self._found.value)
+
+    @property
+    def stderr(self) -> Floats:
+        """(n,) standard errors, from the estimates themselves."""
+        return np.ravel(self._found.stderr)
+
+    @property
+    def labels(self) -> Mapping[str, Column]:
+        """Columns that say whose number it is."""
+        return self.names
+
+    def more(self, level: float) -> dict[str, Any]:
+        """What the values are."""
+        del level
+        return {"quantity": QUANTITIES[self.question]}
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Those of the question."""
+        found = self._found if level == self.level else self.ask(level)
+        return np.ravel(found.low), np.ravel(found.high)
+
+    def _draw(self) -> Figure:
+        """The numbers as bars."""
+        from sketchstream import charts
+        from sketchstream.kinds.projection.pictures import whose
+
+        names = [whose(row) for row in self.rows()]
+        figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(names))
+        bars = charts.Bars(names, self.values, *self.interval().T)
+        charts.draw_bars(figure, f"{QUANTITIES[self.question]}, {self.level:.0%} intervals", bars, "")
+        return figure
 
     def __str__(self) -> str:
-        return text(self.table)
+        return text(self.rows())
 
-    def _repr_html_(self) -> str:
-        """For notebooks: the table, and its numbers as a chart."""
-        from sketchstream.kinds import shown
-
+    def _noted(self) -> str:
+        """What the values are, and what their intervals hold for."""
         note = f"{QUANTITIES[self.question].capitalize()}, {self.level:.0%} intervals."
         if self.question == "nearest":
             note += " They hold for all candidates together, so for the chosen ones too."
-        return shown.card(self.to_dict(), note)
+        return note
 
 
 def asked(
@@ -112,10 +156,12 @@ def asked(
     if "nearest" in given:
         return neighbours(projection, given["nearest"], given.get("count", 10), level)
     if "sq_norm" in given:
-        return of_rows("sq_norm", given["sq_norm"], projection.sq_norm(_several(given["sq_norm"]), level))
+        rows = _several(given["sq_norm"])
+        return Answer(projection.spec, {"user": rows}, partial(projection.sq_norm, rows), "sq_norm", level)
     if "with_vector" in given:
-        found = projection.with_vector(_several(given["with_vector"]), _summed(given["vector"]), level)
-        return of_rows("with_vector", given["with_vector"], found)
+        rows = _several(given["with_vector"])
+        ask = partial(projection.with_vector, rows, _summed(given["vector"]))
+        return Answer(projection.spec, {"user": rows}, ask, "with_vector", level)
     if "drift" in given:
         assert read is not None
         published = [projection, *(one if isinstance(one, Projection) else read(one) for one in given["later"])]
@@ -137,9 +183,8 @@ def between(projection: Projection, question: str, pairs: Iterable[tuple[Item, I
         msg = f"{question} must be a list of pairs of users"
         raise EstimateError(msg)
     ask = projection.distance if question == "distance" else projection.inner
-    found = ask([pair[0] for pair in listed], [pair[1] for pair in listed], level).rows()
-    rows = ({"user": u, "other": v, **row} for (u, v), row in zip(listed, found, strict=True))
-    return Answer(question, level, tuple(rows))
+    first, second = ([pair[at] for pair in listed] for at in (0, 1))
+    return Answer(projection.spec, {"user": first, "other": second}, partial(ask, first, second), question, level)
 
 
 def first_pairs(projection: Projection, count: int) -> list[tuple[Item, Item]]:
@@ -151,18 +196,6 @@ def first_pairs(projection: Projection, count: int) -> list[tuple[Item, Item]]:
     """
     users = range(min(whole(count, "among", 2, MOST_AMONG), projection.spec.users.size))
     return list(combinations([projection.user_name(place) for place in users], 2))
-
-
-def of_rows(question: str, users: Any, found: Estimates) -> Answer:
-    """A table of one estimate for each user.
-
-    Args:
-        question: of `QUANTITIES`.
-        users: one user or several.
-        found: their estimates.
-    """
-    rows = ({"user": user, **row} for user, row in zip(_several(users), found.rows(), strict=True))
-    return Answer(question, found.level, tuple(rows))
 
 
 def _several(users: Any) -> list[Item]:
@@ -191,11 +224,17 @@ def neighbours(projection: Projection, users: Any, count: int, level: float) -> 
     others = projection.spec.users.size - 1
     most = min(whole(count, "count", 1, projection.spec.users.size + (1 << 32)), max(others, 1))
     found = nearest(projection, users, most, level)
-    rows = []
-    for row in found.rows():
-        names = {name: projection.user_name(int(row[name])) for name in ("user", "neighbour")}
-        rows.append({**row, **names})
-    return Answer("nearest", level, tuple(rows))
+    each, ranks = found.nearest.shape[1], range(1, found.nearest.shape[1] + 1)
+    names = {
+        "user": [projection.user_name(place) for place in np.repeat(found.users, each).tolist()],
+        "rank": [*ranks] * len(found.users),
+        "neighbour": [projection.user_name(place) for place in np.ravel(found.nearest).tolist()],
+    }
+
+    def ask(asked: float) -> Estimates:
+        return found.distances if asked == level else nearest(projection, users, most, asked).distances
+
+    return Answer(projection.spec, names, ask, "nearest", level)
 
 
 def drift(windows: Sequence[Projection], users: Any, level: float, names: Sequence[str] | None = None) -> Answer:
@@ -217,13 +256,20 @@ def drift(windows: Sequence[Projection], users: Any, level: float, names: Sequen
         raise EstimateError(msg)
     called: Sequence[Any] = range(len(windows)) if names is None else names
     places = np.atleast_1d(windows[0].user_places(users))
-    steps = [before.drift(after, places, level, located=True).rows() for before, after in pairwise(windows)]
-    rows = (
-        {"user": windows[0].user_name(place), "before": called[number], "after": called[number + 1], **step[at]}
-        for at, place in enumerate(places.tolist())
-        for number, step in enumerate(steps)
-    )
-    return Answer("drift", level, tuple(rows))
+    names_there = {
+        "user": [windows[0].user_name(place) for place in places.tolist() for _ in windows[1:]],
+        "before": list(called[: len(windows) - 1]) * len(places),
+        "after": list(called[1 : len(windows)]) * len(places),
+    }
+
+    def ask(asked: float) -> Estimates:
+        steps = [before.drift(after, places, asked, located=True) for before, after in pairwise(windows)]
+        value, stderr, low, high = (
+            np.stack([getattr(one, end) for one in steps], axis=1) for end in ("value", "stderr", "low", "high")
+        )
+        return Estimates("drift", value, stderr, low, high, asked)
+
+    return Answer(windows[0].spec, names_there, ask, "drift", level)
 
 
 def text(rows: Iterable[Row]) -> str:

@@ -99,7 +99,7 @@ def test_means_variances_and_intervals_over_many_matrices(
         # Where noise dominates, norms that are taken as at least 0 raise the estimated variance.
         assert 0.97 <= np.mean(answer.stderr**2) / variance <= 1.15
     if variances[3] is not None:
-        rows = found.values[first].astype(float)
+        rows = found.cells[first].astype(float)
         public = found._estimate(
             "with_vector",
             (rows * images).sum(axis=1) * found.scale,
@@ -121,7 +121,7 @@ def test_each_family_has_the_variance_of_its_own_law(family: str) -> None:
     runs, k, tau = 4000, 24, 4
     found, images = drawn(family, k, runs, tau, rows=SHORT)
     first = np.arange(0, 2 * runs, 2)
-    public = (found.values[first].astype(float) * images).sum(axis=1) * found.scale * 2.0**found.spec.fraction_bits
+    public = (found.cells[first].astype(float) * images).sum(axis=1) * found.scale * 2.0**found.spec.fraction_bits
     laws = {one: Law.of(Matrix(one, bytes(32), 32, k)) for one in ("gaussian", "rademacher", "srht")}  # type: ignore[arg-type]
     for values, mean, closed in (
         (found.distance(first, first + 1).value, 72, lambda law: law.squared_norm(72, 2 * tau, 2 * 6**4)),
@@ -142,7 +142,7 @@ def test_single_features_have_the_variance_of_their_law() -> None:
     runs, tau, entry = 4000, 4, np.zeros(32, np.int64)
     entry[1] = 1
     found, images = drawn("gaussian", 24, runs, tau, rows=np.stack([SHORT[0], entry]))
-    values = (found.values[::2].astype(float) * images).sum(axis=1) * found.scale
+    values = (found.cells[::2].astype(float) * images).sum(axis=1) * found.scale
     squares, variance = (values - 6) ** 2, (72 + tau + 36) / 24
     error = squares.std() / runs**0.5
     assert abs(values.mean() - 6) < 4 * (variance / runs) ** 0.5
@@ -235,11 +235,11 @@ def test_every_question_has_its_answer_by_name() -> None:
         (lambda p: p.feature(0, -1), DomainError, "expected a feature"),
         (lambda p: p.distance([0, 1], [1, 2, 3]), EstimateError, "two lists of one length"),
         (lambda p: p.inner(3, 3), EstimateError, "use sq_norm"),
-        (lambda p: p.distance(0, 1, level=1), EstimateError, "level must be between"),
+        (lambda p: p.distance(0, 1, level=1), EstimateError, "level must be above 0"),
         (lambda p: p.with_vector(0, [1.0]), EstimateError, "one number a feature, 30"),
         (lambda p: p.with_vector(0, np.full(30, np.nan)), EstimateError, "finite"),
         (lambda p: nearest(p, 0, 40), SpecError, "count must be"),
-        (lambda p: Projection(p.spec, p.values[:3], p.variance), EstimateError, r"int64 of shape \(40, 200\)"),
+        (lambda p: Projection(p.spec, p.cells[:3], p.variance), EstimateError, r"int64 of shape \(40, 200\)"),
     ],
 )
 def test_questions_without_an_answer_are_refused(question: Any, error: Any, words: str) -> None:
@@ -255,7 +255,7 @@ def test_a_secret_matrix_answers_pairs_but_no_features() -> None:
         found.feature(0, 1)
     with pytest.raises(MergeError, match="matrix_seed"):
         found.drift(found, 0)
-    opened = Projection(spec, found.values, Fraction(5), spec.projection_matrix(bytes(32)))
+    opened = Projection(spec, found.cells, Fraction(5), spec.projection_matrix(bytes(32)))
     assert float(opened.feature(0, 1)) == 0
     assert float(opened.drift(opened, 0)) < 0
 
@@ -277,7 +277,7 @@ def test_drift_compares_the_same_row_in_two_windows() -> None:
     assert np.all(np.abs(found.value - true) < 5 * found.stderr)
     other = ProjectionSpec(50, 30, 400, 5, "1e-6", seed=bytes(32))
     with pytest.raises(MergeError, match="share seed") as caught:
-        windows[0].drift(Projection(other, windows[1].values, windows[1].variance), 0)
+        windows[0].drift(Projection(other, windows[1].cells, windows[1].variance), 0)
     assert caught.value.fields == ("seed",)
 
 
@@ -416,9 +416,15 @@ def test_distances_of_all_pairs_are_a_heat_map_and_others_are_bars() -> None:
         {"user": u, "other": v, "value": 1.0 if (u, v) in near else 90.0, "stderr": 1.0, "low": 0.5, "high": 99.0}
         for u, v in pairs
     ]
-    answer = {"kind": "projection", "question": "distance", "quantity": "squared distance", "level": 0.95}
-    (whole,) = shown.of(answer).pictures(answer | {"rows": rows})
-    (part,) = shown.of(answer).pictures(answer | {"rows": rows[:-1]})
+
+    def answer(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        plain = {"values": [one["value"] for one in rows], "stderr": [one["stderr"] for one in rows]}
+        plain["intervals"] = [[one["low"], one["high"]] for one in rows]
+        labels = {name: [one[name] for one in rows] for name in ("user", "other")}
+        return {"kind": "projection", "question": "distance", "quantity": "squared distance", "labels": labels, **plain}
+
+    (whole,) = shown.of(answer(rows)).pictures(answer(rows))
+    (part,) = shown.of(answer(rows)).pictures(answer(rows[:-1]))
     assert (whole.name, part.name) == ("distances", "norms")
     assert whole.chart is not None
     assert len(whole.chart.points) == 2 * len(pairs), "each pair twice, and no row with itself"

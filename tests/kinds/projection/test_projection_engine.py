@@ -206,19 +206,19 @@ def test_answers_of_states_releases_merges_and_stacks_are_those_of_the_rows() ->
     ):
         found = published.estimate()
         assert found.variance == variance
-        residual = (found.values - image) / math.sqrt(variance)
+        residual = (found.cells - image) / math.sqrt(variance)
         assert np.abs(residual).max() < 6
         assert 0.6 < residual.std() < 1.4
         again = ss.load(published.to_bytes()).estimate()
         assert json.dumps(again.to_dict()) == json.dumps(found.to_dict())
     table = one.estimate(distance=[(0, 1), (2, 2)])
-    assert [row["other"] for row in table.rows()] == [1, 2]
-    assert table.rows()[1]["value"] == 0
-    assert table.rows()[0]["value"] == float(one.estimate().distance(0, 1))
+    assert [row["other"] for row in list(table.rows())] == [1, 2]
+    assert list(table.rows())[1]["value"] == 0
+    assert next(table.rows())["value"] == float(one.estimate().distance(0, 1))
     near = one.estimate(nearest=[4, 5], count=3)
     assert [row["user"] for row in near.rows()] == [4, 4, 4, 5, 5, 5]
     assert "neighbour" in str(near)
-    assert len(json.loads(json.dumps(near.to_dict()))["rows"]) == 6
+    assert len(json.loads(near.to_json())["labels"]["neighbour"]) == 6
     assert str(one.estimate()).count("\n") == 9
     for wrong in ({"distance": [(0, 1)], "nearest": [1]}, {"count": 3}, {"method": "mean"}, {"distance": [3]}):
         with pytest.raises(EstimateError):
@@ -317,7 +317,7 @@ def test_secret_states_are_added_within_their_window_only() -> None:
     same = [sealed((0, 10), 0), sealed((0, 10), 1)]
     found = ss.merge(same).estimate(key=KEY)
     assert found.variance == 2 * (mechanism.creation_sigma2(spec) + mechanism.publication_sigma2(spec))
-    assert ss.stack(same).estimate().values.shape == (9, 32)
+    assert ss.stack(same).estimate().cells.shape == (9, 32)
     for other in (sealed((10, 20), 0), sealed((0, 10), 0, "others")):
         with pytest.raises(MergeError, match="across"):
             ss.merge([same[0], other])

@@ -28,12 +28,12 @@ def test_golden_files_are_read_and_written_again(name: str) -> None:
     if name in PAIRS:
         sketch = ss.Sketch.from_bytes(data, KEY)
         sketch.update([PAIRS[name]])
-        assert sketch.seal().estimate().values.shape == (4, 8)
+        assert sketch.seal().estimate().cells.shape == (4, 8)
         return
     read = ss.load(data)
     assert read.to_bytes() == data
     rows = read.estimate(users=USERS if name == "release" else None)
-    assert rows.values.tolist() == wanted["values"]
+    assert rows.cells.tolist() == wanted["values"]
     names = USERS if name == "release" else [*range(4)]
     found = rows.distance(names[:3], names[1:]).to_dict()
     for column in ("value", "stderr", "low", "high"):

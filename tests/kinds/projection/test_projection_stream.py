@@ -17,6 +17,7 @@ from helpers.commands import Run
 from helpers.configurations import EVENTS_FILE, EVENTS_TOPIC, SEALED_DIRECTORY
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
+from sketchstream.kinds.shown import rows_of
 from sketchstream.testing.driver import Driver
 
 BLOCK = """[[sketch]]
@@ -181,12 +182,12 @@ def test_partitions_add_up_whatever_is_killed(keyed: bool) -> None:
     layers = [layer for part in window.parts for layer in part.layers]
     assert len(layers) == 6
     assert found.variance == sum(layer.parameter for layer in layers)
-    rest = found.values - truth @ spec.projection_matrix().all_rows.astype(np.int64)
+    rest = found.cells - truth @ spec.projection_matrix().all_rows.astype(np.int64)
     scale = math.sqrt(found.variance)
     assert np.abs(rest).max() < 6 * scale
     assert abs((rest.astype(float) ** 2).mean() / scale**2 - 1) < 6 * (2 / rest.size) ** 0.5
     # the share of the events that is missing, or there twice
-    image = (found.values - rest).astype(float)
+    image = (found.cells - rest).astype(float)
     share, error = (rest * image).sum() / (image**2).sum(), scale / math.sqrt((image**2).sum())
     assert error < 0.01
     assert abs(share) < 6 * error
@@ -252,14 +253,14 @@ def test_a_worker_over_a_file_answers_for_every_window(run: Run, tmp_path: Path)
     first = ("--to", "2024-01-01T01:00Z")
     near = run(*asked, *first, "--nearest", MARK, "-k", "1", "--format", "json")
     assert near.code == 0, near.err
-    (row,) = json.loads(near.out)["rows"]
+    (row,) = rows_of(json.loads(near.out))
     assert (row["user"], row["neighbour"]) == (MARK, "twin")
     pair = run(*asked, *first, "--distance", "south", "west", "--format", "json")
-    (apart,) = json.loads(pair.out)["rows"]
+    (apart,) = rows_of(json.loads(pair.out))
     assert abs(apart["value"] - (700**2 + 500**2)) < 6 * apart["stderr"]
     drift = run(*asked, "--drift", "twin", "--drift", "south", "--format", "json")
     assert drift.code == 0, drift.err
-    moved, still = json.loads(drift.out)["rows"]
+    moved, still = rows_of(json.loads(drift.out))
     assert abs(moved["value"] - 780**2) < 6 * moved["stderr"]
     assert abs(still["value"]) < 6 * still["stderr"]
     plot = run(*asked, *first, "--plot", "map.png")
