@@ -255,8 +255,9 @@ def offered(url: str, tag: str, seconds: float) -> None:
         f"\n{'cached answers':20} {'offered/s':>13} {'answered':>9} {'refused':>8} {'p50 ms':>8} {'p99 ms':>8} us each"
     )
     for title, header in (("whole", ""), ("not modified", f"If-None-Match: {tag}\r\n")):
-        for rate in (500, 1000, 2000, 4000):
+        for rate, connections in ((500, 32), (1000, 32), (2000, 32), (4000, 32), (20_000, 600)):
             command = [sys.executable, str(Path(__file__).with_name("load.py")), url, "--rate", str(rate)]
+            command += ["--connections", str(connections)]
             before = time.process_time()
             said = subprocess.run(
                 [*command, "--seconds", str(seconds), "--header", header], check=True, capture_output=True, text=True

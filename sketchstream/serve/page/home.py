@@ -97,18 +97,29 @@ def card(
     groups = service.groups(name)
     if groups:
         return _by_group(service, stored, groups, metric, drawn_once)
-    found = service.numbers(stored, Question())
-    profile = service.answers(name) == "profile"
-    wanted = dict.fromkeys([metric, *BESIDE]) if profile else dict.fromkeys(one for one, _, _ in found)
-    tiles: list[Tile] = []
-    for each in list(wanted)[:LARGE]:
-        title, point, _ = service.number(stored, Question(), each)
-        if point is not None and point[0] is not None:
-            tiles.append(tile(title, point, each if profile else "", "" if tiles else _change(service, stored, each)))
-    first = next(iter(wanted), None)
-    if first is None or not tiles:
+    before = next(iter(service.store.windows(name, None, stored.window[1] - 1, limit=1, newest=True)), None)
+    etags = [None if one is None else service.etag(one, Question(), "tiles") for one in (stored, before)]
+    key = None if etags[0] is None else ("tiles", *etags, metric)
+    first, tiles = drawn_once(key, lambda: _tiles(service, stored, before, metric))
+    if not tiles:
         return Card(stored)
     return Card(stored, tiles, _lately(service, name, first, tiles[0].title, zone, drawn_once))
+
+
+def _tiles(service: Service, stored: StoredWindow, before: StoredWindow | None, metric: str) -> tuple[str, list[Tile]]:
+    """The name of the first number of a window without groups, and its large numbers."""
+    profile = service.answers(stored.sketch) == "profile"
+    if profile:
+        names = list(dict.fromkeys([metric, *BESIDE]))
+    else:
+        names = [name for name, _, _ in service.numbers(stored, Question())]
+    tiles: list[Tile] = []
+    for name in names[:LARGE]:
+        title, point, _ = service.number(stored, Question(), name)
+        if point is not None and point[0] is not None:
+            change = "" if tiles else _change(service, stored, before, name)
+            tiles.append(tile(title, point, name if profile else "", change))
+    return next(iter(names), ""), tiles
 
 
 def tile(title: str, point: Point, metric: str, change: str = "") -> Tile:
@@ -151,12 +162,11 @@ def _between(metric: str, low: float | None, high: float | None) -> str:
     return f"{texts[0]} or more" if texts[1] is None else f"{texts[1]} or less"
 
 
-def _change(service: Service, stored: StoredWindow, metric: str) -> str:
+def _change(service: Service, stored: StoredWindow, before: StoredWindow | None, metric: str) -> str:
     """What differs from the window before, in words; empty if its answer is not there, or its noise has a part here."""
-    before = service.store.windows(stored.sketch, None, stored.window[1] - 1, limit=1, newest=True)
-    if not before or service.answer_state(before[0]) != "ready":
+    if before is None or service.answer_state(before) != "ready":
         return ""
-    pair = [service.ready(one, Question()) for one in (stored, before[0])]
+    pair = [service.ready(one, Question()) for one in (stored, before)]
     if pair[0] is None or pair[1] is None:
         return ""
     found = service.difference(pair[0], pair[1], metric)
