@@ -1,20 +1,25 @@
 """Avro and Protobuf in memory: processor time a record, against what Python offers.
 
-In: values built in memory. Out: a table of CPU times and ratios on standard output. Touches: nothing.
+In: values built in memory. Out: a table of CPU times and ratios on standard output. Touches: files in a temporary
+folder, which it removes.
 
 Peers, in the same run and on the same bytes, each at its best: fastavro's schemaless reader on a parsed schema; the
 official protobuf runtime; confluent-kafka's deserializers over its registry in memory, the schema known. CPU time of
-the thread, medians of interleaved rounds: machines are busy. Ours is everything up to the places of the fields.
+the thread, medians of interleaved rounds: machines are busy. Ours is everything up to the places of the fields; of a
+container file, from the disk to items, weights and times.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import io
 import json
+import shutil
 import statistics
 import struct
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -144,6 +149,33 @@ def avro_rounds(
     }
 
 
+def file_rounds(codec: str, records: int, few: int) -> dict[str, tuple[Round, int]]:
+    """A container file: everything up to items, weights and times, and fastavro's reader of the first blocks."""
+    import fastavro
+
+    from sketchstream_connectors.files.source import Layout, pieces
+
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    users = np.random.default_rng(7).integers(0, 200_000, records).tolist()
+    for name, n in (("all", records), ("few", few)):
+        with (folder / f"{name}.avro").open("wb") as file:
+            values = (flat(i, user) for i, user in enumerate(users[:n]))
+            fastavro.writer(file, fastavro.parse_schema(FLAT), values, codec=codec)
+    layout = Layout("avro", "user_id", weight="n", time="ts")
+
+    def library() -> None:
+        with (folder / "few.avro").open("rb") as file:
+            for _ in fastavro.reader(file):
+                pass
+
+    def ours() -> None:
+        for _ in pieces(folder / "all.avro", layout):
+            pass
+
+    return {"ours": (ours, records), "fastavro": (library, few)}
+
+
 def message_class(rich_one: bool) -> tuple[Any, Any]:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -231,6 +263,8 @@ def main() -> None:
     cases = {
         "avro, 6 fields": lambda: avro_rounds(FLAT, flat, "user_id", given.records, given.few),
         "avro, 10 fields": lambda: avro_rounds(RICH, rich, "user.id", given.records, given.few),
+        "avro file, 6 fields": lambda: file_rounds("null", given.records, given.few),
+        "avro file, snappy": lambda: file_rounds("snappy", given.records, given.few),
         "protobuf, 6 fields": lambda: protobuf_rounds(False, given.records, given.few),
         "protobuf, 10 fields": lambda: protobuf_rounds(True, given.records, given.few),
     }
