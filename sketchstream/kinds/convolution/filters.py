@@ -23,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 NAMED: Final = "window:W, average:W, sum, decay:A, difference, identity"
 LONGEST: Final = 1 << 22
 """Coefficients of a filter, at most."""
+LARGEST: Final = 1e100
+"""Absolute value of a coefficient, at most."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def kernel_of(written: object, name: str = "kernel") -> Floats:
     """Coefficients as float64, checked.
 
     Raises:
-        SpecError: empty, not real, not finite, or all zero.
+        SpecError: empty, not real, not finite, too large, or all zero.
     """
     try:
         array = np.asarray(written)
@@ -109,6 +111,9 @@ def kernel_of(written: object, name: str = "kernel") -> Floats:
         raise SpecError(msg)
     if not np.all(np.isfinite(out)):
         msg = f"{name} must be finite, found NaN or infinity"
+        raise SpecError(msg)
+    if np.abs(out).max() > LARGEST:
+        msg = f"{name} must have coefficients of at most {LARGEST:g}: errors are sums of their squares; scale them down"
         raise SpecError(msg)
     if not np.any(out):
         msg = f"{name} must not be all zero"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.factors import Floats
@@ -92,10 +93,31 @@ def reduce_matrix(matrix: Floats) -> Reduced:
         SpecError: the rank exceeds 4096.
     """
     rows, size = matrix.shape
+    if min(rows, size) > MAX_RANK:  # the decomposition would take minutes to say so
+        _require_rank(max(triangle(matrix != 0), triangle((matrix != 0).T)), "at least ")
     _, singular, right = np.linalg.svd(matrix, full_matrices=False)
     kept = singular > max(rows, size) * np.finfo(np.float64).eps * singular[0]
     _require_rank(int(kept.sum()))
     return Reduced(np.ascontiguousarray(right[kept].T), singular[kept])
+
+
+def triangle(filled: npt.NDArray[np.bool_], most: int = MAX_RANK + 1) -> int:
+    """A lower bound of the rank: rows that can be sorted so that each has an entry where all later ones have none.
+
+    Args:
+        filled: (d, N) whether an entry is not 0.
+        most: it stops there.
+    """
+    left, open_rows, found = filled.sum(axis=0), np.ones(len(filled), np.bool_), 0
+    while found < most:
+        alone = int(np.argmax(left == 1))
+        if left[alone] != 1:
+            break
+        row = int(np.argmax(filled[:, alone] & open_rows))
+        open_rows[row] = False
+        left = left - filled[row]
+        found += 1
+    return found
 
 
 def reduce(workload: Workload) -> Reduced:
@@ -305,10 +327,10 @@ def _largest_need(columns: Floats, covariance: Floats) -> float:
     return float(np.einsum("ij,ij->j", solved, solved).max())
 
 
-def _require_rank(rank: int) -> None:
+def _require_rank(rank: int, known: str = "") -> None:
     """Refuse a workload of too high a rank."""
     if rank > MAX_RANK:
-        msg = f"workload rank {rank} exceeds {MAX_RANK}; use fewer independent queries or fewer cells"
+        msg = f"workload rank {known}{rank} exceeds {MAX_RANK}; use fewer independent queries or fewer cells"
         raise SpecError(msg)
 
 

@@ -297,6 +297,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kernel": [1, float("nan")]}, "finite"),
     ({"kernel": np.array([1j])}, "real"),
     ({"kernel": [0, 0]}, "all zero"),
+    ({"kernel": [1, -1e300]}, "coefficients of at most 1e.100"),
     ({"kernel": "windw:4"}, "kernel must be one of"),
     ({"kernel": "window:17"}, "from 1 to the length"),
     ({"kernel": "decay:1"}, "0 < A < 1"),

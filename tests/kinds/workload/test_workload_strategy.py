@@ -11,6 +11,7 @@ import pytest
 from sketchstream.errors import ChecksumError, FormatError, SpecError
 from sketchstream.kinds.workload import Strategy, Workload, choose, marginals, mechanism, optimise
 from sketchstream.kinds.workload.mechanism import candidates, laplace_candidates, layer_law
+from sketchstream.kinds.workload.optimise import reduce_matrix, triangle
 from sketchstream.kinds.workload.packing import packed, unpacked
 from sketchstream.kinds.workload.pure import tree_levels
 from sketchstream.kinds.workload.strategy import attained, from_matrix, from_shape
@@ -272,6 +273,25 @@ def test_the_search_for_the_weights_of_many_levels_is_not_cut_short() -> None:
 def test_mechanisms_that_do_not_apply_are_refused(mechanism: str, delta: Fraction, text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         choose(Workload.named(text), mechanism, ONE, delta)
+
+
+def test_a_matrix_of_too_high_a_rank_is_refused_before_it_is_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np.linalg, "svd", lambda *_, **__: pytest.fail("this takes minutes"))
+    for matrix in (np.eye(4200), np.tril(np.ones((4200, 4200))), np.vstack([np.ones((3, 4200)), np.eye(4200)])):
+        with pytest.raises(SpecError, match="rank at least 4097 exceeds 4096"):
+            reduce_matrix(matrix)
+
+
+def test_a_triangle_is_never_larger_than_the_rank() -> None:
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(300):
+        rows, size = rng.integers(1, 9, 2)
+        matrix = rng.integers(0, 2, (rows, size)) * rng.integers(1, 5, (rows, size))
+        found.append((triangle(matrix != 0), np.linalg.matrix_rank(matrix)))
+    assert all(least <= rank for least, rank in found)
+    assert sum(least == rank for least, rank in found) > 100
+    assert triangle(np.eye(7, dtype=bool), 5) == 5
 
 
 def test_pure_privacy_needs_no_delta() -> None:
