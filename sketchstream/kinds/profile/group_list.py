@@ -203,20 +203,20 @@ class Groups(GroupRule):
             raise SpecError(msg)
 
     @classmethod
-    def periods(cls, number: int, period_ms: int) -> Groups:
+    def periods(cls, count: int, period_ms: int) -> Groups:
         """The periods of a window as groups, named p1 (the first), p2, ...
 
         An item counts in each period in which it has events; with `overlap`, retention and return are sets of them:
         "p1 & p2" are the items of the first period that came back in the second.
 
         Args:
-            number: of periods in a window.
+            count: of periods in a window.
             period_ms: length of each, ms.
 
         Raises:
             SpecError: too many of them, or none.
         """
-        return cls([f"p{place + 1}" for place in range(whole(number, "periods", 1, MOST_GROUPS))], period_ms=period_ms)
+        return cls([f"p{place + 1}" for place in range(whole(count, "periods", 1, MOST_GROUPS))], period_ms=period_ms)
 
     def _check_limit(self) -> None:
         """Refuse a limit that has nothing to limit.
