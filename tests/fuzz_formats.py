@@ -3,7 +3,8 @@
 In: the number of records (a million), of schemas of each format (20), and the first seed (0). Out: a line for each
 format; exit code 1 at the first difference, with the seed and the bytes. Touches: memory pages of its own.
 
-A million records take about two minutes of a processor.
+Values have the frames of Confluent, Apicurio and AWS Glue, or none. A million records take about a minute of
+a processor.
 """
 
 from __future__ import annotations

@@ -198,6 +198,7 @@ class Schemas:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.made = 0
+        self.records: dict[str, Any] = {}
 
     def name(self) -> str:
         self.made += 1
@@ -208,7 +209,11 @@ class Schemas:
         pick = rng.random()
         if depth and pick < 0.2:
             fields = [{"name": f"f{i}", "type": self.schema(depth - 1)} for i in range(rng.randrange(0, 6))]
-            return {"type": "record", "name": self.name(), "fields": fields}
+            name = self.name()
+            if rng.random() < 0.05:  # a recursive one
+                fields.append({"name": "again", "type": ["null", name]})
+            self.records[name] = {"type": "record", "name": name, "fields": fields}
+            return self.records[name]
         if depth and pick < 0.27:
             return {"type": "array", "items": self.schema(depth - 1)}
         if depth and pick < 0.34:
@@ -288,6 +293,7 @@ class Schemas:
         if isinstance(schema, list):
             index = rng.randrange(len(schema))
             return self.varint(index) + self.value(schema[index])
+        schema = self.records.get(schema, schema) if isinstance(schema, str) else schema
         kind = schema if isinstance(schema, str) else schema["type"]
         if kind == "record":
             return b"".join(self.value(one["type"]) for one in schema["fields"])
