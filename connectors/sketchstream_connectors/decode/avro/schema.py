@@ -29,6 +29,15 @@ TIMES: Final = {
     ("long", "local-timestamp-nanos"): (1, 1_000_000),
 }
 """What a number is multiplied and divided by, for milliseconds since 1970; local times are read as UTC."""
+CONNECT: Final = {
+    "io.debezium.time.Date": "date",
+    "io.debezium.time.Timestamp": "timestamp-millis",
+    "io.debezium.time.MicroTimestamp": "timestamp-micros",
+    "io.debezium.time.NanoTimestamp": "timestamp-nanos",
+}
+"""Times that Debezium names in `connect.name` where Avro would have a logical type.
+
+Source: the Debezium reference, "Temporal types"."""
 MOST_SCALE: Final = 400
 
 
@@ -148,7 +157,7 @@ def _full(name: str, namespace: str) -> str:
 
 def _logical(made: Type, given: dict[str, Any]) -> Type:
     """Note a logical type, unless it is unknown or wrong: then only the underlying type counts, as Avro says."""
-    logical = given.get("logicalType")
+    logical = given.get("logicalType", CONNECT.get(str(given.get("connect.name"))))
     if (made.kind, logical) in TIMES:
         made.logical = str(logical)
     elif logical == "uuid" and (made.kind == "string" or (made.kind == "fixed" and made.size == 16)):
