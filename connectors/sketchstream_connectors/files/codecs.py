@@ -10,7 +10,7 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from sketchstream.errors import FormatError, MissingExtraError
 from sketchstream_connectors.files import compression
@@ -27,32 +27,26 @@ def _null(data: bytes, most: int) -> bytes | None:
     return data if len(data) <= most else None
 
 
-def _deflate(data: bytes, most: int) -> bytes | None:
-    """Deflate without a wrapper; fastavro leaves most of zlib's checksum behind it, so a few more bytes may follow."""
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+def _finished(inflater: Any, data: bytes, most: int, spare: int = 0) -> bytes | None:
+    """What one stream holds; at most `spare` bytes may follow it."""
     try:
-        plain = inflater.decompress(data, most)
-    except zlib.error:
+        plain: bytes = inflater.decompress(data, most)
+    except (zlib.error, lzma.LZMAError, OSError):
         return None
-    return plain if inflater.eof and len(inflater.unused_data) < ADLER else None
+    return plain if inflater.eof and len(inflater.unused_data) <= spare else None
+
+
+def _deflate(data: bytes, most: int) -> bytes | None:
+    """Deflate without a wrapper; fastavro leaves most of zlib's checksum behind it."""
+    return _finished(zlib.decompressobj(-zlib.MAX_WBITS), data, most, spare=ADLER - 1)
 
 
 def _bzip2(data: bytes, most: int) -> bytes | None:
-    inflater = bz2.BZ2Decompressor()
-    try:
-        plain = inflater.decompress(data, most)
-    except OSError:
-        return None
-    return plain if inflater.eof and not inflater.unused_data else None
+    return _finished(bz2.BZ2Decompressor(), data, most)
 
 
 def _xz(data: bytes, most: int) -> bytes | None:
-    inflater = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=4 * most)
-    try:
-        plain = inflater.decompress(data, most)
-    except lzma.LZMAError:
-        return None
-    return plain if inflater.eof and not inflater.unused_data else None
+    return _finished(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=4 * most), data, most)
 
 
 def _zstandard(data: bytes, most: int) -> bytes | None:
