@@ -1,7 +1,9 @@
-"""UpSet plot of groups: bars of the largest regions with intervals, over a matrix of the groups that they are in.
+"""What groups have in common, to be looked at: an UpSet plot, tables, a sentence, a card.
 
-In: answers as plain data, as the command line and the HTTP API write them. Out: a chart of a page, or a figure, and a
-file if a path is given. Touches: that file. Needs matplotlib, imported on use.
+In: answers as plain data, as the command line and the HTTP API write them. Out: parts of pages, a card of a notebook, a
+figure, and a file if a path is given. Touches: that file. Plots need matplotlib, imported on use.
+
+An UpSet plot has bars of the largest regions with intervals, over a matrix of the groups that they are in.
 Source: Lex et al., IEEE TVCG 2014 (UpSet).
 """
 
@@ -13,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream import charts
+from sketchstream import charts, report
+from sketchstream.pictures import Picture, drawn, interval, value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +26,9 @@ MOST: Final = 30
 """Regions that are drawn, the largest ones."""
 NARROW: Final = 10
 """Regions on narrow screens."""
+LISTED: Final = 60
+"""Regions of a table, the largest ones."""
+FITTED: Final = "95% intervals. All numbers come from one fit: those of disjoint sets add up."
 TITLE: Final = "Items in exactly these groups"
 
 Region = Mapping[str, Any]
@@ -67,6 +73,61 @@ def within(row: Region, groups: Sequence[str]) -> str:
     """A region in words."""
     names = " and ".join(row["in"])
     return f"{names} alone" if len(row["in"]) < len(groups) else names
+
+
+def sentence(title: str, one: Mapping[str, Any]) -> str:
+    """A number of items in a sentence."""
+    ends = "" if one["low"] is None else f" (95% interval: {charts.between(one['low'], one['high'])})"
+    return f"{title}: {charts.shown(one['value'])} items{ends}."
+
+
+def headline(answer: Mapping[str, Any], asked: str) -> str:
+    """The set that was asked for in a sentence, or how many items are in any group.
+
+    Args:
+        answer: of the window.
+        asked: expression; empty: none.
+    """
+    if asked:
+        return sentence(asked, next(row for row in answer["answers"] if row["query"] == asked))
+    return sentence(f"In at least one of the {len(answer['groups'])} groups", answer["people"])
+
+
+def picture(answer: Mapping[str, Any]) -> Picture:
+    """The UpSet plot with the table of its regions."""
+    rows = [(" & ".join(row["in"]), value(row), interval(row)) for row in answer["regions"][:LISTED]]
+    table = report.Table(TITLE, ("in these groups and no others", "items", "95% interval"), rows)
+    left = len(answer["regions"]) - len(rows)
+    return Picture(
+        "upset",
+        TITLE,
+        drawn(lambda: chart(answer)),
+        table,
+        drawn(lambda: chart(answer, wide=True)),
+        folded=True,
+        note=f"{left:,} smaller regions are left out here." if left else "",
+    )
+
+
+def tables(answer: Mapping[str, Any]) -> list[report.Table]:
+    """Sets of groups that are usually asked for, and what each group adds to those before it."""
+    sets = [(row["query"], value(row), interval(row)) for row in answer["answers"]]
+    adds = [
+        (row["group"], value(row["added"]), interval(row["added"]), value(row["reached"]), interval(row["reached"]))
+        for row in answer["increments"]
+    ]
+    added = ("group", "adds to those above", "95% interval", "all have by then", "95% interval of it")
+    return [
+        report.Table("What each group adds", added, adds),
+        report.Table("Sets of groups", ("set", "items", "95% interval"), sets),
+    ]
+
+
+def card(answer: Mapping[str, Any]) -> str:
+    """The answers in the output of a notebook's cell."""
+    found = picture(answer)
+    plots = [] if found.chart is None else [found.chart]
+    return report.card(headline(answer, ""), tables=[*tables(answer), found.table], charts=plots, note=FITTED)
 
 
 def _told(regions: Sequence[Region], most: int) -> list[Region]:

@@ -18,9 +18,12 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 8, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 15, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 8, 0),
-    "lines of code of the product": (facts.lines_of_code, 70_000, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 71_500, 48_000),
 }
-"""What is measured, the most that is allowed, and the aim."""
+"""What is measured, the most that is allowed, and the aim.
+
+Lines of code grew from 70,000 by histories, Avro files, sets of groups over HTTP and the page's numbers.
+"""
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 8, 21),
     "comments in the files of compiled loops": (facts.comments_in_kernels, 39, 250),

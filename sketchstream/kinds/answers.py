@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.errors import EstimateError, MissingExtraError
+from sketchstream.errors import EstimateError
 from sketchstream.kinds import exports
 from sketchstream.kinds.linear.publication import shown
 from sketchstream.privacy.history import parameter_name
@@ -233,12 +233,7 @@ class Answers(ABC):
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            msg = "to_pandas needs pandas: pip install pandas"
-            raise MissingExtraError(msg) from None
-        return pd.DataFrame(list(self.rows(level)))
+        return exports.frame_of(list(self.rows(level)))
 
     def plot(self, path: str | Path | None = None, **options: Any) -> Figure:
         """Draw the numbers with their intervals; a notebook shows the figure.

@@ -19,6 +19,7 @@ from sketchstream.errors import MissingExtraError
 from sketchstream.kinds.interface import ColumnType
 
 if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
 
 Types = Mapping[str, ColumnType]
@@ -58,6 +59,23 @@ def read_csv(text: str) -> list[dict[str, str | None]]:
             lines.append([])
     header, *rows = lines[:-1]
     return [dict(zip(map(str, header), row, strict=True)) for row in rows]
+
+
+def frame_of(rows: Sequence[Row] | Mapping[str, Any]) -> pd.DataFrame:
+    """Rows, or columns by their names, as a pandas DataFrame.
+
+    Args:
+        rows: all with the same columns.
+
+    Raises:
+        MissingExtraError: pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        msg = "to_pandas needs pandas: pip install pandas"
+        raise MissingExtraError(msg) from None
+    return pd.DataFrame(rows)
 
 
 def table_of(rows: Sequence[Row], types: Types, columns: Sequence[str] = ()) -> pa.Table:

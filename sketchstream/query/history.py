@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from sketchstream import report
 from sketchstream.cards import drawn
-from sketchstream.errors import MissingExtraError
-from sketchstream.kinds import shown
+from sketchstream.kinds import exports, shown
 from sketchstream.query.answers import Answer
 from sketchstream.query.differences import Difference, difference
 from sketchstream.query.windows import to_ms
@@ -238,12 +237,7 @@ class Windows(Sequence[Window]):
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            msg = "to_pandas needs pandas: pip install pandas"
-            raise MissingExtraError(msg) from None
-        frame = pd.DataFrame(self.columns(numbers))
+        frame = exports.frame_of(self.columns(numbers))
         for name in ("window_start", "window_end"):
             frame[name] = frame[name].dt.tz_localize("UTC")
         return frame

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.kinds.exports import WINDOW, Types
+from sketchstream.kinds.profile.overlap import answers
 from sketchstream.kinds.profile.overlap.expression import member, quoted, regions_of
 from sketchstream.published import Stack, partition_counts
 from sketchstream.stream.windows import iso
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
 COLUMNS: Final = ("query", "value", "low", "high", "sd")
-TYPES: Final[Types] = {**WINDOW, "value": "float64", "low": "float64", "high": "float64", "sd": "float64"}
+TYPES: Final[Types] = {**WINDOW, **answers.TYPES}
 """Of the columns that are not text."""
 
 

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from sketchstream import charts, kinds, report
+from sketchstream import charts, kinds, report, upset
 from sketchstream.errors import (
     BusyError,
     ConfigError,
@@ -35,7 +35,7 @@ from sketchstream.pictures import Picture, interval, value
 from sketchstream.privacy.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
-from sketchstream.serve.page import calendar, comparison, home, links, overlap, pictures, rendering, series, wording
+from sketchstream.serve.page import calendar, comparison, home, links, pictures, rendering, series, wording
 from sketchstream.serve.questions import Question
 from sketchstream.serve.service import (
     NotFoundError,
@@ -455,16 +455,14 @@ class Views:
             values |= {} if values["failure"] else {"refresh": REFRESH_S}
             return rendering.html("overlap.html", **values)
         data = answer.to_dict()
-        picture = self._drawn.get(self._service.etag(stored, question, "page"), lambda: overlap.picture(data))
+        picture = self._drawn.get(self._service.etag(stored, question, "page"), lambda: upset.picture(data))
         known = data["people"]["low"] is not None
         rows = links.window_links(name, "overlap", where | ({"query": asked} if asked else {}))
         values |= {
-            "headline": overlap.headline(chosen.to_dict(), asked),
-            "note": "95% intervals. All numbers come from one fit: those of disjoint sets add up."
-            if known
-            else words.NO_INTERVALS,
+            "headline": upset.headline(chosen.to_dict(), asked),
+            "note": upset.FITTED if known else words.NO_INTERVALS,
             "picture": _at(picture, f"{values['action']}/upset", where),
-            "tables": overlap.tables(data),
+            "tables": upset.tables(data),
             "links": rows,
             "lines": links.overlap_lines(self._service.config.path.name, name, where, asked, _origin(request)),
         }
@@ -480,7 +478,7 @@ class Views:
         answer, failure = self._asked(stored, question, ask=True)
         if answer is None or request.path_params["picture"] != "upset":
             raise NotFoundError(failure or "this window has no such picture yet: ask again")
-        return _file(overlap.picture(answer.to_dict()), form)
+        return _file(upset.picture(answer.to_dict()), form)
 
     def _overlap_address(self, stored: StoredWindow) -> str:
         """The address of what a window's groups have in common; empty if it publishes nothing of it."""

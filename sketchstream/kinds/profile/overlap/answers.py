@@ -21,17 +21,22 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import upset
+from sketchstream.kinds import exports
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.result import LEVEL, Estimate
 from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
 from sketchstream.spec import whole
 
 if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
     from matplotlib.figure import Figure
 
     from sketchstream.kinds.profile.overlap.fit import Fit
 
 Floats = npt.NDArray[np.float64]
+TYPES: exports.Types = dict.fromkeys(("value", "low", "high", "sd"), "float64")
+"""Of the columns of rows that are not text."""
 GRAIN = 1024.0
 """Parts of an item in which regions are counted."""
 
@@ -244,6 +249,40 @@ class Overlap:
             path: file to write (.png, .svg or .pdf).
         """
         return upset.plot(self.to_dict(()), None if path is None else Path(path))
+
+    def to_csv(self, queries: Iterable[str] | None = None) -> str:
+        """The rows as RFC 4180 text with a header line.
+
+        Args:
+            queries: expressions; None: the usual ones.
+        """
+        return exports.as_csv(self.rows(queries))
+
+    def to_arrow(self, queries: Iterable[str] | None = None) -> pa.Table:
+        """The rows as an Arrow table.
+
+        Args:
+            queries: expressions; None: the usual ones.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        return exports.table_of(self.rows(queries), TYPES)
+
+    def to_pandas(self, queries: Iterable[str] | None = None) -> pd.DataFrame:
+        """The rows as a pandas DataFrame.
+
+        Args:
+            queries: expressions; None: the usual ones.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        return exports.frame_of(self.rows(queries))
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how many items there are, what each group adds, the largest regions."""
+        return upset.card(self.to_dict())
 
     def __repr__(self) -> str:
         return f"<Overlap of {', '.join(self.groups)}: {self.people} items>"

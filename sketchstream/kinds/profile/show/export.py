@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.errors import MissingExtraError
+from sketchstream.kinds import exports
 from sketchstream.kinds.interface import ColumnType
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.wrapping import marked
@@ -149,12 +150,7 @@ def to_csv(profile: Profile) -> str:
 
 def to_pandas(profile: Profile) -> pd.DataFrame:
     """`columns` as a pandas DataFrame."""
-    try:
-        import pandas as pd
-    except ImportError:
-        msg = "to_pandas needs pandas: pip install pandas"
-        raise MissingExtraError(msg) from None
-    frame = pd.DataFrame(columns(profile))
+    frame = exports.frame_of(columns(profile))
     frame["count"] = frame["count"].astype("int64")
     return frame
 

@@ -228,3 +228,21 @@ def test_all_pairs_are_answered_where_nothing_is_asked() -> None:
     assert usual[:3] == list(NAMES)
     assert all(f"{a} & {b}" in usual for a, b in combinations(NAMES, 2))
     assert usual[-2:] == ["b - (a)", "c - (a | b)"]
+
+
+def test_rows_are_exported_and_shown_in_notebooks() -> None:
+    spec = ss.ProfileSpec("3", "item", ss.ClosedDomain(size=90), groups=ss.Groups(["a", "<b>"]), overlap=True)
+    sketch = ss.Sketch.create(spec)
+    sketch.update([("a", item) for item in range(40)] + [("<b>", item) for item in range(20, 60)])
+    found = sketch.seal().overlap()
+    rows = found.rows(["a & '<b>'", "a"])
+    frame = found.to_pandas(["a & '<b>'", "a"])
+    assert frame.to_dict("records") == rows
+    assert found.to_arrow(["a & '<b>'", "a"]).to_pylist() == rows
+    assert found.to_csv().splitlines()[0] == "query,value,low,high,sd"
+    assert len(found.to_csv().splitlines()) == 1 + len(found.rows())
+    card = found._repr_html_()
+    assert "In at least one of the 2 groups" in card
+    assert "What each group adds" in card
+    assert "<svg" in card
+    assert "<b>" not in card
