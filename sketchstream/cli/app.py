@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "attest": "Sign a statement of published files, or of a deployment: digests, specs, ledgers, losses.",
     "verify": "Audit this build on this machine: samplers, neighbours, releases, seals, ledger.",
     "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
+    "backfill": "Publish the windows of a history that lies in Parquet files.",
     "serve": "Serve answers over HTTP, and a page, from what workers published.",
     "topics": "Make and check the Kafka topics of a configuration.",
     "validate": "Check a configuration without running it.",

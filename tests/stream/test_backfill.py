@@ -20,9 +20,8 @@ import pytest
 
 import sketchstream as ss
 from helpers.kind_cases import PAIRS
+from helpers.noiseless import without_noise
 from helpers.paths import ROOT
-from sketchstream import kinds
-from sketchstream.components import Counters
 from sketchstream.config.loader import Config
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.windows import Calendar, Width, iso
@@ -40,10 +39,7 @@ OPEN = ss.OpenDomain(slots=256, levels=2)
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise, for one test."""
-    for name in kinds.names():
-        monkeypatch.setattr(type(kinds.named(name)), "draw", lambda *_, **__: None)
-    drawn = Counters._drawn
-    monkeypatch.setattr(Counters, "_drawn", staticmethod(lambda *given: (drawn(*given)[0], 0)))
+    without_noise(monkeypatch)
 
 
 @functools.cache

@@ -255,7 +255,7 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
                     number += batch.num_rows
                     skip = max(0, position - (number - batch.num_rows))
                     if skip < batch.num_rows:
-                        yield _arrow_piece(layout, batch.slice(skip), number)
+                        yield arrow_piece(layout, batch.slice(skip), number)
     except pa.ArrowException as error:
         msg = f"{path} cannot be read as parquet ({type(error).__name__})"
         raise FormatError(msg) from None
@@ -266,7 +266,12 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
     return number
 
 
-def _arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
+def arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
+    """Rows number-n .. number-1 as a record batch holds them.
+
+    Raises:
+        ConfigError: a column of a type that its role cannot have.
+    """
     import pyarrow as pa
 
     n = batch.num_rows

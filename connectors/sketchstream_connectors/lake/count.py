@@ -1,0 +1,225 @@
+"""Exact counts of the equal rows of a window, by DuckDB, and the events that each of them stands for.
+
+In: Parquet files, a layout, a window [start, end) in ms. Out: batches of items, sums and numbers of events for
+`Sketch.update_sums`. Touches: the files, for reading; temporary files of DuckDB, when its memory is full.
+
+The engine judges nothing: it groups rows that are equal in all fields that a sketch needs, the weight among them, and
+counts them. Each distinct row then goes through the code by which a worker judges a record, here, and counts as many
+times. So the rules for types, missing and invalid values, filters, groups and weights are those of the worker, and no
+sum of the engine can overflow or depend on its order. Windows are ranges of integer milliseconds; time zones are not
+the engine's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream import kinds
+from sketchstream.errors import FormatError, MissingExtraError, WeightError
+from sketchstream.items import as_weights
+from sketchstream.kinds.interface import Given
+from sketchstream.kinds.linear.events import in_units
+from sketchstream.stream.plans import SketchPlan
+from sketchstream_connectors.files.layout import Layout
+from sketchstream_connectors.files.rows import arrow_piece
+
+Ints = npt.NDArray[np.int64]
+
+BATCH: Final = 1 << 16
+"""Distinct rows of a batch."""
+EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
+"""Columns of the result beside those of the files."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ParquetRows:
+    """The rows of Parquet files that have one schema.
+
+    Args:
+        paths: of the files.
+        layout: which of their columns are read.
+
+    Raises:
+        MissingExtraError: DuckDB or pyarrow is not installed.
+        FormatError: files without these columns, or with types that could not be counted as a worker would.
+    """
+
+    def __init__(self, paths: Sequence[Path], layout: Layout) -> None:
+        try:
+            import duckdb
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            msg = f"backfill needs {error.name}: pip install 'sketchstream[backfill]'"
+            raise MissingExtraError(msg) from None
+        if layout.time is None:
+            msg = "input.time must name the column of the event time: a history has no time of its own"
+            raise FormatError(msg)
+        if layout.time in (layout.item, layout.weight, *layout.columns):
+            msg = f"column {layout.time!r:.60} cannot be the event time and something else too: rows are counted by it"
+            raise FormatError(msg)
+        self._layout = layout
+        self._time = layout.time
+        wanted = {name for name in (layout.item, layout.weight, layout.time, *layout.columns) if name is not None}
+        self._types: dict[str, str] = {}
+        for path in paths:
+            with _readable(path):
+                schema = pq.read_schema(path)
+            for name in sorted(wanted):
+                found = schema.get_all_field_indices(name)
+                if len(found) != 1:
+                    msg = f"{path} has {'more than one' if found else 'no'} column {name!r:.60}"
+                    raise FormatError(msg)
+                kind = str(schema.field(name).type) if name == layout.time else family(schema.field(name).type)
+                if self._types.setdefault(name, kind) != kind:
+                    msg = f"{path} has another type in column {name!r:.60} than {paths[0]}: {kind}, {self._types[name]}"
+                    raise FormatError(msg)
+        self._require_instant(schema.field(layout.time).type)
+        self._connection = duckdb.connect(":memory:")
+        self._files = [str(path) for path in paths]
+
+    def close(self) -> None:
+        """End the engine."""
+        self._connection.close()
+
+    def _require_instant(self, found: Any) -> None:
+        """Refuse event times that are not instants."""
+        import pyarrow as pa
+
+        if pa.types.is_timestamp(found) and found.tz is None:
+            msg = (
+                f"column {self._time!r:.60} has timestamps without a time zone, which say no instant: write it again "
+                "with one (in DuckDB: timezone('UTC', column)), or as integer milliseconds since 1970"
+            )
+            raise FormatError(msg)
+        if not pa.types.is_timestamp(found) and not pa.types.is_integer(found):
+            msg = (
+                f"column {self._time!r:.60} has type {found}; timestamps with a time zone, or integer milliseconds "
+                "since 1970, were expected"
+            )
+            raise FormatError(msg)
+
+    def counts(self, plan: SketchPlan, window: tuple[int, int]) -> Iterator[tuple[int, Any, Ints, Ints]]:
+        """Batches of (records, items, sums, events) of a window; events that a worker would not count are in none.
+
+        Args:
+            plan: of the sketch.
+            window: [start, end), ms.
+
+        Raises:
+            FormatError: DuckDB reads a column as something else than a worker would.
+            WeightError: equal rows have a sum beyond 64 bits.
+        """
+        layout = replace(self._layout, columns=tuple(sorted(set(plan.fields.values()))))
+        for batch in self._grouped(plan, layout, window):
+            yield _judged(plan, layout, window, batch)
+
+    def _grouped(self, plan: SketchPlan, layout: Layout, window: tuple[int, int]) -> Iterator[Any]:
+        """Batches of distinct rows, with `EVENTS` and `POSITION`."""
+        from duckdb import ColumnExpression, ConstantExpression, DuckDBPyRelation, FunctionExpression
+
+        start, end = window
+        rows: DuckDBPyRelation = self._connection.read_parquet(self._files)
+        time = ColumnExpression(self._time)
+        ms = time
+        if self._types[self._time].startswith("timestamp"):
+            # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
+            low, high = (_EPOCH + timedelta(milliseconds=one) for one in (start - 1, end + 1))
+            rows = rows.filter((time >= ConstantExpression(low)) & (time < ConstantExpression(high)))
+            us = FunctionExpression("epoch_us", time.cast("TIMESTAMP WITH TIME ZONE"))
+            ms = FunctionExpression("//", us, ConstantExpression(1000))
+        rows = rows.filter((ms >= ConstantExpression(start)) & (ms < ConstantExpression(end)))
+        step = getattr(plan.spec, "step_ms", None) if kinds.of(plan.spec).by_window else None
+        position = ConstantExpression(0)
+        if step is not None:
+            position = FunctionExpression("//", ms - ConstantExpression(start), ConstantExpression(step))
+        names = [name for name in (layout.item, layout.weight, *layout.columns) if name is not None]
+        grouped = [ColumnExpression(name).alias(name) for name in dict.fromkeys(names)]
+        counted = FunctionExpression("count_star").alias(EVENTS)
+        found = rows.aggregate([*grouped, position.alias(POSITION), counted])
+        for batch in found.to_arrow_reader(BATCH):
+            for name in names:
+                kind = family(batch.schema.field(name).type)
+                if kind != self._types[name]:
+                    msg = (
+                        f"column {name!r:.60} is {self._types[name]} in its files and {kind} in the engine, so a "
+                        "worker would count other items: write it as text or integers"
+                    )
+                    raise FormatError(msg)
+            yield batch
+
+
+def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: Any) -> tuple[int, Any, Ints, Ints]:
+    """Distinct rows as a worker judges records: how many records they were, and the events that count."""
+    import pyarrow as pa
+
+    spec, kind = plan.spec, kinds.of(plan.spec)
+    events: Ints = batch.column(EVENTS).to_numpy(zero_copy_only=False).astype(np.int64)
+    position: Ints = batch.column(POSITION).to_numpy(zero_copy_only=False).astype(np.int64)
+    times = window[0] + position * (getattr(spec, "step_ms", None) or 0)
+    names = [name for name in batch.schema.names if name not in (EVENTS, POSITION)]
+    table = pa.RecordBatch.from_arrays(
+        [*(batch.column(name) for name in names), pa.array(times)], [*names, str(layout.time)]
+    )
+    decoded = arrow_piece(layout, table, len(events)).decoded
+    columns = {role: decoded.columns[field] for role, field in plan.fields.items()}
+    found = kind.events(spec, Given(decoded.items, decoded.weights, decoded.weight, decoded.times, columns, window))
+    good = decoded.valid if found.good is None else decoded.valid & found.good
+    units, valid = _units(spec, found.weights, len(events))
+    good = good & valid
+    items, units, numbers = found.items.take(good), units[good], events[good]
+    room = ((1 << 63) - 1) // np.maximum(numbers, 1)
+    if ((units > room) | (units < -room)).any():
+        msg = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
+        raise WeightError(msg)
+    return int(events.sum()), items, units * numbers, numbers
+
+
+def _units(spec: Any, weights: Any, n: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """(n,) weights in units of sums; (n,) which of them are weights of events."""
+    if hasattr(spec, "lattice"):
+        return in_units(spec.lattice, weights, n)
+    most = kinds.of(spec).most_weight(spec)
+    given = np.ones(n, np.int64) if weights is None else as_weights(weights, n, alone=True).astype(np.int64)
+    return given, np.ones(n, np.bool_) if most is None else (given <= most) & (given >= -most)
+
+
+def family(found: Any) -> str:
+    """What a column's type means to a worker: types of one family give equal items, weights and texts.
+
+    Args:
+        found: an Arrow type.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_integer(found):
+        return "integers"
+    if pa.types.is_floating(found):
+        return "floats"
+    name = str(found)
+    if name in ("string", "large_string", "string_view"):
+        return "text"
+    if pa.types.is_binary(found) or pa.types.is_large_binary(found) or name == "binary_view":
+        return "bytes"
+    return "bytes" if pa.types.is_fixed_size_binary(found) and not pa.types.is_decimal(found) else name
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Errors of a Parquet file with its name."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        msg = f"{path} cannot be read as parquet ({type(error).__name__})"
+        raise FormatError(msg) from None

@@ -1,0 +1,333 @@
+"""From counts of a window to its published body: booked before the noise, stored before it is published, drawn once.
+
+In: a configuration over Parquet files, a range of time. Out: sealed sketches in the folder of a configuration. Touches:
+`backfill/` in the folder of its store, and its sealed folder; entropy.
+
+    backfill/<sketch>/r<revision>/<start>.booked      the row of the ledger: job, window, loss, input
+    backfill/<sketch>/r<revision>/<start>.body        what `seal` made, before anybody saw it
+
+Laws (tests/connectors/lake):
+1. A row is durable before the first noise of its window is drawn: a crash may cost loss that nobody had, never the
+   reverse.
+2. Nothing is published that is not stored, and what is stored never changes. Of two processes one names the file; the
+   other one throws its own sketch away, which nobody saw.
+3. The same job again publishes the same bytes. Another job for a window that is booked is refused: two noises over one
+   history are two views of it.
+
+A job is a window of a sketch over pinned files: their names, sizes and times of change. They are looked at again before
+a body is stored.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from sketchstream import __version__, faults, files, kinds
+from sketchstream.config.loader import Config
+from sketchstream.errors import ConfigError, DataLossError, StoreError
+from sketchstream.hashing import Key
+from sketchstream.published import Origin
+from sketchstream.sketch import Sketch, require_sums_mean_events
+from sketchstream.stream.evidence import EvidenceNoise, Reported
+from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.window_ranges import UNMARKED
+from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME, iso
+from sketchstream_connectors.factory import file_layout
+from sketchstream_connectors.files import store
+from sketchstream_connectors.files.publisher import DirectoryPublisher, start_name
+from sketchstream_connectors.files.rows import parquet_files
+from sketchstream_connectors.files.sealed import describe
+from sketchstream_connectors.lake.count import ParquetRows
+
+FORMAT: Final = 1
+REFUSED_NONE: Final = Reported(EvidenceNoise(anywhere=True))
+"""Evidence about the windows of a history: no record comes late, so these are no counts, and need no noise."""
+Happened = Literal["published", "published again", "no records"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one window.
+
+    Args:
+        sketch: its name.
+        window: [start, end), ms.
+        what: what happened.
+        records: of the window, where they were counted now.
+    """
+
+    sketch: str
+    window: tuple[int, int]
+    what: Happened
+    records: int = 0
+
+
+class Backfill:
+    """The job of a configuration.
+
+    Args:
+        config: over a Parquet file, or a folder of them.
+        start: ms since 1970; windows that begin earlier are left out.
+        end: ms since 1970; windows that end later are left out.
+        names: of the sketches; empty: all.
+
+    Raises:
+        ConfigError: the configuration is not one whose history can be counted, with the reason.
+        FormatError: the files cannot be counted as a worker would.
+    """
+
+    def __init__(self, config: Config, start: int, end: int, names: Sequence[str] = ()) -> None:
+        if config.from_kafka or config.format != "parquet" or config.input_file is None:
+            msg = f"{config.path}: backfill reads Parquet: input.file must be a Parquet file, or a folder of them"
+            raise ConfigError(msg)
+        if not EARLIEST_MS <= start < end <= LATEST_MS:
+            msg = f"--from must lie before --to, both from 1900 to 2200; found {iso(start)} and {iso(end)}"
+            raise ConfigError(msg)
+        self.plans = [config.plan(name) for name in names] or list(config.sketches)
+        for plan in self.plans:
+            _require_history(plan)
+        self._config = config
+        self._range = start, end
+        self._key: Key | None = config.load_key()
+        self.revision = store.read_about(config.store_path)[0] if config.store_path.is_dir() else 0
+        if config.store_path.is_dir() and store.partitions_in(config.store_path):
+            msg = (
+                f"a worker of this configuration has a state in {config.store_path}, and may publish the same windows: "
+                "give the history a configuration with another store.path and output.directory"
+            )
+            raise ConfigError(msg)
+        self._folder = config.store_path / "backfill"
+        assert config.sealed_directory is not None
+        self._publisher = DirectoryPublisher(config.sealed_directory)
+        self._paths = parquet_files(config.input_file)
+        self.input = self._pinned()
+        self._rows = ParquetRows(self._paths, file_layout(config))
+
+    def close(self) -> None:
+        """End the engine."""
+        self._rows.close()
+
+    def windows(self, plan: SketchPlan) -> list[tuple[int, int]]:
+        """The windows of a sketch that lie in the range as a whole, ascending."""
+        start, end = self._range
+        found = []
+        at = plan.calendar.window(start)[0]
+        while at < end:
+            held = plan.holding(at)
+            if held and held[-1][0] == at and start <= at and held[-1][1] <= end:
+                found.append(held[-1])
+            at = plan.calendar.end(at)
+        return found
+
+    def run(self) -> Iterator[Done]:
+        """Do what is left to do, window by window.
+
+        Raises:
+            ConfigError: windows between those that are published and the range would be passed over.
+            DataLossError: a window was booked for other data, or published by somebody else.
+            StoreError: a folder cannot be written, or the files changed meanwhile.
+        """
+        for plan in self.plans:
+            windows = self.windows(plan)
+            if not windows:
+                continue
+            self._require_no_gap(plan, windows)
+            for window in windows:
+                yield self._window(plan, window)
+            self._publish_frontier(plan, windows)
+
+    def _window(self, plan: SketchPlan, window: tuple[int, int]) -> Done:
+        """One window, from whatever an earlier run left."""
+        job = self._job(plan, window)
+        if self._is_booked(plan, window, job):
+            body = self._stored(plan, window)
+            if body is not None:
+                self._publish(plan, window, body)
+                return Done(plan.name, window, "published again")
+        counts = self._rows.counts(plan, window)
+        first = next(counts, None)
+        if first is None:
+            return Done(plan.name, window, "no records")
+        self._book(plan, window, job)
+        origin = Origin(name=plan.name, revision=self.revision, window=window, partition=0, partitions=(1,))
+        sketch = Sketch.create(plan.spec, self._key, origin=origin)
+        records = 0
+        for number, items, sums, events in _chained(first, counts):
+            records += number
+            sketch.admit(number)
+            if len(items):
+                sketch.update_sums(items, sums, events, invalid="noop")
+        if self._pinned() != self.input:
+            msg = "the files of the input changed while they were counted; nothing of this window was published"
+            raise StoreError(msg)
+        body = self._store(plan, window, sketch.seal().to_bytes())
+        self._publish(plan, window, body)
+        return Done(plan.name, window, "published", records)
+
+    # ------------------------------------------------------------------------------------------ job and ledger
+
+    def _pinned(self) -> list[list[Any]]:
+        """Names, sizes and times of change of the files."""
+        try:
+            about = [(path, path.stat()) for path in self._paths]
+        except OSError as error:
+            msg = f"cannot read the files of the input: {error.strerror}"
+            raise StoreError(msg) from error
+        root = self._config.input_file
+        assert root is not None
+        return [[str(path.relative_to(root)), one.st_size, one.st_mtime_ns] for path, one in about]
+
+    def _job(self, plan: SketchPlan, window: tuple[int, int]) -> str:
+        """Name of the job: equal for equal sketches, windows, fields and data."""
+        layout = file_layout(self._config)
+        said = [
+            *(FORMAT, plan.name, self.revision, plan.spec.fingerprint.hex(), list(window), self.input),
+            *(
+                self._key.id.hex() if self._key is not None and plan.spec.needs_key else None,
+                sorted(plan.fields.items()),
+            ),
+            *(layout.item, layout.item_type, layout.weight, layout.time),
+        ]
+        return hashlib.blake2b(json.dumps(said).encode(), digest_size=16, person=b"sketch-backfill").hexdigest()
+
+    def _path(self, plan: SketchPlan, window: tuple[int, int], what: str) -> Path:
+        return self._folder / plan.name / f"r{self.revision}" / f"{start_name(window[0])}.{what}"
+
+    def _is_booked(self, plan: SketchPlan, window: tuple[int, int], job: str) -> bool:
+        """Whether the ledger has the row of this job.
+
+        Raises:
+            DataLossError: it has that of another one.
+        """
+        path = self._path(plan, window, "booked")
+        try:
+            row = json.loads(path.read_bytes())
+            known = row["job"]
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            msg = f"{path} cannot be read: it says what was drawn for its window, so nothing is drawn again"
+            raise DataLossError(msg) from error
+        if known != job:
+            msg = (
+                f"the window of sketch {plan.name} that begins at {iso(window[0])} was booked for other data or "
+                f"another configuration ({path}): a second noise over one history would be a second view of it; "
+                "nothing was drawn"
+            )
+            raise DataLossError(msg)
+        return True
+
+    def _book(self, plan: SketchPlan, window: tuple[int, int], job: str) -> None:
+        """Write the row of the ledger, durably, unless it is there."""
+        path = self._path(plan, window, "booked")
+        row = {
+            "format": FORMAT,
+            "job": job,
+            "sketch": plan.name,
+            "revision": self.revision,
+            "window": [iso(one) for one in window],
+            "unit": plan.spec.unit,
+            "epsilon": plan.loss,
+            "spec": plan.spec.fingerprint.hex(),
+            "input": self.input,
+            "version": __version__,
+        }
+        files.make_folder(path.parent, 0o700)
+        files.sweep(path, secret=False)
+        try:
+            files.write_durably(path, json.dumps(row, indent=1).encode(), step="booked")
+        except StoreError as error:
+            if error.errno != errno.EEXIST:
+                raise
+            self._is_booked(plan, window, job)  # by another process: of the same job, or refused
+
+    def _stored(self, plan: SketchPlan, window: tuple[int, int]) -> bytes | None:
+        """The body of the window, if one is stored."""
+        path = self._path(plan, window, "body")
+        try:
+            body = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            msg = f"cannot read {path}: {error.strerror}"
+            raise StoreError(msg) from error
+        entry = describe(body, str(path))
+        if (entry.sketch, entry.revision, entry.window) != (plan.name, self.revision, window):
+            msg = f"{path} holds another sketch than its name says"
+            raise DataLossError(msg)
+        return body
+
+    def _store(self, plan: SketchPlan, window: tuple[int, int], body: bytes) -> bytes:
+        """Store a body unless one is there; what is stored."""
+        path = self._path(plan, window, "body")
+        files.sweep(path)
+        faults.reach("backfill:sealed")
+        try:
+            files.write_durably(path, body, step="body")
+        except StoreError as error:
+            found = self._stored(plan, window) if error.errno == errno.EEXIST else None
+            if found is None:
+                raise
+            return found
+        return body
+
+    # ------------------------------------------------------------------------------------------ publication
+
+    def _publish(self, plan: SketchPlan, window: tuple[int, int], body: bytes) -> None:
+        """Publish the stored bytes, as often as needed."""
+        entry = SealedEntry(plan.name, self.revision, window, 0, describe(body, "the body").seal_id, body)
+        self._publisher.publish(0, [entry], [])
+
+    def _frontier(self, plan: SketchPlan) -> Frontier | None:
+        return self._publisher.frontiers().get((plan.name, self.revision, 0))
+
+    def _require_no_gap(self, plan: SketchPlan, windows: Sequence[tuple[int, int]]) -> None:
+        """Refuse a range that would leave windows between, of which readers would think that they had no records."""
+        before = self._frontier(plan)
+        if before is not None and NO_TIME < before.published_through < windows[0][0]:
+            msg = (
+                f"sketch {plan.name} is published through {iso(before.published_through)}: begin with --from "
+                f"{iso(before.published_through)}, so that no window is passed over"
+            )
+            raise ConfigError(msg)
+
+    def _publish_frontier(self, plan: SketchPlan, windows: Sequence[tuple[int, int]]) -> None:
+        """Say how far the sketch is published."""
+        before, through = self._frontier(plan), windows[-1][1]
+        if before is not None and before.published_through >= through:
+            return
+        sequence = 1 if before is None else before.sequence + 1
+        partial = UNMARKED if before is None else before.partial
+        said = Frontier(plan.name, self.revision, 0, through, 1, sequence, partial, evidence=REFUSED_NONE)
+        self._publisher.publish(0, [], [said])
+
+
+def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    """Yield the first one, then the rest."""
+    yield first
+    yield from rest
+
+
+def _require_history(plan: SketchPlan) -> None:
+    """Refuse sketches whose publications need the time at which records come.
+
+    Raises:
+        ConfigError, SpecError: with the reason.
+    """
+    require_sums_mean_events(plan.spec)
+    if kinds.of(plan.spec).closes(plan.spec) is not None:
+        msg = (
+            f'sketch "{plan.name}" publishes positions when they close, and a history has no open windows: leave '
+            'publish = "closed" out'
+        )
+        raise ConfigError(msg)
+    if plan.early is not None:
+        msg = f'sketch "{plan.name}" has early answers, and a history has no open windows: leave them out'
+        raise ConfigError(msg)

@@ -1,0 +1,409 @@
+"""A history in Parquet files: bodies as of a worker over the same files, dirty values included; drawn once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sketchstream as ss
+from helpers.commands import Run
+from helpers.noiseless import without_noise
+from sketchstream import faults
+from sketchstream.config.loader import Config
+from sketchstream.query.windows import to_ms
+from sketchstream.sketch import Sketch
+from sketchstream_connectors.factory import file_worker
+from sketchstream_connectors.files.sealed import DirectorySealed
+from sketchstream_connectors.lake.job import Backfill
+
+HOUR = 3_600_000
+START = to_ms("2023-03-10T05:00:00Z", "") or 0
+"""Midnight in New York, two days before its clocks change."""
+DAYS = 4
+END = START + (24 * DAYS - 1) * HOUR
+
+INPUT = """
+[input]
+file = "events.parquet"
+item = "user"
+time = "ts"
+weight = "w"
+close_at_end = true
+lateness = "1h"
+
+[key]
+file = "key"
+
+[output]
+directory = "{out}"
+
+[store]
+path = "{out}.state"
+"""
+BARE = 'publish = "state"\nintrusion = false\n'
+PROFILE = f'kind = "profile"\nepsilon = "1"\n{BARE}'
+LINEAR = 'epsilon = "1"\ndelta = "1e-6"\nintrusion = false\nunit = "event"\n'
+DAILY = 'window = "1d"\ntimezone = "America/New_York"\n'
+SKETCHES = {
+    "distinct": f'{PROFILE}unit = "event"\ndomain = {{ slots = 256, levels = 2 }}\nmax_weight = 3',
+    "people": f'{PROFILE}unit = "item"\ndomain = {{ slots = 256 }}\nmodulus = 16',
+    "by_kind": f'{PROFILE}unit = "event"\ndomain = {{ slots = 64 }}\ngroup_by = "kind"\ngroups = ["a", "b"]\n'
+    "other_group = true",
+    "only_a": f'{PROFILE}unit = "event"\ndomain = {{ slots = 64 }}\nwhere = {{ kind = ["a", "7"] }}',
+    "sums": f'kind = "gaussian"\n{LINEAR}fraction_bits = 3\ndomain = {{ items_file = "users.txt" }}\n'
+    'max_weight = "2.5"',
+    "hours": f'kind = "convolution"\n{LINEAR}kernel = "window:4"\nstep = "1h"\nnoise = "gaussian"\nmax_weight = 2',
+    "tables": f'kind = "workload"\n{LINEAR}mechanism = "gaussian"\nworkload = ["marginals:1"]\n'
+    '[[sketch.columns]]\nname = "kind"\nvalues = ["a", "b", "7"]\nother = true',
+    "rows": f'kind = "projection"\n{LINEAR}row = "kind"\nrows = {{ items_file = "kinds.txt" }}\nk = 8\n'
+    'domain = { items_file = "users.txt" }\nmax_weight = 3',
+}
+
+
+def config(folder: Path, *names: str, out: str = "sealed", lines: str = "") -> Config:
+    """A configuration over `events.parquet`."""
+    text = INPUT.format(out=out)
+    for name in names:
+        text += f'\n[[sketch]]\nname = "{name}"\n{lines or DAILY}{SKETCHES[name]}\n'
+    path = folder / f"{out}.toml"
+    path.write_text(text)
+    (folder / "users.txt").write_text("u1\nu2\n5\n")
+    (folder / "kinds.txt").write_text("a\nb\n")
+    if not (folder / "key").exists():
+        ss.Key.generate().save(folder / "key")
+    return Config.load(path)
+
+
+def table(n: int = 400, **changed: Any) -> pa.Table:
+    """Events of four days in the order of time: some without item, weight or kind, or with weights that are none."""
+    number = np.arange(n)
+    times = START * 1000 + number * (END - START) * 1000 // n + number % 3
+    users = [None if i % 17 == 5 else f"u{i * i % 11}" if i % 5 else "5" for i in range(n)]
+    weights = [
+        None if i % 13 == 2 else [1.0, 2.0, -1.0, 0.3, 100.0, float("nan"), -0.0][i * 7 % 7 or i % 7] for i in range(n)
+    ]
+    kinds = [None if i % 19 == 3 else "abc7"[i % 4] for i in range(n)]
+    columns = {
+        "ts": pa.array(times, pa.timestamp("us", "UTC")),
+        "user": pa.array(users),
+        "w": pa.array(weights),
+        "kind": pa.array(kinds).dictionary_encode(),
+    }
+    return pa.table(columns | changed)
+
+
+def write(folder: Path, rows: pa.Table, files: int = 3) -> None:
+    """The rows as a folder of files."""
+    for number in range(files):
+        path = folder / "events.parquet" / f"part-{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        step = -(-rows.num_rows // files)
+        pq.write_table(rows.slice(number * step, step), path, row_group_size=50)
+
+
+def bodies(given: Config) -> dict[tuple[str, int], Any]:
+    """What is published, by sketch and start of the window."""
+    assert given.sealed_directory is not None
+    found = DirectorySealed(given.sealed_directory).read()
+    return {(one.sketch, one.window[0]): ss.load(one.body) for one in found if hasattr(one, "body")}  # type: ignore[union-attr]
+
+
+def numbers(body: Any) -> list[int]:
+    shown = body.noised if hasattr(body, "noised") else body.state
+    return [*shown.ravel().tolist(), *(one.value for one in body.counters)]
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise, for one test."""
+    without_noise(monkeypatch)
+
+
+def run_all(given: Config, start: int = START, end: int = END) -> list[str]:
+    job = Backfill(given, start, end)
+    try:
+        return [one.what for one in job.run()]
+    finally:
+        job.close()
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("name", SKETCHES)
+def test_bodies_are_those_of_a_worker_over_the_same_files(name: str, tmp_path: Path) -> None:
+    write(tmp_path, table())
+    live, history = config(tmp_path, name, out="live"), config(tmp_path, name, out="history")
+    file_worker(live).run()
+    assert run_all(history) == ["published"] * DAYS
+    wanted, found = bodies(live), bodies(history)
+    assert found.keys() == wanted.keys()
+    assert len(found) == DAYS
+    for place, body in found.items():
+        assert numbers(body) == numbers(wanted[place]), place
+        assert body.origin == wanted[place].origin
+        assert body.ledger.totals() == wanted[place].ledger.totals()
+        assert any(numbers(body))
+    assert len({tuple(numbers(body)) for body in found.values()}) > 1
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("hours", 'window = "6h"\n'), ("people", 'window = "2d"\nevery = "12h"\ntimezone = "America/New_York"\n')],
+)
+def test_every_calendar_has_the_windows_of_a_worker(name: str, lines: str, tmp_path: Path) -> None:
+    write(tmp_path, table())
+    live, history = (config(tmp_path, name, out=out, lines=lines) for out in ("live", "history"))
+    file_worker(live).run()
+    wanted = bodies(live)
+    assert set(run_all(history, START - 48 * HOUR, END + 48 * HOUR)) == {"published", "no records"}
+    found = bodies(history)
+    assert found.keys() == wanted.keys()
+    assert all(numbers(found[place]) == numbers(wanted[place]) for place in wanted)
+
+
+TIME = table()["ts"]
+OTHER: dict[str, dict[str, Any]] = {
+    "ms as integers": {"ts": TIME.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())},
+    "nanoseconds": {"ts": TIME.cast(pa.timestamp("ns", "Europe/Paris"))},
+    "items are integers": {"user": pa.array([i % 9 - 4 for i in range(400)], pa.int8())},
+    "large integers": {"user": pa.array([(1 << 63) + i % 9 for i in range(400)], pa.uint64())},
+    "items are bytes": {"user": pa.array([b"\xff%d" % (i % 9) if i % 3 else b"u1" for i in range(400)])},
+    "weights are decimals": {"w": pa.array([Decimal(i % 5) / 2 for i in range(400)], pa.decimal128(9, 1))},
+    "weights are integers": {"w": pa.array([i % 5 - 1 for i in range(400)], pa.int16())},
+    "weights are large": {"w": pa.array([(1 << 63) - 1 if i % 2 else 1 for i in range(400)], pa.int64())},
+    "kinds are integers": {"kind": pa.array([i % 9 for i in range(400)], pa.int32())},
+}
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("what", OTHER)
+def test_columns_of_other_types_mean_what_they_mean_to_a_worker(what: str, tmp_path: Path) -> None:
+    names = ["distinct", "only_a", "sums"]
+    write(tmp_path, table(**OTHER[what]))
+    live, history = (config(tmp_path, *names, out=out) for out in ("live", "history"))
+    file_worker(live).run()
+    run_all(history)
+    wanted, found = bodies(live), bodies(history)
+    assert found.keys() == wanted.keys()
+    assert len(found) == DAYS * len(names)
+    assert all(numbers(found[place]) == numbers(wanted[place]) for place in wanted)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no zone": ({"ts": TIME.cast(pa.timestamp("us"))}, "without a time zone"),
+    "dates": ({"ts": TIME.cast(pa.date32())}, "were expected"),
+    "texts": ({"ts": TIME.cast(pa.string())}, "were expected"),
+    "structs": ({"user": pa.array([{"a": i} for i in range(400)])}, "expected"),
+    "floats as items": ({"user": pa.array([0.5] * 400)}, "expected"),
+    "flags as items": ({"user": pa.array([True] * 400)}, "expected"),
+    "another name": ({"user": None}, "no column 'user'"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_could_not_be_counted_exactly_is_refused(what: str, tmp_path: Path) -> None:
+    changed, reason = REFUSED[what]
+    rows = table()
+    for name, column in changed.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.remove_column(at) if column is None else rows.set_column(at, name, column)
+    write(tmp_path, rows)
+    given = config(tmp_path, "distinct")
+    with pytest.raises((ss.FormatError, ss.ConfigError), match=reason):
+        run_all(given)
+    assert not bodies(given)
+
+
+def test_files_of_different_types_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, table())
+    pq.write_table(table(user=pa.array([1] * 400)), tmp_path / "events.parquet" / "part-9.parquet")
+    with pytest.raises(ss.FormatError, match="another type in column 'user'"):
+        Backfill(config(tmp_path, "distinct"), START, END)
+
+
+# Drawn once.
+
+
+def test_a_second_run_publishes_the_same_bytes_and_draws_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, table())
+    given = config(tmp_path, "distinct")
+    assert run_all(given) == ["published"] * DAYS
+    first = {path: path.read_bytes() for path in (tmp_path / "sealed").rglob("*.sealed")}
+    assert len(first) == DAYS
+    lost, *_ = first
+    lost.unlink()
+    monkeypatch.setattr(Sketch, "create", lambda *_, **__: pytest.fail("noise was drawn again"))
+    assert run_all(given) == ["published again"] * DAYS
+    assert {path: path.read_bytes() for path in (tmp_path / "sealed").rglob("*.sealed")} == first
+
+
+def test_other_data_are_refused_for_windows_that_are_booked(tmp_path: Path) -> None:
+    write(tmp_path, table())
+    given = config(tmp_path, "distinct")
+    run_all(given, START, START + 24 * HOUR)
+    write(tmp_path, table(380))
+    with pytest.raises(ss.DataLossError, match="booked for other data"):
+        run_all(given)
+    assert len(bodies(given)) == 1
+    assert run_all(given, START + 24 * HOUR, END) == ["published"] * (DAYS - 1)
+
+
+def test_files_that_change_while_they_are_counted_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, table())
+    given = config(tmp_path, "distinct")
+    update = Sketch.update_sums
+
+    def changing(self: Any, *args: Any, **named: Any) -> None:
+        os.utime(tmp_path / "events.parquet" / "part-1.parquet", (1, 1))
+        update(self, *args, **named)
+
+    monkeypatch.setattr(Sketch, "update_sums", changing)
+    with pytest.raises(ss.StoreError, match="changed while"):
+        run_all(given)
+    assert not bodies(given)
+
+
+class Stopped(BaseException):
+    """The process ended here."""
+
+
+@pytest.fixture
+def hooks() -> Iterator[Any]:
+    yield faults.install
+    faults.install(None)
+
+
+STEPS = [
+    *(f"booked:{step}" for step in ("written", "named", "synced")),
+    *("backfill:sealed", *(f"body:{step}" for step in ("written", "named", "synced"))),
+    *(f"sealed:{step}" for step in ("written", "named", "synced")),
+    *(f"frontier:{step}" for step in ("written", "named", "synced")),
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_that_ends_at_any_step_is_continued_with_one_body_and_one_row(
+    step: str, tmp_path: Path, hooks: Any
+) -> None:
+    write(tmp_path, table(100))
+    given = config(tmp_path, "distinct")
+    folder = tmp_path / "sealed.state" / "backfill" / "distinct" / "r0"
+    drawn, create, seen = [], Sketch.create.__func__, []  # type: ignore[attr-defined]
+
+    def stop(reached: str) -> None:
+        seen.append(reached)
+        if reached == step and seen.count(step) == (1 if step.startswith("frontier") else 2):  # in the second window
+            raise Stopped
+
+    def creating(cls: Any, *args: Any, **named: Any) -> Any:
+        start = named["origin"].window[0]
+        assert len(list(folder.glob("*.booked"))) == len({*drawn, start}), "booked before the noise"
+        drawn.append(start)
+        return create(cls, *args, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sketch, "create", classmethod(creating))
+        hooks(stop)
+        with pytest.raises(Stopped):
+            run_all(given)
+        stored = {path: path.read_bytes() for path in folder.glob("*.body")}
+        shown = {path: path.read_bytes() for path in (tmp_path / "sealed").rglob("*.sealed")}
+        assert {*shown.values()} <= {*stored.values()}, "stored before it is published"
+        hooks(None)
+        what = run_all(given)
+        assert len(drawn) == DAYS + (step in ("booked:named", "booked:synced", "backfill:sealed", "body:written")) - (
+            step in ("booked:named", "booked:synced")
+        )
+    assert what[-1] == ("published again" if step.startswith("frontier") else "published")
+    assert len(bodies(given)) == len(list(folder.glob("*.booked"))) == len(list(folder.glob("*.body"))) == DAYS
+    assert all(path.read_bytes() == data for path, data in (stored | shown).items())
+    assert not list(folder.glob(".*"))
+
+
+def test_of_two_processes_one_names_the_body_and_both_publish_it(tmp_path: Path, hooks: Any) -> None:
+    write(tmp_path, table(100))
+    given = config(tmp_path, "distinct")
+    inside = []
+
+    def other(reached: str) -> None:
+        if reached == "backfill:sealed":  # before the first one stores what it has sealed
+            hooks(None)
+            inside.append(run_all(given))
+
+    hooks(other)
+    assert run_all(given) == ["published"] + ["published again"] * (DAYS - 1)
+    assert inside == [["published"] * DAYS]
+    folder = tmp_path / "sealed.state" / "backfill" / "distinct" / "r0"
+    stored = sorted(path.read_bytes() for path in folder.glob("*.body"))
+    assert sorted(path.read_bytes() for path in (tmp_path / "sealed").rglob("*.sealed")) == stored
+
+
+def test_no_window_is_passed_over_and_no_worker_publishes_beside_it(tmp_path: Path) -> None:
+    write(tmp_path, table())
+    given = config(tmp_path, "distinct")
+    run_all(given, START, START + 24 * HOUR)
+    with pytest.raises(ss.ConfigError, match="no window is passed over"):
+        run_all(given, START + 47 * HOUR, END)
+    live = config(tmp_path, "distinct", out="live")
+    file_worker(live).run()
+    with pytest.raises(ss.ConfigError, match="a worker of this configuration"):
+        run_all(live)
+    with pytest.raises(ss.DataLossError, match="sketches of it were published"):
+        file_worker(given).run()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("events.jsonl", "backfill reads Parquet"),
+        ('publish = "state"', "open windows"),
+    ],
+)
+def test_configurations_without_a_history_are_refused(text: str, reason: str, tmp_path: Path) -> None:
+    write(tmp_path, table())
+    path = config(tmp_path, "distinct").path
+    if text.startswith("events"):
+        path.write_text(path.read_text().replace("events.parquet", text))
+    else:
+        early = 'emit_every = "6h"\nepsilon_early = "1/10"\n'
+        path.write_text(path.read_text().replace(BARE, early))
+    with pytest.raises(ss.ConfigError, match=reason):
+        Backfill(Config.load(path), START, END)
+
+
+@pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
+def test_the_command_publishes_what_a_worker_publishes_at_epsilon_30(tmp_path: Path, run: Run) -> None:
+    write(tmp_path, table())
+    for out in ("live", "history"):
+        path = config(tmp_path, "only_a", out=out).path
+        path.write_text(path.read_text().replace('epsilon = "1"', 'epsilon = "30"'))
+    assert run("worker", "-c", "live.toml").code == 0
+    between = ("--from", "2023-03-10T00:00:00-05:00", "--to", "2023-03-14T00:00:00-04:00")
+    planned = json.loads(run("backfill", "-c", "history.toml", *between, "--dry-run", "--format", "json").out)
+    assert planned["sketches"] == [{"sketch": "only_a", "windows": DAYS, "unit": "event", "epsilon of each": 30.0}]
+    assert not (tmp_path / "history").exists()
+    result = run("backfill", "-c", "history.toml", *between, "--format", "json")
+    assert result.code == 0, result.err
+    said = json.loads(result.out)
+    assert [one["what"] for one in said["done"]] == ["published"] * DAYS
+    assert "not claimed" in said["input"]
+    wanted, found = (bodies(Config.load(tmp_path / f"{out}.toml")) for out in ("live", "history"))
+    assert {place: one.state.tolist() for place, one in found.items()} == {
+        place: one.state.tolist() for place, one in wanted.items()
+    }
+    shown = [list(ss.windows(tmp_path / f"{out}.toml", "only_a")) for out in ("live", "history")]
+    assert [one.complete for one in shown[1]] == [one.complete for one in shown[0]]
+    assert len(shown[1]) == DAYS
+    again = run("backfill", "-c", "history.toml", *between)
+    assert again.out.count("published again") == DAYS
