@@ -358,7 +358,7 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
     """
     if weights is None:
         return np.empty(0, np.int32)
-    if isinstance(weights, (int, float, np.generic)) or not hasattr(weights, "__len__"):
+    if getattr(weights, "shape", None) == () or not hasattr(weights, "__len__"):  # a number, or an array of one
         msg = f"weights must hold one integer for each item, found one {type(weights).__name__}"
         raise WeightError(msg)
     if isinstance(weights, np.ndarray) and weights.dtype in (np.int32, np.int64) and weights.ndim == 1:

@@ -302,6 +302,17 @@ def publications_are_charged(case: Case) -> None:
         ss.Sketch.from_bytes(cheap.to_bytes(), cheap.key)
 
 
+def releases_fit_their_spec(case: Case) -> None:
+    """Law 8: a release with a number too few or too many, or of another width, is not one of its spec."""
+    release = case.sketch().release(*case.asked)
+    shown = release.noised
+    assert np.array_equal(ss.load(release.to_bytes()).noised, shown)
+    other = np.int32 if shown.dtype == np.int64 else np.int64
+    for wrong in (shown[..., :-1].copy(), np.concatenate([shown, shown], axis=-1), shown.astype(other)):
+        with pytest.raises(FormatError):
+            ss.load(replace(release, noised=wrong).to_bytes())
+
+
 def _with(ledger: Any, entries: tuple[Any, ...], seal: int | None = None) -> Any:
     """A ledger of other entries, of which the same number belongs to the seal."""
     history = ledger.history
@@ -361,6 +372,7 @@ CHECKS: tuple[Callable[[Case], None], ...] = (
     views_leave_the_state,
     lives_are_accounted_for,
     publications_are_charged,
+    releases_fit_their_spec,
     published_states_merge_and_stack,
     answers_come_from_what_was_published,
 )

@@ -14,7 +14,7 @@ import pytest
 from mutation import run
 from mutation.judges import Judge, found, in_child, watched
 from mutation.operators import MODULES, ROOT, mutants, source_of
-from mutation.run import TESTS, applied, table, tried
+from mutation.run import TESTS, applied, joined, table, tried
 
 from sketchstream.components import Component, Counters
 from sketchstream.privacy import measures
@@ -88,6 +88,16 @@ def test_only_judges_that_pass_and_call_the_changed_function_are_asked() -> None
     assert (outcome["verify"], outcome["verify_asked"]) == (False, [0, 0])
     assert tried(mutant, by_name, [one for one in seen if one.name == "blind"], 60.0)["suite_asked"] == [1, 1]
     assert found([calls, blind], 60.0) == ("", 2)
+
+
+def test_a_narrow_run_forgets_nothing_of_a_wider_one() -> None:
+    former = {"suite": False, "test": "", "suite_asked": [9, 9], "verify": False, "check": "", "verify_asked": [4, 4]}
+    killed = {"suite": True, "test": "one", "verify": False, "check": "", "verify_asked": [0, 0], "seconds": 1}
+    lives = {"suite": False, "test": "", "suite_asked": [2, 2], "verify": True, "check": "two", "seconds": 1}
+    assert joined({}, killed) == killed
+    assert joined(former, killed) == killed | {"verify_asked": [4, 4]}
+    assert joined(former, lives) == lives | {"suite_asked": [9, 9]}
+    assert joined(killed, lives) == lives
 
 
 def test_a_child_that_ends_in_another_way_says_so() -> None:

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -16,9 +17,13 @@ import pytest
 from helpers.noise.words import Recorded, Seeded
 from sketchstream import noise
 from sketchstream.errors import SketchstreamError, SpecError
+from sketchstream.kinds.convolution import ConvolutionSpec, add_noise, new_state
+from sketchstream.kinds.convolution.noise import add_gaussian, add_laplace
+from sketchstream.kinds.workload.ball import add_ball_noise
 from sketchstream.noise import entropy, laplace
 from sketchstream.noise.blocks import block_samples
 from sketchstream.noise.entropy import Keystream
+from sketchstream.noise.selection import choose
 
 pytestmark = pytest.mark.entropy
 
@@ -79,6 +84,56 @@ def test_a_new_key_is_drawn_after_the_limit_and_after_erasure(monkeypatch: pytes
     assert len(drawn) == 5
 
 
+def test_a_keystream_that_ends_or_cannot_begin_anew_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Keystream() as stream:
+        words_of(stream, 4)
+        assert stream._context is not None
+    assert stream._context is None
+    words_of(stream, 4)
+    assert stream._context is not None
+
+    def refuse() -> bytearray:
+        raise OSError("no key")
+
+    monkeypatch.setattr(entropy, "fresh_key", refuse)
+    stream._left = 0  # as after REKEY_BYTES
+    with pytest.raises(OSError, match="no key"):
+        words_of(stream, 4)
+    assert stream._context is None, "the former key is gone although there is no other"
+
+
+SERIES = ConvolutionSpec("sum", 16, epsilon=1, delta="1e-6", noise="gaussian", layout="time")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: noise.discrete_laplace(np.zeros(9, np.int64), Fraction(1)),
+        lambda: noise.discrete_gaussian(np.zeros(9, np.int64), Fraction(10)),
+        lambda: noise.discrete_gaussians(np.zeros(9, np.int64), [Fraction(1), Fraction(7)], np.arange(9) % 2),
+        lambda: noise.randomized_response(np.zeros(9, np.int16), 16, Fraction(1)),
+        lambda: noise.joint_response(np.zeros((3, 9), np.int16), 16, Fraction(1)),
+        lambda: choose({"a": Fraction(0), "b": Fraction(1)}, Fraction(1)),
+        lambda: add_gaussian(np.zeros(9, np.int64), np.resize([9.0, 2.0**44], 9)),
+        lambda: add_laplace(np.zeros(9, np.int64), np.full(9, 7)),
+        lambda: add_ball_noise(np.zeros(3, np.int64), Fraction(1, 9)),
+        lambda: add_noise(SERIES, new_state(SERIES)),
+    ],
+)
+def test_every_sampler_forgets_its_keys(draw: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Keystream] = []
+    begin = Keystream.__init__
+
+    def noted(stream: Keystream) -> None:
+        begin(stream)
+        made.append(stream)
+
+    monkeypatch.setattr(Keystream, "__init__", noted)
+    draw()
+    assert made
+    assert all(stream._context is None for stream in made)
+
+
 def test_a_forked_child_draws_under_its_own_key() -> None:
     stream = Keystream()
     words_of(stream, 16)
@@ -102,6 +157,20 @@ def test_a_forked_child_with_a_reused_process_number_draws_under_its_own_key(mon
     monkeypatch.setattr(entropy, "_forks", entropy._forks + 1)  # what the handler does in the child
     words_of(stream, 16)
     assert stream._context is not before
+
+
+def test_forks_are_counted_from_the_first_keystream_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[dict[str, Callable[[], None]]] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **given: handlers.append(given))
+    monkeypatch.setattr(entropy, "_watching_forks", False)
+    monkeypatch.setattr(entropy, "_forks", 7)
+    streams = [Keystream(), Keystream()]
+    assert [list(one) for one in handlers] == [["after_in_child"]], "one handler for all of them"
+    words_of(streams[0], 4)
+    before = streams[0]._context
+    handlers[0]["after_in_child"]()
+    words_of(streams[0], 4)
+    assert streams[0]._context is not before
 
 
 @pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +26,9 @@ from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.ledger import Promise
 from sketchstream.privacy.looks import event_losses, with_one_more_look, worst_loss, worst_loss_with_look
 from sketchstream.privacy.measures import MU_SQUARED, MuSquared, PureEpsilon
+from sketchstream.privacy.said import cost_said
 from sketchstream.privacy.zcdp import zcdp_epsilon
+from sketchstream.published import Release
 
 F = Fraction
 ONE = UnitShift.of(1, 1, [(1,)])
@@ -611,3 +614,9 @@ def test_noise_of_which_a_rho_is_known_says_what_the_same_rho_is_on_the_real_num
     loss = GaussianLoss(F(1, 2), GaussianLoss.none().smoothed, normal=False)
     assert loss.at("1e-6").continuous == zcdp_epsilon(F(1, 4), math.log(1e-6))
     assert zcdp_epsilon(F(1, 6), math.log(1e-6)) < zcdp_epsilon(F(1, 4), math.log(1e-6))
+
+
+def test_a_release_of_a_spec_without_a_delta_says_its_loss_at_the_usual_one() -> None:
+    held = GaussianLedger.create("event", layer(F(1, 9)), Promise("bare"), ONE)
+    part = SimpleNamespace(ledger=held, cost=F(1, 9), spec=object())
+    assert Release.loss.fget(part) == cost_said(held, F(1, 9), F(1, 10**6))  # type: ignore[attr-defined]

@@ -295,3 +295,12 @@ def test_a_summary_of_overlapping_windows_says_that_it_is_for_one() -> None:
         " This is for one window: 7 overlapping ones hold an event, and their losses add."
     )
     assert "an item that is active at one instant" in overlapping("item", 7)
+
+
+def test_a_total_without_a_bound_has_none_by_zcdp_either() -> None:
+    free = Context(window_ms=HOUR, beside=(Beside("other", Losses.unlimited(), Losses.unlimited(), HOUR),))
+    some = Context(window_ms=HOUR, beside=(Beside("other", Losses(F(9), F(1, 1000)), Losses(F(9), F(1, 1000)), HOUR),))
+    (line,) = (one for one in str(guarantee("event", free)).splitlines() if "over 2 sketches" in one)
+    assert "unlimited" in line
+    assert "zCDP" not in line
+    assert "by zCDP" in str(guarantee("event", some))

@@ -29,6 +29,7 @@ from sketchstream.stream.evidence import EvidenceNoise, Reported, noise_of
 from sketchstream.stream.interfaces import Frontier
 
 F = Fraction
+HOUR = 3_600_000
 JUDGED: dict[str, Any] = {"epsilon_records": "1/10"}
 SPECS: dict[str, Any] = {
     "profile": ss.ProfileSpec("1", domain=ss.ClosedDomain(size=8), **JUDGED),
@@ -252,3 +253,10 @@ def test_specs_without_the_field_admit_no_records() -> None:
     charged = [one for one in PUBLICATIONS if one.charge == "record"]
     assert charged
     assert all(one.cost(object()) == 0 for one in charged)
+
+
+def test_a_topic_that_keeps_records_for_a_whole_window_is_no_less_than_the_window() -> None:
+    for retention, least in ((HOUR - 1, False), (HOUR, True), (HOUR + 1, True)):
+        said = publications.readers_of_the_topic(Context(window_ms=HOUR, retention_ms=retention))
+        assert ("buys nothing against a reader of the topic" in said) == least
+        assert ("less than the window" in said) != least

@@ -264,3 +264,16 @@ def test_reprs_show_public_parameters_only(key: ss.Key) -> None:
     for shown in (repr(sketch), repr(release), repr(key), repr(sketch.seal())):
         assert "array" not in shown
         assert "noised" not in shown
+
+
+def test_states_that_were_merged_or_changed_are_overwritten_with_zeros() -> None:
+    spec = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=50))
+    first, second = ss.Sketch.create(spec), ss.Sketch.create(spec)
+    former = [first._state, second._state]
+    assert all(state.any() for state in former)
+    merged = ss.merge([first, second])
+    assert not any(state.any() for state in former)
+    old = merged._state
+    merged.change_slots(np.arange(50) % 2 == 0)
+    assert merged._state.size == 25
+    assert not old.any()

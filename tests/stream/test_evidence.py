@@ -13,6 +13,7 @@ import pytest
 
 from helpers.streams import EPOCH, HOUR, MINUTE, open_spec, plan, spec
 from sketchstream.items import Items
+from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.stream.account import Recent, main_reason, published_reason
 from sketchstream.stream.evidence import (
     KEPT,
@@ -24,6 +25,7 @@ from sketchstream.stream.evidence import (
     due,
     misplaced_law,
     misplaced_noise,
+    passed,
     refused_noise,
 )
 from sketchstream.stream.interfaces import Frontier
@@ -110,6 +112,40 @@ def test_snapshots_continue_and_their_size_does_not_depend_on_numbers() -> None:
     other = Evidence(EXACT)
     other.restore(json.loads(text), EPOCH + HOUR)
     assert (other.windows, other.since) == ({}, EPOCH + HOUR), "another noise begins anew"
+
+
+def test_a_record_at_the_end_of_a_window_is_refused_by_the_next_one_alone() -> None:
+    found, following = Evidence(EXACT), (EPOCH + MINUTE, EPOCH + 2 * MINUTE)
+    for window in (WINDOW, following):
+        found.open(*window)
+    found.refuse(times(0, 1), [WINDOW, following], NO_TIME)
+    assert [found.windows[window].refused for window in (WINDOW, following)] == [1, 1]
+
+
+def test_the_law_of_misplaced_events_is_that_of_the_two_draws_of_each_window() -> None:
+    """One from the beginning, one at seal; compared with what windows without misplaced events publish."""
+    given, runs = EvidenceNoise(F(0), F(1, 5)), 3000
+    published = []
+    for _ in range(runs):
+        found = Evidence(given)
+        found.open(*WINDOW)
+        found.seal(plan(), EPOCH, EPOCH + MINUTE)
+        published.append(found.report().windows[WINDOW].misplaced)
+    mean, variance = misplaced_law(given, 1)
+    one = DiscreteLaplace(F(1, 5)).variance
+    assert (mean, variance) == (0, pytest.approx(2 * one, rel=1e-9))
+    assert misplaced_law(given, 7) == (0, pytest.approx(14 * one, rel=1e-9))
+    spread = 5 * (3.5 / runs) ** 0.5  # a sum of two Laplace variables has kurtosis 9/2
+    assert abs(np.var(published) / variance - 1) < spread
+    assert abs(np.var(published) / one - 1) > spread
+    assert abs(np.mean(published)) < 5 * (variance / runs) ** 0.5
+
+
+def test_the_last_windows_of_a_plan_are_as_many_as_are_kept() -> None:
+    through = EPOCH + 3 * KEPT * MINUTE
+    found = passed(plan(), EPOCH, through)
+    assert found == [(through - i * MINUTE, through - (i - 1) * MINUTE) for i in range(KEPT, 0, -1)]
+    assert passed(plan(), through - 2 * MINUTE, through) == found[-2:]
 
 
 @pytest.mark.statistics

@@ -35,7 +35,7 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[npt.NDArray[np.
     if weights is None:
         one = 1 << lattice.bits
         return np.full(n, one, np.int64), np.full(n, one <= lattice.most)
-    if isinstance(weights, (int, float, np.generic)) or not hasattr(weights, "__len__") or len(weights) != n:
+    if getattr(weights, "ndim", 1) != 1 or not hasattr(weights, "__len__") or len(weights) != n:
         as_weights(weights, n, alone=True)  # refuses them
     given: Any = weights
     given = given.to_pylist() if hasattr(given, "to_pylist") else given

@@ -22,7 +22,7 @@ from sketchstream.kinds.convolution import ConvolutionSpec, answers
 from sketchstream.kinds.convolution.group import Coordinates
 from sketchstream.kinds.convolution.verification import verified_delta
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
-from sketchstream.published import Origin
+from sketchstream.published import Instalment, Origin
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "noise": "gaussian"}
 KIND = kinds.named("convolution")
@@ -403,3 +403,28 @@ def test_bytes_of_an_open_sketch_hold_noisy_words_and_counters_and_nothing_else_
         sizes.add(len(data))
     assert all(header == headers[0] for header in headers)
     assert len(sizes) == 1
+
+
+def test_answers_reach_back_where_their_filter_is_longer_than_the_window_so_far() -> None:
+    """The answers at 0 and 1 of a filter of three positions use the window before, that at 2 does not."""
+    spec = ConvolutionSpec(["window:3", "sum"], 10, epsilon=1, delta="1e-6", noise="gaussian", step_ms=60_000)
+    kind, window = kinds.of(spec), (0, 600_000)
+    assert [kind.reaches_back(spec, f"answer.0.{place}", window) for place in range(4)] == [True, True, False, False]
+    assert not any(kind.reaches_back(spec, f"answer.1.{place}", window) for place in range(4))
+    assert [kind.reaches_back(spec, "last.0", (0, minutes * 60_000)) for minutes in (1, 2, 3, 10)] == [
+        True, True, False, False
+    ]  # fmt: skip
+
+
+def test_positions_that_are_published_when_they_close_come_back_from_their_bytes() -> None:
+    spec = ConvolutionSpec(
+        "sum", 12, epsilon="1", delta="1e-6", noise="gaussian", layout="time", publish="closed", intrusion=False,
+        step_ms=60_000
+    )  # fmt: skip
+    origin = Origin(name="a", revision=0, window=(0, 720_000), partition=0, partitions=(1,))
+    sketch = ss.Sketch.create(spec, origin=origin)
+    one = sketch.close_positions(0, 5)
+    again = Instalment.from_bytes(one.to_bytes())
+    assert (again.first, again.stop, again.seal_id) == (0, 5, one.seal_id)
+    assert np.array_equal(again.words, one.words)
+    assert sketch.close_positions(5, 9).seal_id != one.seal_id

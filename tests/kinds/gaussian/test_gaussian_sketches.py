@@ -65,6 +65,19 @@ def test_a_bad_weight_is_refused_or_nothing_whatever_the_others_are(bad: object)
         sketch.update([1, 2], [1])
 
 
+@pytest.mark.parametrize("bits", [0, 8])
+def test_weights_of_the_wrong_shape_are_refused(bits: int) -> None:
+    """Integers that need no conversion are looked at too."""
+    sketch = little(max_weight=9, fraction_bits=bits)
+    before = sketch._state.copy()
+    for dtype in (np.int32, np.int64):
+        for wrong in (np.ones((2, 2), dtype), np.ones((4, 1), dtype), np.ones(3, dtype), np.ones((), dtype)):
+            with pytest.raises(ss.WeightError):
+                sketch.update([1, 2, 3, 4], wrong)
+        sketch.update([1, 2, 3, 4], np.zeros(4, dtype))
+    assert (sketch._state == before).all()
+
+
 def test_the_compiled_path_takes_large_weights_and_two_threads() -> None:
     most = (1 << 39) + 5
     spec = ss.GaussianSpec(**LITTLE, domain=ss.ClosedDomain(size=1 << 16), max_weight=most)
