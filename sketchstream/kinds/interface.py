@@ -124,7 +124,7 @@ class Given:
         weight: (u,) the weights as they were found, where they may be decimal.
         times: (u,) event times, ms.
         columns: (u,) further fields by role, those that `Kind.roles` names.
-        window: [start, end) of the sketch, ms, where `Kind.by_window` says so; else that of any window of the chunk.
+        window: [start, end) of the sketch, ms, where `Kind.stretch_ms` says so; else that of any window of the chunk.
             None: the sketch has none.
     """
 
@@ -518,10 +518,13 @@ class Kind(ABC, Generic[S]):
         """
         return Items.of(source)
 
-    def by_window(self, spec: S) -> bool:
-        """Whether what an event means depends on the window: `events` is then asked for each window of a chunk."""
+    def stretch_ms(self, spec: S) -> int | None:
+        """Stretches of a window, from its start on, each so long, by which events are told apart; None: by none.
+
+        If there are any, `events` is asked for each window of a chunk.
+        """
         del spec
-        return False
+        return None
 
     def roles(self, spec: S) -> tuple[str, ...]:
         """Fields of a record that its events need beside item, weight and time: keys of `Given.columns`."""

@@ -82,7 +82,8 @@ class Admitted:
             fields: role -> field of the record, as `SketchPlan.fields`.
             window: [start, end) of the sketch, ms.
         """
-        name = (spec.fingerprint, tuple(fields.items()), window if kinds.of(spec).by_window(spec) else None)
+        depends = kinds.of(spec).stretch_ms(spec) is not None
+        name = (spec.fingerprint, tuple(fields.items()), window if depends else None)
         if name not in self._events:
             decoded = self.decoded
             times = decoded.times if decoded.record is None else decoded.times[decoded.record]

@@ -136,7 +136,7 @@ class ParquetRows:
             us = FunctionExpression("epoch_us", time.cast("TIMESTAMP WITH TIME ZONE"))
             ms = FunctionExpression("//", us, ConstantExpression(1000))
         rows = rows.filter((ms >= ConstantExpression(start)) & (ms < ConstantExpression(end)))
-        step = getattr(plan.spec, "step_ms", None) if kinds.of(plan.spec).by_window else None
+        step = kinds.of(plan.spec).stretch_ms(plan.spec)
         position = ConstantExpression(0)
         if step is not None:
             position = FunctionExpression("//", ms - ConstantExpression(start), ConstantExpression(step))
@@ -163,7 +163,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     spec, kind = plan.spec, kinds.of(plan.spec)
     events: Ints = batch.column(EVENTS).to_numpy(zero_copy_only=False).astype(np.int64)
     position: Ints = batch.column(POSITION).to_numpy(zero_copy_only=False).astype(np.int64)
-    times = window[0] + position * (getattr(spec, "step_ms", None) or 0)
+    times = window[0] + position * (kind.stretch_ms(spec) or 0)
     names = [name for name in batch.schema.names if name not in (EVENTS, POSITION)]
     table = pa.RecordBatch.from_arrays(
         [*(batch.column(name) for name in names), pa.array(times)], [*names, str(layout.time)]

@@ -42,7 +42,7 @@ from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME, iso
 from sketchstream_connectors.factory import file_layout
 from sketchstream_connectors.files import store
 from sketchstream_connectors.files.publisher import DirectoryPublisher, start_name
-from sketchstream_connectors.files.rows import parquet_files
+from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.files.sealed import describe
 from sketchstream_connectors.lake.count import ParquetRows
 
@@ -106,7 +106,7 @@ class Backfill:
         self._folder = config.store_path / "backfill"
         assert config.sealed_directory is not None
         self._publisher = DirectoryPublisher(config.sealed_directory)
-        self._paths = parquet_files(config.input_file)
+        self._paths = files_of(config.input_file, ".parquet")
         self.input = self._pinned()
         self._rows = ParquetRows(self._paths, file_layout(config))
 

@@ -184,9 +184,9 @@ class ConvolutionKind(LinearKind[ConvolutionSpec]):
             raise SpecError(msg)
         return Updater(spec)
 
-    def by_window(self, spec: ConvolutionSpec) -> bool:
-        """Positions that are times begin with the window."""
-        return spec.step_ms is not None
+    def stretch_ms(self, spec: ConvolutionSpec) -> int | None:
+        """Of one position, if positions are times."""
+        return spec.step_ms
 
     def roles(self, spec: ConvolutionSpec) -> tuple[str, ...]:
         """Its columns, or the position, unless that is the event time."""

@@ -222,9 +222,9 @@ class ProfileKind(Kind[ProfileSpec]):
             return Pairs.of(source)
         return source if isinstance(source, (Grouped, Pairs)) else Items.of(source)
 
-    def by_window(self, spec: ProfileSpec) -> bool:
-        """Groups that are periods of the window begin with it."""
-        return spec.groups is not None and spec.groups.period_ms is not None
+    def stretch_ms(self, spec: ProfileSpec) -> int | None:
+        """Of one group, if groups are periods of the window."""
+        return None if spec.groups is None else spec.groups.period_ms
 
     def roles(self, spec: ProfileSpec) -> tuple[str, ...]:
         """The group, unless it is a period of the window, and the fields that decide whether a record counts."""
