@@ -218,8 +218,9 @@ class Backfill:
         if known != job:
             msg = (
                 f"the window of sketch {plan.name} that begins at {iso(window[0])} was booked for other data or "
-                f"another configuration ({path}): a second noise over one history would be a second view of it; "
-                "nothing was drawn"
+                f"another configuration ({path}): a second noise over one history would be a second view of it, "
+                "so nothing was drawn; for corrected data begin a new revision with `sketchstream reset`: its loss is "
+                "added"
             )
             raise DataLossError(msg)
         return True

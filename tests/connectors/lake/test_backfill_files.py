@@ -23,6 +23,7 @@ from sketchstream.query.windows import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
+from sketchstream_connectors.files.store import DirectoryStore
 from sketchstream_connectors.lake.job import Backfill
 
 HOUR = 3_600_000
@@ -257,6 +258,14 @@ def test_other_data_are_refused_for_windows_that_are_booked(tmp_path: Path) -> N
         run_all(given)
     assert len(bodies(given)) == 1
     assert run_all(given, START + 24 * HOUR, END) == ["published"] * (DAYS - 1)
+    store = DirectoryStore(given.store_path)  # as `sketchstream reset`
+    store.reset()
+    store.close()
+    assert run_all(given) == ["published"] * DAYS
+    assert given.sealed_directory is not None
+    found = DirectorySealed(given.sealed_directory).read()
+    revisions = [one.revision for one in found if hasattr(one, "body")]  # type: ignore[union-attr]
+    assert (revisions.count(0), revisions.count(1)) == (DAYS, DAYS)
 
 
 def test_files_that_change_while_they_are_counted_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
