@@ -68,13 +68,14 @@ SKETCHES = {
     "rows": f'kind = "projection"\n{LINEAR}row = "kind"\nrows = {{ items_file = "kinds.txt" }}\nk = 8\n'
     'domain = { items_file = "users.txt" }\nmax_weight = 3',
 }
+BACK = f'{PROFILE}unit = "item"\ndomain = {{ slots = 64 }}\nperiods = "12h"'
 
 
 def config(folder: Path, *names: str, out: str = "sealed", lines: str = "") -> Config:
     """A configuration over `events.parquet`."""
     text = INPUT.format(out=out)
     for name in names:
-        text += f'\n[[sketch]]\nname = "{name}"\n{lines or DAILY}{SKETCHES[name]}\n'
+        text += f'\n[[sketch]]\nname = "{name}"\n{lines or DAILY}{SKETCHES.get(name, BACK)}\n'
     path = folder / f"{out}.toml"
     path.write_text(text)
     (folder / "users.txt").write_text("u1\nu2\n5\n")
@@ -158,14 +159,18 @@ def test_bodies_are_those_of_a_worker_over_the_same_files(name: str, tmp_path: P
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize(
     ("name", "lines"),
-    [("hours", 'window = "6h"\n'), ("people", 'window = "2d"\nevery = "12h"\ntimezone = "America/New_York"\n')],
+    [
+        ("hours", 'window = "6h"\n'),
+        ("back", 'window = "2d"\n'),
+        ("people", 'window = "2d"\nevery = "12h"\ntimezone = "America/New_York"\n'),
+    ],
 )
 def test_every_calendar_has_the_windows_of_a_worker(name: str, lines: str, tmp_path: Path) -> None:
     write(tmp_path, table())
     live, history = (config(tmp_path, name, out=out, lines=lines) for out in ("live", "history"))
     file_worker(live).run()
     wanted = bodies(live)
-    assert set(run_all(history, START - 48 * HOUR, END + 48 * HOUR)) == {"published", "no records"}
+    assert {*run_all(history, START - 48 * HOUR, END + 48 * HOUR)} - {"no records"} == {"published"}
     found = bodies(history)
     assert found.keys() == wanted.keys()
     assert all(numbers(found[place]) == numbers(wanted[place]) for place in wanted)
