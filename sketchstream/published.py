@@ -220,6 +220,7 @@ class _Published:
         *,
         norm: Norm | None = None,
         beta: float = 0.05,
+        **options: object,
     ) -> Profile:
         """Reconstruct the profile: how many items occurred exactly t times.
 
@@ -228,12 +229,14 @@ class _Published:
             max_count: largest count to resolve, at most that of the spec; larger counts are pooled into `above`.
             norm: for "circulant": 1, 2 or inf.
             beta: for "circulant": failure probability.
+            options: none.
 
         Raises:
             SpecError: max_count is larger than that of the spec.
             EstimateError: the method does not apply to the published object.
         """
-        found: Profile = self.kind.profile(self._whole(), method=method, max_count=max_count, norm=norm, beta=beta)
+        given = {"method": method, "max_count": max_count, "norm": norm, "beta": beta, **options}
+        found: Profile = self.kind.profile(self._whole(), **given)
         return found
 
     @property

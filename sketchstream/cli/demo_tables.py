@@ -17,7 +17,7 @@ from sketchstream.cli.demo_chapter import SHOWN, Chapter, july, write_csv
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights
-    from sketchstream.kinds.workload.answers import Answers
+    from sketchstream.kinds.workload.answers import WorkloadAnswers
     from sketchstream.kinds.workload.factors import Floats
     from sketchstream.kinds.workload.spec import WorkloadSpec
 
@@ -96,7 +96,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     return [*lines, "", f"See {folder / 'tables.png'} and {folder / 'delays.png'}; all answers are in the CSV files."]
 
 
-def _july(configuration: Path) -> Iterator[tuple[WorkloadSpec, Answers]]:
+def _july(configuration: Path) -> Iterator[tuple[WorkloadSpec, WorkloadAnswers]]:
     """The publications of each sketch for July, and their answers."""
     from sketchstream.cli import clusters
     from sketchstream_connectors.published import open_published

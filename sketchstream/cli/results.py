@@ -119,7 +119,7 @@ def _row(answer: Answer, window: SealedWindow) -> tuple[str, ...]:
         if kind == "at_least" and int(k) > answer.profile.max_count:
             cells.append("-")
             continue
-        one = answer.profile.interval(name)
+        one = answer.profile.number(name)
         ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if answer.intervals else ""
         cells.append(f"{at_least(one)}{show.number(one.value)}{ends}")
     return *_front(window), window.describe(), *cells

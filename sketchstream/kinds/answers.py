@@ -3,8 +3,8 @@
 In: what a kind computes from a publication. Out: rows, plain data, JSON, CSV, Arrow, pandas, a figure, a card.
 Touches: the file of a figure, if one is asked for. Post-processing only.
 
-A kind says what its numbers are (`values`, `stderr`, `labels`, `_ends`) and how they are drawn (`_draw`). Everything
-else is here, so that what a user writes for the answers of one kind works for those of every other.
+A kind says what its numbers are (`values`, `stderr`, `labels`, `_ends`), where they are from, and how they are drawn
+(`_draw`). Everything else is here, so that what a user writes for answers of one kind works for those of every other.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import kinds
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import exports
-from sketchstream.kinds.linear.publication import shown
-from sketchstream.privacy.history import parameter_name
+from sketchstream.kinds.exports import ColumnType
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
     from matplotlib.figure import Figure
-
-    from sketchstream.published import Published
 
 Floats = npt.NDArray[np.float64]
 Column = Sequence[Any] | npt.NDArray[Any]
@@ -46,25 +41,12 @@ DOTS: Final = 130
 class Answers(ABC):
     """Numbers of one publication, each with its standard error and its interval."""
 
-    spec: Any
-    """Spec of the sketch."""
     level: float = LEVEL
     """Level of intervals, unless another one is asked for."""
     method: str = "auto"
     """The method that was used."""
     question: str = "estimate"
     """What was asked for."""
-    published: Published | None = None
-    """What the answers were computed from; None if they were computed from bare numbers."""
-
-    def about(self, published: Published) -> Self:
-        """These answers, which now say what they were computed from.
-
-        Args:
-            published: a release, a sealed state, or a stack of either.
-        """
-        object.__setattr__(self, "published", published)  # frozen dataclasses derive from this class too
-        return self
 
     # What a kind says.
 
@@ -77,6 +59,11 @@ class Answers(ABC):
         @property
         def stderr(self) -> Floats:
             """(d,) standard error of each number."""
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> dict[str, Any] | None:
+        """The guarantee of the publication, as plain data; None if it is not known."""
 
     @property
     @abstractmethod
@@ -95,14 +82,26 @@ class Answers(ABC):
     def _draw(self, *options: Any, **named: Any) -> Figure:
         """The figure of `plot`."""
 
-    def _parameters(self) -> Sequence[Fraction]:
-        """Parameters of the layers of noise in the numbers."""
-        if self.published is None:
-            return ()
-        return [one for part in shown(kinds.of(self.spec), self.published) for one in part.parameters]
+    @abstractmethod
+    def types(self) -> Mapping[str, ColumnType]:
+        """Types of the columns of the rows; those that are not here are text."""
 
-    def beside(self) -> Mapping[str, Column]:
-        """Further columns of the rows, by their names; d values each."""
+    @abstractmethod
+    def sketch_facts(self) -> dict[str, Any]:
+        """Facts about the sketch for plain data: kind, unit, epsilon, delta, no_privacy."""
+
+    @property
+    @abstractmethod
+    def layers(self) -> list[dict[str, str]]:
+        """Law and parameter of each layer of noise in the numbers."""
+
+    def beside(self, level: float) -> Mapping[str, Column]:
+        """Further columns of the rows, by their names; d values each.
+
+        Args:
+            level: level of the intervals.
+        """
+        del level
         return {}
 
     def more(self, level: float) -> dict[str, Any]:
@@ -120,17 +119,6 @@ class Answers(ABC):
         return True
 
     # What all kinds have.
-
-    @property
-    def guarantee(self) -> dict[str, Any] | None:
-        """The guarantee of the publication, as plain data; None if it is not known."""
-        return None if self.published is None else self.published.guarantee().to_dict()
-
-    @property
-    def layers(self) -> list[dict[str, str]]:
-        """Law and parameter of each layer of noise in the numbers; empty if the publication is not known."""
-        law = kinds.of(self.spec).law(self.spec)
-        return [{"law": law, parameter_name(law): str(one)} for one in self._parameters()]
 
     def interval(self, level: float | None = None) -> Floats:
         """(d, 2) ends of intervals that hold the true number with this probability, each by itself.
@@ -153,14 +141,15 @@ class Answers(ABC):
         Args:
             level: of the intervals; see `interval`. Numbers without one have None for low and high.
         """
-        low, high = self.interval(level).T.tolist() if self.bounded else (repeat(None), repeat(None))
+        chosen = self.level if level is None else level
+        low, high = self.interval(chosen).T.tolist() if self.bounded else (repeat(None), repeat(None))
         columns = {
             **{name: plain(column) for name, column in self.labels.items()},
             "value": self.values.tolist(),
             "stderr": self.stderr.tolist(),
             "low": low,
             "high": high,
-            **{name: plain(column) for name, column in self.beside().items()},
+            **{name: plain(column) for name, column in self.beside(chosen).items()},
         }
         for row in zip(*columns.values(), strict=False):  # a `repeat` has no end
             yield dict(zip(columns, row, strict=True))
@@ -173,19 +162,15 @@ class Answers(ABC):
         """
         chosen = self.level if level is None else level
         return {
-            "kind": self.spec.kind,
-            "unit": self.spec.unit,
+            **self.sketch_facts(),
             "question": self.question,
             "method": self.method,
             "level": chosen,
-            "epsilon": str(self.spec.epsilon),
-            "delta": str(getattr(self.spec, "delta", 0)),
-            "no_privacy": self.spec.no_privacy,
             "layers": self.layers,
             "labels": {name: [_written(one) for one in plain(column)] for name, column in self.labels.items()},
             "values": self.values.tolist(),
             "stderr": self.stderr.tolist(),
-            "intervals": self.interval(chosen).tolist() if self.bounded else None,
+            "intervals": _finite(self.interval(chosen)) if self.bounded else None,
             **self.more(chosen),
         }
 
@@ -222,7 +207,7 @@ class Answers(ABC):
         Raises:
             MissingExtraError: pyarrow is not installed.
         """
-        return exports.table_of(list(self.rows(level)), kinds.of(self.spec).columns(self.spec))
+        return exports.table_of(list(self.rows(level)), self.types())
 
     def to_pandas(self, level: float | None = None) -> pd.DataFrame:
         """The rows as a pandas DataFrame.
@@ -251,21 +236,6 @@ class Answers(ABC):
             figure.savefig(path, dpi=DOTS, bbox_inches="tight")
         return figure
 
-    def further(self) -> Answers | None:
-        """The answers that pages, reports and notebooks show beside these; None: there are none."""
-        return None
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the headline, the first tables and charts, and a note."""
-        from sketchstream.kinds import shown
-
-        beside = self.further()
-        return shown.card(self.numbers(), self._noted(), None if beside is None else beside.numbers())
-
-    def _noted(self) -> str:
-        """Sentence below a notebook's card."""
-        return " ".join(str(self).splitlines()[:1])
-
 
 def checked_level(level: float) -> float:
     """Check the level of an interval.
@@ -283,6 +253,14 @@ def plain(column: Column) -> Sequence[Any]:
     """A column as a sequence of plain values."""
     values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
     return values
+
+
+def _finite(ends: Floats) -> list[list[float | None]]:
+    """Ends of intervals in plain data: None for one that is not known."""
+    pairs: list[list[float | None]] = ends.tolist()
+    if not np.isfinite(ends).all():
+        pairs = [[end if np.isfinite(end) else None for end in pair] for pair in ends.tolist()]
+    return pairs
 
 
 def _written(one: object) -> object:

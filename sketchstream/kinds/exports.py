@@ -12,16 +12,17 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sketchstream.csv_cells import original, safe
 from sketchstream.errors import MissingExtraError
-from sketchstream.kinds.interface import ColumnType
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
 
+ColumnType = Literal["float64", "int64", "bool", "time"]
+"""Type of a column of answers; a time is a text of RFC 3339 in rows. Any other column is text."""
 Types = Mapping[str, ColumnType]
 """Types of columns by name; all others are text."""
 Row = Mapping[str, Any]

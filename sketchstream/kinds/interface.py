@@ -47,6 +47,7 @@ import numpy.typing as npt
 from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items import Items
 from sketchstream.kinds.expansion import Expansion
+from sketchstream.kinds.exports import ColumnType
 from sketchstream.privacy.publications import require_listed
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ class AnyLedger(Protocol):
         """What one layer or view of this cost shows by itself."""
 
     def totals(self) -> dict[str, Any]:
-        """Its losses as plain data: `loss`, `loss_with_intrusion`, `budget`, and what its measure has."""
+        """Its losses as plain data: `loss`, `loss_with_intrusion`, `budget` and others, the same in every measure."""
 
     def loss_by_gap(self) -> list[Gap]:
         """What an event loses by the place in the history at which it was applied."""
@@ -265,8 +266,6 @@ class Statement(Protocol):
 
 
 S = TypeVar("S", bound=Spec)
-ColumnType = Literal["float64", "int64", "bool", "time"]
-"""Type of a column of answers; a time is a text of RFC 3339 in rows. Any other column is text."""
 
 
 class Kind(ABC, Generic[S]):

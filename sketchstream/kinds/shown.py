@@ -43,9 +43,6 @@ class Shown(Protocol):
     def pictures(self, answer: Answer) -> list[Picture]:
         """Charts with their tables."""
 
-    def tables(self, answer: Answer) -> list[Table]:
-        """Tables without a chart."""
-
 
 class _Plain:
     """For kinds without a module: draws nothing, and shows the top-level numbers of an answer."""
@@ -62,10 +59,6 @@ class _Plain:
         return (name, one) if one is not None and _is_number(one) else None
 
     def pictures(self, answer: Answer) -> list[Picture]:
-        del answer
-        return []
-
-    def tables(self, answer: Answer) -> list[Table]:
         del answer
         return []
 
@@ -125,6 +118,16 @@ def further(answer: Answer) -> dict[str, Any]:
     """
     ask: Callable[[Answer], dict[str, Any]] | None = getattr(of(answer), "further", None)
     return {} if ask is None else ask(answer)
+
+
+def tables(answer: Answer) -> list[Table]:
+    """Tables without a chart, for kinds that have some.
+
+    Args:
+        answer: answer of any kind.
+    """
+    tell: Callable[[Answer], list[Table]] | None = getattr(of(answer), "tables", None)
+    return [] if tell is None else tell(answer)
 
 
 def card(answer: Answer, note: str = "", beside: Answer | None = None) -> str:

@@ -264,10 +264,11 @@ class GaussianLedger(SketchHistory):
         quiet, looked = self.loss(), self.loss(intrusion=True)
         return {
             "measure": self.said,
+            "delta": str(delta),
             "loss": str(quiet.at(delta)),
             "loss_with_intrusion": str(looked.at(delta)),
-            "mu2": show(quiet.known),
-            "mu2_with_intrusion": show(looked.known),
+            "cost": show(quiet.known),
+            "cost_with_intrusion": show(looked.known),
             "budget": None if self.budget is None else str(self.budget),
             "affordable": None if self.budget is None else f"{self.said} {float(self.affordable()):.4g}",
         }

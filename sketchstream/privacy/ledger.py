@@ -232,8 +232,9 @@ class Ledger(SketchHistory):
         """Pure epsilons, and rho of zCDP, as plain data."""
         return {
             "measure": self.said,
-            "loss": show(self.loss()),
-            "loss_with_intrusion": show(self.loss(intrusion=True)),
+            "delta": "0",
+            **dict.fromkeys(("loss", "cost"), show(self.loss())),
+            **dict.fromkeys(("loss_with_intrusion", "cost_with_intrusion"), show(self.loss(intrusion=True))),
             "loss_zcdp": show(self.zcdp()),
             "budget": None if self.budget is None else str(self.budget),
             "affordable": None if self.budget is None else show(self.affordable()),

@@ -50,7 +50,9 @@ class Answer:
 
     def to_csv(self) -> str:
         """The numbers as CSV with a header line; ends of invalid intervals are empty."""
-        text = self.profile.to_csv()
+        from sketchstream.kinds.profile.show import export
+
+        text = export.to_csv(self.profile)
         if self.intervals:
             return text
         names, *rows = (line.split(",") for line in text.splitlines())
@@ -91,4 +93,4 @@ def _bare(value: Any) -> Any:
         return value
     if value.keys() - {"bound"} == ESTIMATE:
         return {**value, "low": None, "high": None}
-    return {name: _bare(inner) for name, inner in value.items()}
+    return {name: None if name == "intervals" else _bare(inner) for name, inner in value.items()}

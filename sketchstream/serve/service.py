@@ -41,7 +41,7 @@ from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.kinds.interface import ColumnType
+    from sketchstream.kinds.exports import ColumnType
     from sketchstream.privacy.deployment import Deployment
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import Span

@@ -27,7 +27,7 @@ epsilon = 1
 delta = "1e-6"
 domain = { size = 40 }
 """
-LITTLE = GAUSSIAN.replace("epsilon = 1", "epsilon = 300").replace("1e-6", "1e-3")
+LITTLE = GAUSSIAN.replace("epsilon = 1", "epsilon = 50").replace("1e-6", "1e-3")
 
 
 class TallyTable(SketchTable):

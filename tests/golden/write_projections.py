@@ -50,7 +50,7 @@ def contents(one: ss.Sketch | ss.Published) -> dict[str, object]:
     rows = one.estimate()
     names = USERS if one.spec.users.listed else [*range(4)]
     return {
-        "values": rows.values.tolist(),
+        "values": rows.cells.tolist(),
         "distances": rows.distance(names[:3], names[1:]).to_dict(),
         "loss": one.guarantee().to_dict()["published"],
     }

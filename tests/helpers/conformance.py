@@ -37,6 +37,7 @@ class Case:
         asked: arguments of `release`.
         options: arguments of the answering method.
         group: one of the groups, where answers are those of a group.
+        arguments: arguments of the spec's constructor that are no attributes of the spec.
     """
 
     spec: Any
@@ -48,6 +49,7 @@ class Case:
     asked: tuple[Any, ...] = ("1",)
     options: tuple[tuple[str, Any], ...] = ()
     group: str | None = None
+    arguments: tuple[tuple[str, Any], ...] = ()
 
     @property
     def kind(self) -> Any:

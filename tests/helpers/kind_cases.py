@@ -145,6 +145,7 @@ CASES = {
         outside=100,
         bad_weight=4,
         asked=("1/2", "1e-7"),
+        arguments=(("kernel", "window:24"), ("group", "cyclic")),
     ),
     "convolution, items, by time": Case(
         ss.ConvolutionSpec(["sum", "decay:0.9"], 60, unit="item", max_total=5, **BY_TIME),
@@ -154,6 +155,7 @@ CASES = {
         outside=-1,
         bad_weight=-6,
         asked=("1/2",),
+        arguments=(("kernel", ["sum", "decay:0.9"]), ("group", "cyclic")),
     ),
     "convolution, Laplace noise in the spectrum": Case(
         ss.ConvolutionSpec("window:24", 100, noise="laplace", max_weight=3, **SERIES, **JUDGED),
@@ -163,6 +165,7 @@ CASES = {
         outside=100,
         bad_weight=4,
         asked=("1/2", "1e-6"),
+        arguments=(("kernel", "window:24"), ("group", "cyclic")),
     ),
     "convolution, noise on the counts": Case(
         ss.ConvolutionSpec([1, 0.5, 0.25], 3000, noise="counts", max_weight=2, **SERIES),
@@ -171,6 +174,7 @@ CASES = {
         outside=3000,
         bad_weight=3,
         asked=("1/2",),
+        arguments=(("kernel", [1, 0.5, 0.25]), ("group", "cyclic")),
     ),
     "convolution, table": Case(
         ss.ConvolutionSpec(["marginal:late", "marginal:day"], noise="laplace_pure", **CELLS),
@@ -179,6 +183,7 @@ CASES = {
         outside=10,
         bad_weight=2,
         asked=("1/2",),
+        arguments=(("kernel", ["marginal:late", "marginal:day"]), ("group", "cyclic")),
     ),
     "projection, events": Case(
         projection("1", counted_share="1/40", epsilon_records="1/10"),

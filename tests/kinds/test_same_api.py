@@ -5,8 +5,14 @@ Every case of `helpers.kind_cases` is held to each row; a new kind adds its case
 
 from __future__ import annotations
 
+import csv
+import inspect
+import io
+import json
 import math
+import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +29,12 @@ PUBLIC = {name: case for name, case in CASES.items() if name != "tally"}
 """All but the toy kind, whose answers are a list."""
 SAID = {"unit", "delta", "measure", "published", "published_and_one_copy", "total", "total_kept", "losses", "warning",
         "relation", "swap_factor", "no_privacy", "protects", "seen", "not_protected", "assumes"}  # fmt: skip
+
+LOSSES = {"loss", "loss_with_intrusion", "delta", "measure", "cost", "cost_with_intrusion", "budget", "affordable"}
+KEYS = {"kind", "unit", "question", "method", "level", "epsilon", "delta", "no_privacy", "layers", "labels", "values",
+        "stderr", "intervals", "guarantee"}  # fmt: skip
+
+MADE: dict[int, Any] = {}
 
 every_kind = pytest.mark.parametrize("case", PUBLIC.values(), ids=PUBLIC)
 
@@ -103,6 +115,58 @@ def test_releases_and_layers_take_an_epsilon_and_perhaps_a_delta(case: Case) -> 
 
 
 @every_kind
+def test_losses_are_plain_data_with_the_same_keys(case: Case) -> None:
+    sketch = ss.Sketch.create(case.spec, case.sketch().key, max_epsilon="49")
+    data = sketch.ledger.totals()
+    assert list(LOSSES - data.keys()) == []
+    assert json.loads(json.dumps(data)) == data
+    assert Fraction(data["delta"]) == (0 if pure(case) else case.spec.delta)
+    looked = data["cost_with_intrusion"]
+    assert looked == "unlimited" or 0 < Fraction(data["cost"]) <= Fraction(looked)
+    assert data["budget"]
+    assert data["affordable"]
+    none = case.sketch().ledger.totals()
+    assert none["budget"] is none["affordable"] is None
+    sealed = case.sketch().seal()
+    assert sealed.ledger.totals().keys() == data.keys()
+
+
+@every_kind
+def test_epsilons_and_deltas_of_specs_have_one_range_and_one_set_of_words(case: Case) -> None:
+    for wrong, words in (
+        ("0", "epsilon must be a positive rational number such as '1', '0.1' or '1/2', found 0"),
+        ("-1", "epsilon must be a positive rational number such as '1', '0.1' or '1/2', found -1"),
+        ("many", "epsilon must be a positive rational number such as '1', '0.1' or '1/2', found 'many'"),
+        ("1e-7", "epsilon must be at least 1e-6, found 1e-7"),
+        ("51", "epsilon above 50 protects nobody and is refused, found 51"),
+    ):
+        with pytest.raises(ss.SpecError, match=f"^{re.escape(words)}$"):
+            changed(case, epsilon=wrong)
+    with pytest.raises(ss.SpecError, match=r"^unit must be 'event' or 'item', found 'person'$"):
+        changed(case, unit="person")
+    if pure(case):
+        return
+    for wrong in ("0.7", "x", "-1"):
+        words = r"^delta must be (0 or )?in \[1e-300, 0.5\], such as '1e-6', found '?" + wrong
+        with pytest.raises(ss.SpecError, match=words):
+            changed(case, delta=wrong)
+    with pytest.warns(ss.NoPrivacyWarning, match="delta above 1e-3"):
+        changed(case, delta="1/100")
+    if case.spec.intrusion:
+        with pytest.raises(ss.SpecError, match="are for the fresh noise of seal, which intrusion=False leaves out"):
+            changed(case, intrusion=False, epsilon_publish="1")
+
+
+def changed(case: Case, **fields: object) -> Any:
+    """The spec of a case with other arguments of its constructor."""
+    spec = case.spec
+    names = inspect.signature(type(spec)).parameters
+    publish = {"epsilon_publish", "delta_publish"}  # by default those of the state
+    given = {name: getattr(spec, name) for name in names if hasattr(spec, name) and name not in publish}
+    return type(spec)(**{**given, **dict(case.arguments), **fields})
+
+
+@every_kind
 def test_options_of_an_update_are_refused_in_the_same_words(case: Case) -> None:
     sketch = case.sketch()
     with pytest.raises(ss.ItemError, match="invalid must be 'error', 'skip' or 'noop', found 'eror'"):
@@ -155,13 +219,130 @@ def test_statements_have_the_same_parts(case: Case) -> None:
 @every_kind
 def test_unknown_methods_and_options_are_refused_in_the_same_words(case: Case) -> None:
     published = case.sketch().seal()
-    if case.kind.answer == "profile":
-        return
+    asked = case.kind.answer
+    ask = getattr(published if case.group is None else published.group(case.group), asked)
     with pytest.raises(ss.EstimateError, match=r"^method must be one of .*, found 'zzz'$"):
-        published.estimate("zzz")
-    words = f"estimate of kind '{case.kind.name}' takes .*; found .*bad"
-    with pytest.raises(ss.EstimateError, match=words):
-        published.estimate(bad=1)
+        ask("zzz")
+    with pytest.raises(ss.EstimateError, match=f"{asked} of kind '{case.kind.name}' takes .*; found .*bad"):
+        ask(bad=1)
+
+
+def answers_of(case: Case) -> Any:
+    """The answers of a sealed sketch; where there are groups, of one of them. Made once for all tests."""
+    if id(case) not in MADE:
+        MADE[id(case)] = made(case)
+    return MADE[id(case)]
+
+
+def made(case: Case) -> Any:
+    """See `answers_of`."""
+    sketch = case.sketch()
+    case.update(sketch)
+    published = sketch.seal()
+    if case.kind.answer != "profile":
+        return published.estimate(**dict(case.options))
+    return (published if case.group is None else published.group(case.group)).profile("inverse")
+
+
+def bounded(case: Case) -> Any:
+    """The same, by a method that has intervals."""
+    found = answers_of(case)
+    return found if found.bounded else case.sketch().seal().estimate()
+
+
+@every_kind
+def test_answers_are_numbers_with_standard_errors(case: Case) -> None:
+    found = answers_of(case)
+    assert found.values.dtype == found.stderr.dtype == np.float64
+    assert found.values.shape == found.stderr.shape == (len(found.values),)
+    assert np.isfinite(found.values).all()
+    assert found.stderr.min() >= 0
+    assert found.stderr.max() > 0
+
+
+@every_kind
+def test_intervals_are_pairs_of_any_level(case: Case) -> None:
+    found = bounded(case)
+    usual, wide, narrow = found.interval(), found.interval(0.99), found.interval(level=0.05)
+    assert usual.dtype == np.float64
+    assert usual.shape == (len(found.values), 2)
+    assert np.array_equal(usual, found.interval(0.95))
+    for outer, inner in ((wide, usual), (usual, narrow)):
+        assert (outer[:, 0] <= inner[:, 0]).all()
+        assert (inner[:, 1] <= outer[:, 1]).all()
+    assert (wide != narrow).any() or np.isinf(narrow[:, 1]).all()
+    for level in (0, 1, -0.5, 2, math.nan):
+        with pytest.raises(ss.EstimateError, match=r"^level must be above 0 and below 1, found"):
+            found.interval(level)
+
+
+@every_kind
+def test_rows_say_what_each_number_is(case: Case) -> None:
+    found = bounded(case)
+    rows = found.rows(0.9)
+    assert not isinstance(rows, list), "an iterator: rows can be many"
+    table = list(rows)
+    names = [*found.labels, "value", "stderr", "low", "high"]
+    assert all(list(row)[: len(names)] == names for row in table)
+    assert [row["value"] for row in table] == found.values.tolist()
+    assert [row["stderr"] for row in table] == found.stderr.tolist()
+    assert [[row["low"], row["high"]] for row in table] == found.interval(0.9).tolist()
+    for name, column in found.labels.items():
+        assert [row[name] for row in table] == list(column)
+
+
+@every_kind
+def test_plain_data_of_answers_has_the_same_keys(case: Case) -> None:
+    found = bounded(case)
+    data = json.loads(found.to_json(0.9))
+    assert list(KEYS - data.keys()) == []
+    assert data["kind"] == case.kind.name
+    assert data["level"] == 0.9
+    assert data["values"] == found.values.tolist()
+    assert data["stderr"] == found.stderr.tolist()
+    ends = [[None if math.isinf(end) else end for end in pair] for pair in found.interval(0.9).tolist()]
+    assert data["intervals"] == ends
+    assert {name: len(column) for name, column in data["labels"].items()} == dict.fromkeys(found.labels, len(ends))
+    assert data["guarantee"].keys() >= SAID
+    assert json.loads(json.dumps(found.to_dict(0.9))) == data
+    assert all(Fraction(data[name]) >= 0 for name in ("epsilon", "delta"))
+    assert len(data["layers"]) >= 1
+
+
+@every_kind
+def test_answers_that_have_no_interval_say_so_in_the_same_words(case: Case) -> None:
+    found = answers_of(case)
+    data, first = found.to_dict(), next(found.rows())
+    if found.bounded:
+        assert len(data["intervals"]) == len(found.values)
+        return
+    assert data["intervals"] is first["low"] is first["high"] is None
+    with pytest.raises(ss.EstimateError, match="have no intervals; ask for method="):
+        found.interval()
+
+
+@every_kind
+def test_tables_of_answers_are_their_rows(case: Case) -> None:
+    found = bounded(case)
+    rows = list(found.rows(0.9))
+    frame, table, text = found.to_pandas(0.9), found.to_arrow(0.9), found.to_csv(0.9)
+    names = list(rows[0])
+    assert list(frame.columns) == table.column_names == text.split("\n", 1)[0].split(",") == names
+    assert len(frame) == table.num_rows == len(rows)
+    for name in ("value", "stderr", "low", "high"):
+        exact = [row[name] for row in rows]
+        assert frame[name].tolist() == table.column(name).to_pylist() == exact
+        assert [float(row[name] or "nan") for row in csv.DictReader(io.StringIO(text))] == exact
+
+
+@every_kind
+def test_answers_are_drawn_and_have_a_card(case: Case, tmp_path: Path) -> None:
+    found = bounded(case)
+    figure = found.plot(tmp_path / "a.png")
+    assert figure.axes
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert "<table" in found._repr_html_()
+    assert str(found)
 
 
 def test_rows_and_items_are_given_together_or_apart() -> None:

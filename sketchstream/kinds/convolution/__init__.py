@@ -3,7 +3,7 @@
 In: nothing. Out: the specification, the noise, updates, answers, plans and checks of this kind. Touches: nothing.
 """
 
-from sketchstream.kinds.convolution.answers import Answers, answers, closed_values, decode
+from sketchstream.kinds.convolution.answers import FilterAnswers, answers, closed_values, decode
 from sketchstream.kinds.convolution.filters import Columns, Filter, parse_filter
 from sketchstream.kinds.convolution.joining import joined, tail_of
 from sketchstream.kinds.convolution.layers import add_noise, new_state
@@ -11,10 +11,10 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
 from sketchstream.kinds.convolution.update import Updater
 
 __all__ = [
-    "Answers",
     "Columns",
     "ConvolutionSpec",
     "Filter",
+    "FilterAnswers",
     "Layer",
     "Updater",
     "add_noise",

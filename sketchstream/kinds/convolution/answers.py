@@ -1,6 +1,6 @@
 """Answers of every filter: values, standard errors and intervals.
 
-In: the spec, the layers of noise in a published state, the state. Out: `Answers`, plain data, rows, text.
+In: the spec, the layers of noise in a published state, the state. Out: `FilterAnswers`, plain data, rows, text.
 Touches: nothing. Post-processing only.
 Source: docs/theory/convolution.md, section 8.
 """
@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.errors import EstimateError
-from sketchstream.kinds import answers as base
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.convolution.filters import Filter
 from sketchstream.kinds.convolution.group import Floats
 from sketchstream.kinds.convolution.quantiles import Term, laplace_half_widths
 from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer, laplace_variance
+from sketchstream.kinds.linear.answers import LinearAnswers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ LINES: Final = 20
 
 
 @dataclass(frozen=True)
-class Answers(base.Answers):
+class FilterAnswers(LinearAnswers):
     """One filter's answers.
 
     Attributes:
@@ -88,8 +88,9 @@ class Answers(base.Answers):
         kind = kinds.of(self.spec)
         return [kind.parameter(self.spec, layer.cost) for layer in self.drawn]
 
-    def beside(self) -> Mapping[str, Column]:
+    def beside(self, level: float) -> Mapping[str, Column]:
         """Which answers stand on a part of the filter only."""
+        del level
         return {"partial": self.partial}
 
     def more(self, level: float) -> dict[str, Any]:
@@ -173,7 +174,7 @@ class Answers(base.Answers):
         return "\n".join(lines)
 
 
-def described(spec: ConvolutionSpec, parts: Sequence[Answers]) -> dict[str, Any]:
+def described(spec: ConvolutionSpec, parts: Sequence[FilterAnswers]) -> dict[str, Any]:
     """Plain data of filters: where each one's answers are among all of them, and which stand on a part of it only.
 
     Args:
@@ -198,7 +199,7 @@ def described(spec: ConvolutionSpec, parts: Sequence[Answers]) -> dict[str, Any]
     }
 
 
-def drawn(spec: ConvolutionSpec, parts: Sequence[Answers], level: float) -> Figure:
+def drawn(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -> Figure:
     """Each filter's answers as a line with the band of their intervals, or as bars if they are a table.
 
     Args:
@@ -230,7 +231,7 @@ def answers(
     *,
     length: int | None = None,
     start_ms: int | None = None,
-) -> tuple[Answers, ...]:
+) -> tuple[FilterAnswers, ...]:
     """All filters' answers from a published state.
 
     Args:
@@ -253,7 +254,7 @@ def answers(
         positions, labels = _asked(spec, one)
         positions = positions[positions < (spec.length if length is None else length)]
         out.append(
-            Answers(
+            FilterAnswers(
                 spec,
                 place,
                 kept,

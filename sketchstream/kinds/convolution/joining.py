@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.convolution.answers import Answers, decode
+from sketchstream.kinds.convolution.answers import FilterAnswers, decode
 from sketchstream.kinds.convolution.group import Floats
 from sketchstream.kinds.convolution.quantiles import Term
 from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer, laplace_variance
 
 
 def joined(
-    current: Answers, state: npt.NDArray[np.int64], layers: Sequence[Layer], length: int | None = None
-) -> Answers:
+    current: FilterAnswers, state: npt.NDArray[np.int64], layers: Sequence[Layer], length: int | None = None
+) -> FilterAnswers:
     """The answers of a window whose first ones are completed with the window before.
 
     Args:

@@ -24,7 +24,8 @@ from sketchstream.kinds.convolution.series import columns_of, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater
 from sketchstream.kinds.expansion import Expansion
-from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Mask, Progress, State
+from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.privacy.euclidean_ledger import EuclideanLedger
 from sketchstream.privacy.gaussian import UnitShift

@@ -15,7 +15,6 @@ import numpy as np
 
 from sketchstream import charts
 from sketchstream.pictures import Number, Picture, listed
-from sketchstream.report import Table
 
 OFFERED: Final = 300
 """Most cells of tables that a page offers to follow."""
@@ -117,12 +116,6 @@ def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Picture]]:
     where = _cell(answer, first, _places(first)[-1])
     sentence = f"At {where}, the last position that has closed, with 95% intervals: {'; '.join(told)}."
     return sentence, pictures(answer, " so far, in a window that is still open")
-
-
-def tables(answer: Mapping[str, Any]) -> list[Table]:
-    """None."""
-    del answer
-    return []
 
 
 def _places(one: Mapping[str, Any]) -> range:

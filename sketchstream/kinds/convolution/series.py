@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.errors import EstimateError
-from sketchstream.kinds import answers as base
-from sketchstream.kinds.answers import LEVEL, Column, Floats
-from sketchstream.kinds.convolution.answers import Answers, answers, closed_values, described, drawn
+from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level, plain
+from sketchstream.kinds.convolution.answers import FilterAnswers, answers, closed_values, described, drawn
 from sketchstream.kinds.convolution.joining import joined
+from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ OPTIONS: Final = ("name", "level", "before")
 
 
 @dataclass(frozen=True)
-class Series(base.Answers):
+class Series(LinearAnswers):
     """Answers of all filters of a sketch, or of selected ones.
 
     Args:
@@ -54,7 +54,7 @@ class Series(base.Answers):
     """
 
     spec: ConvolutionSpec = field(repr=False)
-    answers: tuple[Answers, ...]
+    answers: tuple[FilterAnswers, ...]
     level: float = LEVEL
     question = "filters"
 
@@ -63,7 +63,7 @@ class Series(base.Answers):
         """Names of the filters."""
         return tuple(one.filter.name for one in self.answers)
 
-    def __getitem__(self, name: str) -> Answers:
+    def __getitem__(self, name: str) -> FilterAnswers:
         """The answers of one filter.
 
         Raises:
@@ -100,14 +100,15 @@ class Series(base.Answers):
             name: [one.labels.get(name, without) for one, without in zip(self.answers, missing, strict=True)]
             for name in names
         }
-        return {name: [cell for column in parts for cell in base.plain(column)] for name, parts in columns.items()}
+        return {name: [cell for column in parts for cell in plain(column)] for name, parts in columns.items()}
 
     def _parameters(self) -> Sequence[Fraction]:
         """Those of any filter: all read one state."""
         return self.answers[0]._parameters()
 
-    def beside(self) -> Mapping[str, Column]:
+    def beside(self, level: float) -> Mapping[str, Column]:
         """Which answers stand on a part of their filter only."""
+        del level
         return {"partial": np.concatenate([one.partial for one in self.answers])}
 
     def more(self, level: float) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def estimate(
     found = answers(spec, layers, state, length=spec.positions_of(window), start_ms=start)
     if before is not None:
         found = _completed(found, spec, window, before)
-    base.checked_level(level)
+    checked_level(level)
     made = Series(spec, found, level)
     if name is not None:
         made = Series(spec, (made[name],), level)
@@ -202,8 +203,8 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
 
 
 def _completed(
-    found: tuple[Answers, ...], spec: ConvolutionSpec, window: tuple[int, int] | None, before: Published
-) -> tuple[Answers, ...]:
+    found: tuple[FilterAnswers, ...], spec: ConvolutionSpec, window: tuple[int, int] | None, before: Published
+) -> tuple[FilterAnswers, ...]:
     """Answers of a window completed with the window before.
 
     Raises:

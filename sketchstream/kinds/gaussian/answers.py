@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError
-from sketchstream.kinds.answers import LEVEL, Answers, Column, Floats, checked_level
+from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
 from sketchstream.kinds.gaussian.denoise import Denoised, denoise, refined
 from sketchstream.kinds.gaussian.quantiles import half_width, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
+from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Ranked:
     high: float
 
 
-class GaussianEstimate(Answers):
+class GaussianEstimate(LinearAnswers):
     """Counts of one published sketch.
 
     Args:
@@ -168,8 +169,9 @@ class GaussianEstimate(Answers):
         """The variances that the counts were given with."""
         return self.variances
 
-    def beside(self) -> Mapping[str, Column]:
+    def beside(self, level: float) -> Mapping[str, Column]:
         """The published counts."""
+        del level
         return {"raw": self.raw}
 
     @property

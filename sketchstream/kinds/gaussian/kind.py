@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
 from sketchstream.errors import FormatError
+from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.gaussian import statement
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.gaussian.state import add_layer
-from sketchstream.kinds.interface import AnyLedger, ColumnType, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.events import in_units, refuse_weights
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_options, shown

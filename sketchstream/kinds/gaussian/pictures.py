@@ -15,7 +15,6 @@ import numpy as np
 
 from sketchstream import charts
 from sketchstream.pictures import Number, Picture, item_name, listed
-from sketchstream.report import Table
 
 OFFERED: Final = 100
 """Most items that a page offers to follow: those with the largest counts."""
@@ -65,12 +64,6 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
             "ones, with intervals that hold together."
         )
     ]
-
-
-def tables(answer: Mapping[str, Any]) -> list[Table]:
-    """None."""
-    del answer
-    return []
 
 
 def _largest(answer: Mapping[str, Any]) -> list[int]:

@@ -24,17 +24,17 @@ class Stored(str):
 
 
 def epsilon_of(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] | None = None) -> Fraction:
-    """An exact epsilon, from 1e-6 to 50 unless the kind has another range.
+    """An exact epsilon from 1e-6 to 50; stored specs of some kinds have had a wider range.
 
     Args:
         value: as the user wrote it.
         name: of the parameter.
-        allowed: range of the kind, or None.
+        allowed: range of stored specs of the kind, or None.
 
     Raises:
         SpecError: no such number.
     """
-    if allowed is None:
+    if allowed is None or not isinstance(value, Stored):
         return exact_epsilon(value, name)
     wanted = f"{name} must be a rational number from {allowed[0]} to {allowed[1]}, such as '1', '0.1' or '1/2'"
     exact = exact_rational(value, wanted)

@@ -72,18 +72,21 @@ def require_method(method: object, known: Sequence[str]) -> None:
         raise EstimateError(msg)
 
 
-def require_options(kind: str, options: Mapping[str, object] | Iterable[str], known: Sequence[str]) -> None:
+def require_options(
+    kind: str, options: Mapping[str, object] | Iterable[str], known: Sequence[str], asked: str = "estimate"
+) -> None:
     """Refuse options of `estimate` that a kind does not have.
 
     Args:
         kind: its name.
         options: as given.
         known: those that it has, beside `method`.
+        asked: "profile" for the kind whose answers have this name.
 
     Raises:
         EstimateError: one is not among them.
     """
     odd = sorted(set(options) - set(known))
     if odd:
-        msg = f"estimate of kind {kind!r} takes method, {', '.join(known)}; found {odd[0]!r:.40}"
+        msg = f"{asked} of kind {kind!r} takes method, {', '.join(known)}; found {odd[0]!r:.40}"
         raise EstimateError(msg)

@@ -45,7 +45,7 @@ class LinearSpec:
     zero_delta: ClassVar[bool] = False
     """Whether delta may be 0."""
     epsilons: ClassVar[tuple[Fraction, Fraction] | None] = None
-    """Range of epsilon, where it is not that of other kinds, 1e-6 to 50."""
+    """Range of epsilon in stored specs, where it was not that of other kinds, 1e-6 to 50."""
     alike: ClassVar[Mapping[str, object]] = {"counted_share": Fraction(0), "epsilon_records": Fraction(0)}
     """Further fields in which parts of a stack may differ, with the value that stands for all."""
 

@@ -20,7 +20,9 @@ from sketchstream.components import TOTAL, Component, find, summed
 from sketchstream.domains import Index
 from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
 from sketchstream.items import Items, Pairs
-from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Kind, Mask, Progress, State
+from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
+from sketchstream.kinds.linear.publication import require_options
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About
 from sketchstream.kinds.profile.groups import (
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.overlap.answers import Overlap
     from sketchstream.published import Published, Release, SealedState, Stack
 
+OPTIONS = ("max_count", "norm", "beta")
+"""Of `profile`, beside the method."""
 EDGES_VERSION = 1
 """Rule by which the edges of a published histogram follow from the spec."""
 
@@ -398,6 +402,7 @@ class ProfileKind(Kind[ProfileSpec]):
             number = published.spec.group_count
             msg = f"this sketch has {number:,} groups, each with a profile of its own: choose one with .group(NAME)"
             raise EstimateError(msg)
+        require_options(self.name, options.keys() - {"method"}, OPTIONS, "profile")
         limit = published.spec.max_count
         wanted = options.pop("max_count", None)
         return estimate.reconstruct(

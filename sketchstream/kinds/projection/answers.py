@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError, MergeError
-from sketchstream.kinds.answers import LEVEL, Answers, Column, Floats, checked_level
+from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
+from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.kernels import squared_gaps
 from sketchstream.kinds.projection.matrix import SEED_BYTES, Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec
@@ -92,7 +93,7 @@ class Estimates:
 
 
 @dataclass(frozen=True)
-class Projection(Answers):
+class Projection(LinearAnswers):
     """A published projection. It is sufficient for all questions, which cost no privacy.
 
     Its own numbers are the squared norms of all rows; distances and the others have methods.
@@ -166,7 +167,7 @@ class Projection(Answers):
         """What else can be asked."""
         return "Squared norms and distances; nearest rows, products and drift are asked for by name."
 
-    def further(self) -> Answers | None:
+    def further(self) -> LinearAnswers | None:
         """Distances between the first rows; None if there is one row only."""
         from sketchstream.kinds import shown
         from sketchstream.kinds.projection.questions import asked

@@ -20,7 +20,8 @@ from sketchstream.components import DISCRETE_GAUSSIAN, Component, quality_counte
 from sketchstream.errors import EstimateError, FormatError, MergeError, SpecError
 from sketchstream.items import Pairs
 from sketchstream.kinds.expansion import Expansion
-from sketchstream.kinds.interface import AnyLedger, ColumnType, Events, Given, Mask, Progress, State
+from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
 from sketchstream.kinds.linear.events import WHOLE, in_units
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, shown

@@ -53,14 +53,6 @@ class Neighbours:
         """Plain data, ready for JSON."""
         return {"users": self.users.tolist(), "nearest": self.nearest.tolist(), "distances": self.distances.to_dict()}
 
-    def rows(self) -> list[dict[str, float]]:
-        """A flat table: user, rank, neighbour, value, stderr, low, high."""
-        m, count = self.nearest.shape
-        users = np.repeat(self.users, count).tolist()
-        ranks = np.tile(np.arange(1, count + 1), m).tolist()
-        whom = zip(users, ranks, np.ravel(self.nearest).tolist(), self.distances.rows(), strict=True)
-        return [{"user": user, "rank": rank, "neighbour": other, **row} for user, rank, other, row in whom]
-
 
 class Distances:
     """Squared distances between all rows of a projection, block by block.

@@ -115,12 +115,6 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Picture:
     return Picture("distances", title, chart, table, folded=len(cells) > SHORT)
 
 
-def tables(answer: Mapping[str, Any]) -> list[Table]:
-    """None."""
-    del answer
-    return []
-
-
 def whose(row: Mapping[str, Any]) -> str:
     """Whose number it is: a row, or two of them, and when."""
     return ", ".join(item_name(row[column]) for column in WHOSE if column in row)

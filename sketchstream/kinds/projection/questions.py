@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Answers, Column, Floats
+from sketchstream.kinds.answers import LEVEL, Column, Floats
+from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.answers import Estimates, Projection
 from sketchstream.kinds.projection.neighbours import nearest
+from sketchstream.kinds.projection.pictures import whose
 from sketchstream.spec import Item, whole
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ BESIDE: Final = {"count": "nearest", "later": "drift", "windows": "drift", "vect
 
 
 @dataclass(frozen=True)
-class Answer(Answers):
+class Answer(LinearAnswers):
     """The answer to one question, a number for each pair, row or step.
 
     Args:
@@ -96,7 +98,6 @@ class Answer(Answers):
     def _draw(self) -> Figure:
         """The numbers as bars."""
         from sketchstream import charts
-        from sketchstream.kinds.projection.pictures import whose
 
         names = [whose(row) for row in self.rows()]
         figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(names))

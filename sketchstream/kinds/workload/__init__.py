@@ -6,7 +6,7 @@ Source: Nikolov, Talwar & Zhang, "The Geometry of Differential Privacy: The Spar
 docs/theory/workload.md.
 """
 
-from sketchstream.kinds.workload.answers import Answers, break_even, estimate
+from sketchstream.kinds.workload.answers import WorkloadAnswers, break_even, estimate
 from sketchstream.kinds.workload.discrepancy import HereditaryDiscrepancy, color, herdisc_bounds
 from sketchstream.kinds.workload.factors import Factor
 from sketchstream.kinds.workload.mechanism import Candidate, Law, choose
@@ -20,7 +20,6 @@ from sketchstream.kinds.workload.universe import Column, Universe
 from sketchstream.kinds.workload.update import Columns, check_events, drop_events
 
 __all__ = [
-    "Answers",
     "Candidate",
     "Column",
     "Columns",
@@ -32,6 +31,7 @@ __all__ = [
     "Strategy",
     "Universe",
     "Workload",
+    "WorkloadAnswers",
     "WorkloadSpec",
     "WorkloadWarning",
     "add_noise",

@@ -1,6 +1,6 @@
 """Answers of a workload from one published state: values, standard errors, intervals, named tables.
 
-In: a spec, the laws of a published state's layers, the state. Out: `Answers`. Touches: nothing.
+In: a spec, the laws of a published state's layers, the state. Out: `WorkloadAnswers`. Touches: nothing.
 Source: docs/theory/workload.md, sections 6 (unbiased), 8 (projection) and 9 (intervals).
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds import answers
 from sketchstream.kinds.answers import Column
+from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.workload.factors import Floats, Ints
 from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.projection import FeasibleSet, project
@@ -37,7 +37,7 @@ FAR_ABOVE: Final = 4.0
 
 
 @dataclass(frozen=True, eq=False)
-class Answers(answers.Answers):
+class WorkloadAnswers(LinearAnswers):
     """Answers to all queries of a workload.
 
     Args:
@@ -177,7 +177,7 @@ def estimate(
     metric: Metric = "state",
     n_bound: float | None = None,
     cells: Sequence[tuple[str, ...]] | None = None,
-) -> Answers:
+) -> WorkloadAnswers:
     """Answers from one published state.
 
     Args:
@@ -212,7 +212,7 @@ def estimate(
         values = workload.apply(found)
         if spec.integral:
             values = np.rint(values)
-        return Answers(spec, values, tails=tails, notes=bias, integral=spec.integral, **base)
+        return WorkloadAnswers(spec, values, tails=tails, notes=bias, integral=spec.integral, **base)
     if metric not in ("state", "answers"):
         msg = f"metric must be 'state' or 'answers', found {metric!r:.40}"
         raise EstimateError(msg)
@@ -234,7 +234,7 @@ def estimate(
     deviation = math.sqrt(variance) if metric == "state" else math.sqrt(variance * _largest(spec))
     sparse = 2 * bound * longest * deviation * math.sqrt(2 * math.log(2 * spec.workload.size))
     done = project(target, columns, bound, feasible=feasible, tolerance=RELATIVE_GAP * min(noise, sparse))
-    return Answers(
+    return WorkloadAnswers(
         spec,
         workload.apply(done.histogram),
         tails=tails,

@@ -23,7 +23,7 @@ from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progres
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
 from sketchstream.kinds.workload import statement
-from sketchstream.kinds.workload.answers import Answers, estimate
+from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.factors import Ints
 from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.noise import add_noise
@@ -270,7 +270,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
 
     # Answers.
 
-    def estimate(self, published: Published, **options: Any) -> Answers:
+    def estimate(self, published: Published, **options: Any) -> WorkloadAnswers:
         """Answers to all queries, with standard errors and intervals.
 
         Args:

@@ -15,7 +15,6 @@ import numpy as np
 
 from sketchstream import charts
 from sketchstream.pictures import SHORT, Number, Picture, drawn, listed, table
-from sketchstream.report import Table
 
 CELLS: Final = 2500
 """Largest table that is drawn as a heat map."""
@@ -74,12 +73,6 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
             what = " and ".join(column["name"] for column in columns) or "question"
             out.append(listed(name, title, products([each["labels"] for each in columns]), part, (what, "answer")))
     return out
-
-
-def tables(answer: Mapping[str, Any]) -> list[Table]:
-    """None."""
-    del answer
-    return []
 
 
 def products(labels: Sequence[Sequence[str]]) -> list[str]:

@@ -1,6 +1,6 @@
 """Pictures of a workload's answers: a heat map for a two-way table, a line with its band for prefixes and windows.
 
-In: `Answers`. Out: a figure. Touches: nothing. Needs matplotlib, imported on use.
+In: `WorkloadAnswers`. Out: a figure. Touches: nothing. Needs matplotlib, imported on use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from sketchstream.kinds.workload.answers import Answers
+    from sketchstream.kinds.workload.answers import WorkloadAnswers
 
 PANELS: Final = 9
 """Tables in one figure, at most."""
@@ -27,7 +27,7 @@ BARS: Final = 40
 """More cells than this are drawn as a line with its band."""
 
 
-def draw(answers: Answers, tables: Sequence[str] | None = None) -> Figure:
+def draw(answers: WorkloadAnswers, tables: Sequence[str] | None = None) -> Figure:
     """One panel for each table of one or two columns, with 95% intervals if the answers have them.
 
     A table of single cells is drawn as bars, of prefixes or windows as a line with its band; the ranges of a column
@@ -69,7 +69,7 @@ def draw(answers: Answers, tables: Sequence[str] | None = None) -> Figure:
     return figure
 
 
-def _half_widths(answers: Answers) -> Floats | None:
+def _half_widths(answers: WorkloadAnswers) -> Floats | None:
     """(d,) half widths of the 95% intervals; None for projected answers."""
     if answers.projected is not None:
         return None

@@ -333,7 +333,7 @@ class Views:
                 "headline": shown.of(data).headline(data),
                 "intervals": wording.intervals(data) if known else words.NO_INTERVALS,
                 "pictures": pictured,
-                "tables": [*shown.of(data).tables(data), *self._differences(answer, before, zone, group)],
+                "tables": [*shown.tables(data), *self._differences(answer, before, zone, group)],
                 "compare": self._compare_address(name, stored, before or after, group),
                 "guarantee": words.statement(data["guarantee"]),
                 "links": links.window_links(name, answers, where),

@@ -69,7 +69,7 @@ def test_partitions_add_up_to_the_exact_rows_and_noise(kafka: str, tmp_path: Pat
         found: Any = merge(parts).estimate()
         assert found.spec.k == 48
         exact = truth @ app.config.sketches[0].spec.projection_matrix().all_rows.astype(np.int64)
-        rest, scale = (found.values - exact).astype(float), math.sqrt(found.variance)
+        rest, scale = (found.cells - exact).astype(float), math.sqrt(found.variance)
         assert np.abs(rest).max() < 6 * scale
         assert abs((rest**2).mean() / scale**2 - 1) < 6 * (2 / rest.size) ** 0.5
         share, error = (rest * exact).sum() / (exact.astype(float) ** 2).sum(), scale / np.linalg.norm(exact)

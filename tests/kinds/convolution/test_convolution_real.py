@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from sketchstream.kinds.convolution import ConvolutionSpec, Updater, add_noise, answers, new_state
-from sketchstream.kinds.convolution.answers import Answers
+from sketchstream.kinds.convolution.answers import FilterAnswers
 
 FILTERS = ("window:24", "window:168", "decay:0.99", "sum")
 QUANTITIES = 15
@@ -113,7 +113,7 @@ def counted(
     return np.rint(words).astype(np.int64)
 
 
-def scatter(found: Answers) -> float:
+def scatter(found: FilterAnswers) -> float:
     """Relative standard error of one run's root mean squared error over the positions.
 
     Noise of neighbouring positions is correlated: of a running sum, a run tells little more than a few numbers. The
@@ -141,7 +141,7 @@ def convolved(counts: npt.NDArray[np.int64], spec: ConvolutionSpec) -> npt.NDArr
     return found
 
 
-def half_widths(found: Answers, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def half_widths(found: FilterAnswers, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Half widths of the intervals of 95% at some positions: they depend on public parameters alone."""
     low, high = found.interval(0.95).T
     out: npt.NDArray[np.float64] = ((high - low) / 2)[chosen]

@@ -19,7 +19,7 @@ from sketchstream.privacy.calibration.discrete import calibrate_parts, verify_pa
 from sketchstream.quality import judge
 
 LIST = [f"plane {i}" for i in range(50)]
-LITTLE = {"epsilon": "1000", "delta": "0.5"}
+LITTLE = {"epsilon": "50", "delta": "0.5"}
 """So little noise that sums of 8 fraction bits show the events."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")

@@ -106,7 +106,9 @@ def test_noise_is_calibrated_for_every_shape_and_less_is_refused() -> None:
     [
         ({"epsilon": -1}, "epsilon must be"),
         ({"epsilon": float("nan")}, "epsilon must be"),
-        ({"epsilon": "1001"}, "epsilon must be"),
+        ({"epsilon": "51"}, "epsilon above 50 protects nobody"),
+        ({"epsilon": 0}, "epsilon must be a positive rational"),
+        ({"epsilon": "1e-7"}, "epsilon must be at least 1e-6"),
         ({"delta": 0}, r"delta must be in \[1e-300, 0.5\]"),
         ({"delta": "0.6"}, "delta must be in"),
         ({"delta": float("nan")}, "delta must be in"),
@@ -134,9 +136,18 @@ def test_what_cannot_be_is_refused(options: dict, message: str) -> None:
         spec(**options)
 
 
+@pytest.mark.filterwarnings("ignore:epsilon above")
+@pytest.mark.parametrize("epsilon", ["0", "1000"])
+def test_stored_specs_of_former_ranges_are_read(epsilon: str) -> None:
+    data = spec().to_dict() | {"epsilon": epsilon, "epsilon_publish": epsilon}
+    assert GaussianSpec.from_dict(data).epsilon == int(epsilon)
+    with pytest.raises(SpecError, match="from 0 to 1000"):
+        GaussianSpec.from_dict(data | {"epsilon": "1001"})
+
+
 def test_noise_that_has_no_room_is_refused_when_it_is_calibrated() -> None:
     with pytest.raises(SpecError, match="2\\^40"):
-        _ = spec(epsilon=0, delta="1e-15", max_weight=1 << 30).sigma2
+        _ = spec(epsilon="1e-6", delta="1e-15", max_weight=1 << 30).sigma2
 
 
 def test_warnings_for_what_protects_little() -> None:
@@ -146,7 +157,7 @@ def test_warnings_for_what_protects_little() -> None:
         spec(delta="0.01")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        spec(epsilon=0)
+        spec(epsilon="1e-6")
 
 
 def test_specs_survive_being_written_down_and_fingerprints_tell_them_apart() -> None:

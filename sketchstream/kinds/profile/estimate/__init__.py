@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import EstimateError
+from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.profile.estimate.observed import Observed
 
 if TYPE_CHECKING:
@@ -176,7 +177,6 @@ def _inside(fit: Fit, population: float, known: Uncertainty, facts: Facts) -> tu
     from sketchstream.kinds.profile.estimate import fit as fits
     from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
     from sketchstream.kinds.profile.estimate.intervals.falling import between
-    from sketchstream.kinds.profile.estimate.result import LEVEL
 
     value = fits.tails(fit, population)
     low, high, way = known.tails.ends_and_ways(normal_quantile(LEVEL))

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from sketchstream.charts import shown
 from sketchstream.errors import EstimateError
+from sketchstream.kinds.answers import LEVEL, Answers, Column
+from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.fit import Fit, tails
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
@@ -26,12 +27,8 @@ from sketchstream.kinds.profile.estimate.intervals.wrapping import Bound, Wrappi
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
-    import pyarrow as pa
     from matplotlib.figure import Figure
     from rich.table import Table
-
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ class Facts:
     wrapping: Wrapping | None = None
 
 
-class Profile:
+class Profile(Answers):
     """Numbers of items that occurred exactly t times, and quantities derived from them.
 
     In a closed domain the shares are over all items of the domain, index 0 the absent ones. In an open domain they
@@ -127,7 +124,11 @@ class Profile:
 
     With unit "item" counts are kept modulo p. An `Estimate` says in `bound` where that makes it a bound, and where
     counts near p show, ends of intervals allow for wrapped ones (`estimate.intervals.wrapping`).
+
+    As answers of any kind, its `values` are the numbers of items with a count of at least 0, 1, .. `max_count`.
     """
+
+    question = "at_least"
 
     def __init__(
         self, fit: Fit, population: float, known: Uncertainty, facts: Facts, guarantee: Mapping[str, Any] | None = None
@@ -135,18 +136,70 @@ class Profile:
         self.facts = facts
         wrapping = facts.wrapping
         self.covers = known.covers if wrapping is None else f"{known.covers}; {wrapping.said}"
-        self.guarantee = dict(guarantee) if guarantee is not None else None
+        self._guarantee = dict(guarantee) if guarantee is not None else None
         self.fractions: Floats = fit.fractions
         self.fractions.flags.writeable = False
         self._fit = fit
         self._population = float(population)
         self._known = known
         self._reach: dict[float, Floats] = {}
+        self._counted: dict[float, Floats] = {}
 
     @property
-    def method(self) -> str:
+    def method(self) -> str:  # type: ignore[override]
         """Name of the estimator."""
         return self.facts.method
+
+    @property
+    def guarantee(self) -> dict[str, Any] | None:
+        """The guarantee of the publication, as plain data; None if it is not known."""
+        return self._guarantee
+
+    @guarantee.setter
+    def guarantee(self, said: Mapping[str, Any]) -> None:
+        """Say the guarantee of a deployment, which its configuration knows more of."""
+        self._guarantee = dict(said)
+
+    @property
+    def layers(self) -> list[dict[str, str]]:
+        """Law and epsilon of each layer of noise."""
+        return [{"law": law, "epsilon": epsilon} for law, epsilon in self.facts.layers]
+
+    @cached_property
+    def values(self) -> Floats:
+        """(n+1,) numbers of items that occurred 0, 1, .. n times or more."""
+        resolved: Floats = self._tails[:-1]
+        return resolved
+
+    @cached_property
+    def stderr(self) -> Floats:
+        """(n+1,) standard errors of the unbiased estimates of the same numbers."""
+        variance = np.array([self.known_tail(k).variance[0] for k in range(self.max_count + 1)])
+        out: Floats = np.sqrt(np.maximum(variance, 0.0))
+        return out
+
+    @property
+    def labels(self) -> Mapping[str, Column]:
+        """The count of each number."""
+        return {"count": np.arange(self.max_count + 1)}
+
+    def beside(self, level: float) -> Mapping[str, Column]:
+        """Shares and numbers of the items with each count."""
+        columns: dict[str, Column] = {}
+        for name, value in (("fraction", self.fractions), ("items", self.counts)):
+            low, high = self.number("fractions" if name == "fraction" else "counts", level).T
+            columns |= {name: value, f"{name}_low": low, f"{name}_high": high}
+        return columns
+
+    def types(self) -> Mapping[str, ColumnType]:
+        """Counts are whole numbers, all others are not."""
+        numbers = ("value", "stderr", "low", "high", *self.beside(self.level))
+        return {"count": "int64", **dict.fromkeys(numbers, "float64")}
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Ends that never rise from one count to the next."""
+        _, low, high = self.tail_ends(normal_quantile(level))[:-1].T
+        return low, high
 
     @property
     def max_count(self) -> int:
@@ -175,37 +228,37 @@ class Profile:
     @property
     def above(self) -> Estimate:
         """Share of the items whose count is beyond `max_count`."""
-        return self.interval("above")
+        return self.number("above")
 
     @property
     def distinct(self) -> Estimate:
         """Number of items that occurred."""
-        return self.interval("distinct")
+        return self.number("distinct")
 
     @property
     def total(self) -> Estimate:
         """Total weight of the events."""
-        return self.interval("total")
+        return self.number("total")
 
     @property
     def mean(self) -> Estimate:
         """Mean count of the items that occurred."""
-        return self.interval("mean")
+        return self.number("mean")
 
     @property
     def entropy(self) -> Estimate:
         """Shannon entropy, in nats, of the distribution of the events over the items."""
-        return self.interval("entropy")
+        return self.number("entropy")
 
     @property
     def one_hit_ratio(self) -> Estimate:
         """Share of the items that occurred exactly once, among those that occurred."""
-        return self.interval("one_hit_ratio")
+        return self.number("one_hit_ratio")
 
     @property
     def coverage(self) -> Estimate:
         """Good-Turing coverage 1 - f1/N: probability that one more event is of an item already seen."""
-        return self.interval("coverage")
+        return self.number("coverage")
 
     def at_least(self, k: int) -> Estimate:
         """Number of items that occurred k times or more (k+ reach), 0 <= k <= max_count + 1."""
@@ -219,15 +272,30 @@ class Profile:
         """Smallest count such that a share q of the items that occurred have at most this count."""
         return self._quantile(q, normal_quantile(LEVEL))
 
+    def interval(self, level: float | str | None = None, at: float | None = None) -> Any:
+        """(n+1, 2) ends of the intervals of `values`.
+
+        Args:
+            level: level of the intervals. A text is the name of a number, whose new method is `number`; until the next
+                release it works here too, with the level as `at`.
+            at: level of the interval of a number that is named.
+
+        Raises:
+            EstimateError: a level outside, or an unknown name.
+        """
+        if isinstance(level, str):
+            return self.number(level, LEVEL if at is None else at)
+        return super().interval(level)
+
     @overload
-    def interval(  # type: ignore[overload-overlap]
+    def number(  # type: ignore[overload-overlap]
         self, name: Literal["fractions", "counts"], level: float = LEVEL
     ) -> Floats: ...
 
     @overload
-    def interval(self, name: str, level: float = LEVEL) -> Estimate: ...
+    def number(self, name: str, level: float = LEVEL) -> Estimate: ...
 
-    def interval(self, name: str, level: float = LEVEL) -> Estimate | Floats:
+    def number(self, name: str, level: float = LEVEL) -> Estimate | Floats:
         """Estimate with an interval of another level.
 
         Args:
@@ -279,8 +347,12 @@ class Profile:
 
     def _counts_ends(self, z: float) -> Floats:
         """(n+1, 2) ends of the numbers of items with each count."""
-        low, high = _ends(self._known.counts, z, 0.0, self._most)
-        return _holding(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
+        if z not in self._counted:
+            low, high = _ends(self._known.counts, z, 0.0, self._most)
+            found = _holding(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
+            found.flags.writeable = False
+            self._counted = {z: found}  # as in `tail_ends`
+        return self._counted[z]
 
     def _shares_ends(self, z: float) -> Floats:
         """(n+1, 2) ends of the shares of items with each count."""
@@ -437,54 +509,23 @@ class Profile:
 
     # Exports -----------------------------------------------------------------------------------------------------
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON: the keys of `sketchstream profile --format json`."""
+    def sketch_facts(self) -> dict[str, Any]:
+        """From the facts and the guarantee; losses are pure."""
+        privacy = {"epsilon": self.facts.epsilon, "delta": "0"}
+        warned = self._guarantee is not None and bool(self._guarantee.get("no_privacy"))
+        return {"kind": "profile", "unit": self.facts.unit, **privacy, "no_privacy": warned}
+
+    def more(self, level: float) -> dict[str, Any]:
+        """See `export.more`."""
         from sketchstream.kinds.profile.show import export
 
-        return export.to_dict(self)
+        return export.more(self, level)
 
-    def to_json(self) -> str:
-        """`to_dict` as a JSON text."""
-        import json
-
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    def to_csv(self) -> str:
-        """One line for each count: shares, numbers and k+ numbers with their intervals; then distinct, total, mean and
-        entropy with theirs, the same in every line.
-        """  # noqa: D205
-        from sketchstream.kinds.profile.show import export
-
-        return export.to_csv(self)
-
-    def to_pandas(self) -> pd.DataFrame:
-        """One row for each count, as a pandas DataFrame: shares, numbers and k+ numbers with their intervals."""
-        from sketchstream.kinds.profile.show import export
-
-        return export.to_pandas(self)
-
-    def to_arrow(self) -> pa.Table:
-        """The table of `to_pandas` as an Arrow table."""
-        from sketchstream.kinds.profile.show import export
-
-        return export.to_arrow(self)
-
-    def plot(self, path: str | Path | None = None, truth: Floats | None = None) -> Figure:
-        """Draw the profile and the k+ curve with their bands; a notebook shows the figure.
-
-        Args:
-            path: file to write as well: png, svg or pdf by its ending.
-            truth: (m,) true numbers of items at counts 0.., drawn beside the estimate.
-
-        Returns:
-            A matplotlib figure.
-
-        Raises:
-            MissingExtraError: matplotlib is not installed.
-        """
+    def _draw(self, truth: Floats | None = None) -> Figure:
+        """The profile and the k+ curve with their bands; `truth` holds true numbers of items at counts 0, 1, .."""
         from sketchstream.kinds.profile.show import plots
 
-        return plots.plot(self, None if path is None else Path(path), truth)
+        return plots.draw(self, truth)
 
     def _repr_html_(self) -> str:
         """For notebooks: the most important numbers, the k+ curve, one line of guarantee."""

@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from sketchstream import upset
 from sketchstream.kinds import exports
+from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
-from sketchstream.kinds.profile.estimate.result import LEVEL, Estimate
+from sketchstream.kinds.profile.estimate.result import Estimate
 from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
 from sketchstream.spec import whole
 

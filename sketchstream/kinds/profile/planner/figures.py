@@ -119,7 +119,7 @@ def deviation(profile: Profile, name: str) -> float:
     if not profile.facts.open_domain and (name == "distinct" or name.startswith("at_least.")):
         k = 1 if name == "distinct" else int(name.removeprefix("at_least."))
         return math.sqrt(max(float(profile.known_tail(k).variance[0]), 0.0))
-    wide, narrow = profile.interval(name, 0.95), profile.interval(name, 0.5)
+    wide, narrow = profile.number(name, 0.95), profile.number(name, 0.5)
     if math.isinf(wide.high):
         return math.inf
     found = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)

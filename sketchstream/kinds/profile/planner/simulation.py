@@ -56,7 +56,7 @@ def simulated(
         )
         profile = figures.read(observed, spec.max_count, method, _about(spec, int(held.sum()), merges, rng))
         for name in truths:
-            errors[name].append(profile.interval(name).value - true.get(name, 0.0))
+            errors[name].append(profile.number(name).value - true.get(name, 0.0))
     return {name: math.sqrt(float(np.mean(np.square(values)))) for name, values in errors.items()}
 
 

@@ -1,6 +1,6 @@
 """A profile as data, text and tables.
 
-In: a `Profile`. Out: dictionaries, CSV, pandas, Arrow, text, a rich table. Touches: nothing.
+In: a `Profile`. Out: dictionaries, the CSV of the command line and the service, text, a rich table. Touches: nothing.
 The keys are those of the command line's JSON.
 """
 
@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.errors import MissingExtraError
-from sketchstream.kinds import exports
-from sketchstream.kinds.interface import ColumnType
+from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.wrapping import marked
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
-    import pyarrow as pa
     from rich.table import Table
 
     from sketchstream.kinds.profile.estimate.result import Profile
@@ -57,44 +53,44 @@ def reach_steps(n: int) -> list[int]:
     return steps
 
 
-def to_dict(profile: Profile) -> dict[str, Any]:
-    """Plain data with the keys of the command line's JSON."""
-    facts = profile.facts
+def more(profile: Profile, level: float) -> dict[str, Any]:
+    """Plain data of a profile, beside the keys that all kinds have.
+
+    Args:
+        profile: what is exported.
+        level: level of the intervals.
+    """
+    facts, z = profile.facts, normal_quantile(level)
     out: dict[str, Any] = {
-        "method": facts.method,
         "d": facts.d,
-        "layers": [{"law": law, "epsilon": epsilon} for law, epsilon in facts.layers],
-        "epsilon": facts.epsilon,
         "epsilon_publish": facts.cost,
-        "unit": facts.unit,
         "form": facts.form,
         "domain": "open" if facts.open_domain else "closed",
         "max_count": profile.max_count,
-        "level": 0.95,
         "fractions": profile.fractions.tolist(),
         "counts": profile.counts.tolist(),
-        "above": profile.above.to_dict(),
     }
-    for name in SCALARS:
-        out[name] = profile.interval(name).to_dict()
-    out["quantiles"] = {str(q): profile.quantile(q).to_dict() for q in QUANTILES}
-    out["at_least"] = {str(k): profile.at_least(k).to_dict() for k in reach_steps(profile.max_count)}
-    out["exactly"] = {str(k): profile.exactly(k).to_dict() for k in range(1, min(profile.max_count, EXACT) + 1)}
+
+    def said(name: str) -> dict[str, Any]:
+        return profile.number(name, level).to_dict()
+
+    out |= {name: said(name) for name in ("above", *SCALARS)}
+    out["quantiles"] = {str(q): said(f"quantile.{q}") for q in QUANTILES}
+    out["at_least"] = {str(k): said(f"at_least.{k}") for k in reach_steps(profile.max_count)}
+    out["exactly"] = {str(k): said(f"exactly.{k}") for k in range(1, min(profile.max_count, EXACT) + 1)}
     out.update(facts.settings)
     if facts.sample is not None:
         out["sample"] = dict(facts.sample)
     if facts.wrapping is not None:
-        out["wrapping"] = facts.wrapping.to_dict(normal_quantile(0.95))
+        out["wrapping"] = facts.wrapping.to_dict(z)
     out["covers"] = profile.covers
-    if profile.guarantee is not None:
-        out["guarantee"] = profile.guarantee
     return out
 
 
 def columns(profile: Profile) -> dict[str, Floats]:
     """The profile as columns, one row for each count 0..n."""
     n = profile.max_count
-    share, number = profile.interval("fractions"), profile.interval("counts")
+    share, number = profile.number("fractions"), profile.number("counts")
     tails = tail_ends(profile)
     return {
         "count": np.arange(n + 1, dtype=np.float64),
@@ -134,7 +130,7 @@ def to_csv(profile: Profile) -> str:
     names = list(table)
     cells: list[float | str] = []
     for name in CSV_NUMBERS:
-        one = profile.interval(name)
+        one = profile.number(name)
         names += [name, f"{name}_low", f"{name}_high"]
         cells += [one.value, one.low, one.high]
         if profile.facts.wrapping is not None:
@@ -148,32 +144,12 @@ def to_csv(profile: Profile) -> str:
     return out.getvalue()
 
 
-def to_pandas(profile: Profile) -> pd.DataFrame:
-    """`columns` as a pandas DataFrame."""
-    frame = exports.frame_of(columns(profile))
-    frame["count"] = frame["count"].astype("int64")
-    return frame
-
-
-def to_arrow(profile: Profile) -> pa.Table:
-    """`columns` as an Arrow table."""
-    try:
-        import pyarrow as pa
-    except ImportError:
-        msg = "to_arrow needs pyarrow: pip install 'sketchstream[arrow]'"
-        raise MissingExtraError(msg) from None
-    table = columns(profile)
-    arrays = {name: pa.array(column) for name, column in table.items()}
-    arrays["count"] = pa.array(table["count"].astype(np.int64))
-    return pa.table(arrays)
-
-
 def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
     """The most important numbers: name, estimate, low, high."""
     from sketchstream.charts import shown
 
     n = profile.max_count
-    wanted = [(TITLES[name], profile.interval(name)) for name in SCALARS]
+    wanted = [(TITLES[name], profile.number(name)) for name in SCALARS]
     wanted += [(f"seen {k} times or more", profile.at_least(k)) for k in (2, 3, 5, 10, 30, 100, 300) if k <= n]
     wanted += [(f"count of {round(q * 100)}% of items at most", profile.quantile(q)) for q in QUANTILES]
     if not profile.blind:

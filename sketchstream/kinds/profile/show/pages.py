@@ -248,7 +248,7 @@ def chosen(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]
     for name in names:
         kind, _, k = name.partition(".")
         beyond = kind in largest and k.isdecimal() and int(k) > largest[kind]
-        found[name] = None if beyond else profile.interval(name)
+        found[name] = None if beyond else profile.number(name)
     return found
 
 

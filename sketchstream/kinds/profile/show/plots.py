@@ -7,7 +7,6 @@ use.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
 
 
-def plot(profile: Profile, path: Path | None = None, truth: Floats | None = None) -> Figure:
+def draw(profile: Profile, truth: Floats | None = None) -> Figure:
     """Items counted exactly (left) and at least (right) k times, with 95% intervals, and the truth if known."""
     figure = charts.notebook_figure(11.0, 4.5)
     charts.draw_panels(figure, heading(profile), *curves(profile, truth))
-    if path is not None:
-        figure.savefig(path, dpi=130)
     return figure
 
 

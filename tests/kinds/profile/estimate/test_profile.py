@@ -23,6 +23,7 @@ from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.result import Estimate, Facts, Profile
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
+from sketchstream.kinds.profile.show import export
 from sketchstream.kinds.profile.show.export import reach_steps
 
 H = np.concatenate([np.zeros(3000, dtype=np.int64), np.random.default_rng(0).geometric(0.3, 3000), [250, 400, 9000]])
@@ -108,7 +109,7 @@ def test_the_inverse_is_signed_by_count_and_possible_in_all_other_numbers(domain
             found = p.interval(name)
             assert 0.0 <= found.low <= found.value <= found.high <= limits.get(name, math.inf), name
         table = p.to_pandas()
-        assert table["at_least"].between(0, most).all()
+        assert table["value"].between(0, most).all()
         assert json.loads(p.to_json())["distinct"]["value"] >= 0
     assert signed > 3
     assert (empty > 0) == (domain == "open")
@@ -215,13 +216,14 @@ def test_numbers_are_asked_for_by_count_or_by_name():
 
 def test_tables_agree_with_the_profile():
     p = reconstruct([closed("cumulative")], method="monotone", max_count=20)
-    rows = list(csv.DictReader(io.StringIO(p.to_csv())))
+    rows = list(csv.DictReader(io.StringIO(export.to_csv(p))))
     assert len(rows) == 21
     assert [int(row["count"]) for row in rows] == list(range(21))
     assert [float(row["items"]) for row in rows] == pytest.approx(p.counts)
     assert float(rows[2]["at_least_low"]) == pytest.approx(p.at_least(2).low)
     frame, table = p.to_pandas(), p.to_arrow()
-    assert list(frame.columns) == table.column_names == list(rows[0])[:10]
+    assert list(frame.columns) == table.column_names == p.to_csv().split("\n", 1)[0].split(",")
+    assert frame["value"].to_numpy() == pytest.approx([float(row["at_least"]) for row in rows])
     for name in ("distinct", "total", "mean", "entropy"):
         one = p.interval(name)
         for row in rows:
@@ -336,7 +338,7 @@ def test_unknown_numbers_are_refused(name):
     p = reconstruct([closed()], method="monotone", max_count=10)
     with pytest.raises(EstimateError):
         p.interval(name)
-    with pytest.raises(EstimateError, match="level must lie"):
+    with pytest.raises(EstimateError, match="level must be above"):
         p.interval("distinct", 1.0)
 
 

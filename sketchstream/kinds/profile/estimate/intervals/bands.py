@@ -225,6 +225,6 @@ def normal_quantile(level: float) -> float:
     from statistics import NormalDist
 
     if not 0.0 < level < 1.0 or math.isnan(level):
-        msg = f"level must lie between 0 and 1, found {level}"
+        msg = f"level must be above 0 and below 1, found {level!r:.40}"
         raise EstimateError(msg)
     return NormalDist().inv_cdf(0.5 + level / 2.0)

@@ -1,0 +1,79 @@
+"""The base of answers of linear kinds: what they say of the sketch, the noise and the guarantee, and their card.
+
+In: a publication. Out: see `sketchstream.kinds.answers`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Self
+
+from sketchstream import kinds
+from sketchstream.kinds.answers import Answers
+from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.linear.publication import shown
+from sketchstream.privacy.history import parameter_name
+
+if TYPE_CHECKING:
+    from sketchstream.published import Published
+
+
+class LinearAnswers(Answers):
+    """Numbers of one publication of a linear kind."""
+
+    spec: Any
+    """Spec of the sketch."""
+    published: Published | None = None
+    """What the answers were computed from; None if they were computed from bare numbers."""
+
+    def about(self, published: Published) -> Self:
+        """These answers, which now say what they were computed from.
+
+        Args:
+            published: a release, a sealed state, or a stack of either.
+        """
+        object.__setattr__(self, "published", published)  # frozen dataclasses derive from this class too
+        return self
+
+    def sketch_facts(self) -> dict[str, Any]:
+        """From the spec."""
+        spec = self.spec
+        privacy = {"epsilon": str(spec.epsilon), "delta": str(spec.delta), "no_privacy": spec.no_privacy}
+        return {"kind": spec.kind, "unit": spec.unit, **privacy}
+
+    @property
+    def guarantee(self) -> dict[str, Any] | None:
+        """The guarantee of the publication, as plain data; None if it is not known."""
+        return None if self.published is None else self.published.guarantee().to_dict()
+
+    @property
+    def layers(self) -> list[dict[str, str]]:
+        """Law and parameter of each layer of noise in the numbers; empty if the publication is not known."""
+        law = kinds.of(self.spec).law(self.spec)
+        return [{"law": law, parameter_name(law): str(one)} for one in self._parameters()]
+
+    def _parameters(self) -> Sequence[Fraction]:
+        """Parameters of the layers of noise in the numbers."""
+        if self.published is None:
+            return ()
+        return [one for part in shown(kinds.of(self.spec), self.published) for one in part.parameters]
+
+    def types(self) -> Mapping[str, ColumnType]:
+        """Those that the kind declares."""
+        return kinds.of(self.spec).columns(self.spec)
+
+    def further(self) -> Answers | None:
+        """The answers that pages, reports and notebooks show beside these; None: there are none."""
+        return None
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the headline, the first tables and charts, and a note."""
+        from sketchstream.kinds import shown
+
+        beside = self.further()
+        return shown.card(self.numbers(), self._noted(), None if beside is None else beside.numbers())
+
+    def _noted(self) -> str:
+        """Sentence below a notebook's card."""
+        return " ".join(str(self).splitlines()[:1])
