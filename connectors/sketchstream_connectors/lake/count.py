@@ -46,13 +46,14 @@ class ParquetRows:
     Args:
         paths: of the files.
         layout: which of their columns are read.
+        spill: folder for temporary files of the engine, which hold raw data; nobody else may read it.
 
     Raises:
         MissingExtraError: DuckDB or pyarrow is not installed.
         FormatError: files without these columns, or with types that could not be counted as a worker would.
     """
 
-    def __init__(self, paths: Sequence[Path], layout: Layout) -> None:
+    def __init__(self, paths: Sequence[Path], layout: Layout, spill: Path) -> None:
         try:
             import duckdb
             import pyarrow.parquet as pq
@@ -82,7 +83,7 @@ class ParquetRows:
                     msg = f"{path} has another type in column {name!r:.60} than {paths[0]}: {kind}, {self._types[name]}"
                     raise FormatError(msg)
         self._require_instant(schema.field(layout.time).type)
-        self._connection = duckdb.connect(":memory:")
+        self._connection = duckdb.connect(":memory:", config={"temp_directory": str(spill)})
         self._files = [str(path) for path in paths]
 
     def close(self) -> None:
@@ -118,8 +119,17 @@ class ParquetRows:
             WeightError: equal rows have a sum beyond 64 bits.
         """
         layout = replace(self._layout, columns=tuple(sorted(set(plan.fields.values()))))
-        for batch in self._grouped(plan, layout, window):
-            yield _judged(plan, layout, window, batch)
+        from duckdb import Error
+
+        try:
+            for batch in self._grouped(plan, layout, window):
+                yield _judged(plan, layout, window, batch)
+        except Error as error:  # its message may show a value of the files
+            msg = (
+                f"DuckDB cannot count these files ({type(error).__name__}): text that is not UTF-8, a damaged file, or "
+                "no room for temporary files"
+            )
+            raise FormatError(msg) from None
 
     def _grouped(self, plan: SketchPlan, layout: Layout, window: tuple[int, int]) -> Iterator[Any]:
         """Batches of distinct rows, with `EVENTS` and `POSITION`."""

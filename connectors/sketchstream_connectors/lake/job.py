@@ -5,6 +5,7 @@ In: a configuration over Parquet files, a range of time. Out: sealed sketches in
 
     backfill/<sketch>/r<revision>/<start>.booked      the row of the ledger: job, window, loss, input
     backfill/<sketch>/r<revision>/<start>.body        what `seal` made, before anybody saw it
+    backfill/spill                                    of the engine, where its memory is full: raw data
 
 Laws (tests/connectors/lake):
 1. A row is durable before the first noise of its window is drawn: a crash may cost loss that nobody had, never the
@@ -108,7 +109,7 @@ class Backfill:
         self._publisher = DirectoryPublisher(config.sealed_directory)
         self._paths = files_of(config.input_file, ".parquet")
         self.input = self._pinned()
-        self._rows = ParquetRows(self._paths, file_layout(config))
+        self._rows = ParquetRows(self._paths, file_layout(config), self._folder / "spill")
 
     def close(self) -> None:
         """End the engine."""
@@ -134,6 +135,7 @@ class Backfill:
             DataLossError: a window was booked for other data, or published by somebody else.
             StoreError: a folder cannot be written, or the files changed meanwhile.
         """
+        files.make_folder(self._folder, 0o700)  # before the engine writes temporary files into it
         for plan in self.plans:
             windows = self.windows(plan)
             if not windows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -227,6 +228,14 @@ def test_what_could_not_be_counted_exactly_is_refused(what: str, tmp_path: Path)
     with pytest.raises((ss.FormatError, ss.ConfigError), match=reason):
         run_all(given)
     assert not bodies(given)
+
+
+def test_an_error_of_the_engine_shows_no_value(tmp_path: Path) -> None:
+    marked = pa.array([b"zq7marked\xff"] * 400).view(pa.string())
+    write(tmp_path, table(user=marked))
+    with pytest.raises(ss.FormatError, match="not UTF-8") as caught:
+        run_all(config(tmp_path, "distinct"))
+    assert "zq7marked" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_files_of_different_types_are_refused(tmp_path: Path) -> None:
