@@ -25,7 +25,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
 Lines of code grew from 70,000 by histories, Avro files, sets of groups over HTTP and the page's numbers.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
-    "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 17, 21),
+    "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 18, 21),
     "comments in the files of compiled loops": (facts.comments_in_kernels, 39, 250),
 }
 """What is measured, the least that is allowed, and the aim."""

@@ -11,10 +11,11 @@ about them and about everything else that a deployment publishes (`privacy.publi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from sketchstream.privacy import publications
 from sketchstream.privacy.composition import Losses
@@ -289,6 +290,10 @@ def _in_full(loss: AnyLoss, delta: Fraction) -> dict[str, Any]:
     return loss.to_dict(delta) if isinstance(loss, GaussianLoss) else {"pure": show(loss)}
 
 
+STATED: Final = re.compile(r"\(epsilon ([^,]+), delta ([^;)]+)")
+"""How `said` begins to say a loss that is not pure."""
+
+
 def summary(unit: str, published: str, looked: str, warning: str | None = None) -> str:
     """A guarantee in one sentence.
 
@@ -298,13 +303,19 @@ def summary(unit: str, published: str, looked: str, warning: str | None = None) 
         looked: the same with one copy of the open state.
         warning: NO PRIVACY, and against whom; the sentence begins with it.
     """
-    bound = "has no bound" if looked == "unlimited" else f"is at most {looked}"
-    epsilon = "" if "delta" in published else " (epsilon)"
     text = (
-        f"The loss{epsilon} of one {unit} is at most {published} against readers of what is published; against "
-        f"somebody who also copied the open state once, it {bound}."
+        f"The loss of one {unit} {_bound(published)} against readers of what is published; against somebody who also "
+        f"copied the open state once, it {_bound(looked)}."
     )
     return text if warning is None else f"{warning}. {text}"
+
+
+def _bound(text: str) -> str:
+    """A loss, as `said` puts it, in a sentence: its epsilon, at its delta if it has one."""
+    if text == UNLIMITED:
+        return "has no bound"
+    stated = STATED.match(text)
+    return f"is at most epsilon {text if stated is None else f'{stated[1]} at delta {stated[2]}'}"
 
 
 def _early(around: Context) -> Iterator[str]:

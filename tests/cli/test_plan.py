@@ -205,7 +205,7 @@ def test_the_block_that_size_prints_is_a_configuration(
     assert table["unit"] == ("event" if "event" in more else "item")
     assert table["epsilon"] == ("3" if "untrusted" in more else "4")
     assert table.get("modulus", 0) == (0 if "event" in more else 101 if "--largest" in more else 32)
-    assert "The loss (epsilon) of one " in result.out
+    assert "The loss of one " in result.out
     assert all(f"\n{name} " in result.out for name in ("distinct", "at_least.3", "mean"))
 
 

@@ -259,7 +259,7 @@ def test_size_finds_groups_that_all_reach_the_error_within_one_loss(
     config = Config.parse(INPUT + block, tmp_path / "c.toml", {})
     made = config.sketches[0].spec
     assert planned(made).loss() == 1
-    assert "is at most 1 against readers" in result.out
+    assert "is at most epsilon 1 against readers" in result.out
     found = json.loads(
         run(
             "size", "--group-items", "300000", "--error", "0.1", "--number", "distinct", *options, "--format", "json"

@@ -217,6 +217,19 @@ def test_statements_have_the_same_parts(case: Case) -> None:
 
 
 @every_kind
+def test_a_guarantee_in_one_sentence_has_one_form(case: Case) -> None:
+    bound = r"is at most epsilon [\d./e+-]+" + ("" if pure(case) else r" at delta [\d.e+-]+")
+    form = (
+        rf"The loss of one {case.spec.unit} {bound} against readers of what is published; "
+        rf"against somebody who also copied the open state once, it ({bound}|has no bound)\."
+    )
+    said = case.sketch().seal().guarantee().summary
+    assert re.fullmatch(form, said), said
+    state = case.sketch().guarantee().summary
+    assert re.fullmatch(form, state), state
+
+
+@every_kind
 def test_unknown_methods_and_options_are_refused_in_the_same_words(case: Case) -> None:
     published = case.sketch().seal()
     asked = case.kind.answer
@@ -343,6 +356,13 @@ def test_answers_are_drawn_and_have_a_card(case: Case, tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert "<table" in found._repr_html_()
     assert str(found)
+
+
+def test_the_driver_of_users_tests_is_where_they_look_for_it() -> None:
+    from sketchstream import testing
+    from sketchstream.testing.driver import Driver
+
+    assert testing.Driver is Driver
 
 
 def test_rows_and_items_are_given_together_or_apart() -> None:

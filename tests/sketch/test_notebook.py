@@ -74,9 +74,9 @@ def test_everything_that_people_look_at_has_a_card(release: ss.Release, profile:
         card = Card(text)
         assert "table" in card.tags, name
         assert ("svg" in card.tags) == (name in ("release", "profile")), name
-        assert "loses at most" in text if name == "ledger" else "The loss (epsilon) of one" in text, name
-    assert "is at most 1 against readers of what is published" in found["profile"]._repr_html_()
-    assert "it is at most 5." in found["guarantee"]._repr_html_()
+        assert "loses at most" in text if name == "ledger" else "The loss of one" in text, name
+    assert "is at most epsilon 1 against readers of what is published" in found["profile"]._repr_html_()
+    assert "it is at most epsilon 5." in found["guarantee"]._repr_html_()
     assert "it has no bound." in found["state"]._repr_html_()
 
 

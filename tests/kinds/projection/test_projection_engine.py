@@ -379,4 +379,4 @@ def test_examples_of_the_document_run(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(blocks) == 2
     for block in blocks:
         exec(compile(block, "projection.md", "exec"), {})
-    assert "one event is at most (epsilon 0.6878, delta 1e-06" in capsys.readouterr().out
+    assert "one event is at most epsilon 0.6878 at delta 1e-06 against" in capsys.readouterr().out
