@@ -27,7 +27,7 @@ SKETCH: Final = {
     "unit": "item",
     "window": "1mo",
     "timezone": "America/New_York",
-    "summary": "The loss (epsilon) of one item is at most 1 against readers of what is published.",
+    "summary": "The loss of one item is at most epsilon 1 against readers of what is published.",
     "counts": {"windows": 12, "settled": 12, "pending": 0, "incidents": 0},
     "first": START,
     "last": "2014-01-01T05:00:00Z",
