@@ -707,6 +707,12 @@ def read(data: bytes, *, within: bool = False) -> Published:
     if found == "sketch":
         msg = "this is an open sketch; only what it publishes may be read: release or seal it first"
         raise FormatError(msg)
+    if found == "instalment":
+        msg = (
+            "these are positions of a series, published before its window was sealed; the seal publishes them again: "
+            "read them with `sketchstream estimate -c FILE --closed` or Instalment.from_bytes"
+        )
+        raise FormatError(msg)
     if found == "stack" and within:
         msg = "a stack holds releases or sealed states, found a stack in a stack"
         raise FormatError(msg)
