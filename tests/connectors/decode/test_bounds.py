@@ -30,8 +30,6 @@ TESTED = (
     "kafka/test_record_kernels.py",
 )
 """The tests of compiled decoders, in `tests/connectors`."""
-SHORT = ("-k", "not values_of_many")
-"""Without the slow tests of binary formats, which compare the same few loops a thousand times."""
 KERNELS = (
     "scan_json",
     "learn",
@@ -69,7 +67,8 @@ def test_kernels_stay_inside_their_arrays_under_bounds_checks(tmp_path: Path) ->
     assert "IndexError" in checked(["-c", OUTSIDE], tmp_path).stderr  # the checks are on
     files = [str(TESTS / "connectors" / name) for name in TESTED]
     done = checked(
-        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not kafka", *SHORT, "--timeout=450", *files], tmp_path
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not kafka and not slow", "--timeout=450", *files],
+        tmp_path,
     )
     assert done.returncode == 0, done.stdout[-3000:]
     compiled = "".join(path.name for path in tmp_path.rglob("*.nbi"))
