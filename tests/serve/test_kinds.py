@@ -142,12 +142,12 @@ def test_distances_between_rows_are_a_heat_map(site, run: Run) -> None:
     folder, _, client = site
     view = page(client, "/sketches/rows/window", **given(2))
     found = distances(client, 2)
-    assert len(found["rows"]) == 10
+    assert len(shown.rows_of(found)) == 10
     asked = ("-c", folder / "sketchstream.toml", "--sketch", "rows", "--from", given(2)["from"], "--to", given(2)["to"])
     printed = run("estimate", *asked, "--among", "5", "--format", "json")
     assert json.loads(printed.out) == found
     assert "Squared distances between rows" in view.said
-    pairs = [one[end] for one in found["rows"] for end in ("value", "low", "high")]
+    pairs = [one[end] for one in shown.rows_of(found) for end in ("value", "low", "high")]
     start = view.values.index(pairs[0])
     assert view.values[start : start + len(pairs)] == pairs
     (table,) = [link for link in view.links if "among=5" in link]
@@ -155,7 +155,7 @@ def test_distances_between_rows_are_a_heat_map(site, run: Run) -> None:
     assert text[0] == "user,other,value,stderr,low,high"
     assert len(text) == 11
     drawn = unescape(client.get("/sketches/rows/window", params=given(2)).text)
-    for one in found["rows"]:
+    for one in shown.rows_of(found):
         told = said(*(one[end] for end in ("value", "low", "high")))
         assert f"{one['user']}, {one['other']}: {told}" in drawn
         assert f"{one['other']}, {one['user']}: {told}" in drawn
