@@ -184,16 +184,18 @@ class Profile(Answers):
         return {"count": np.arange(self.max_count + 1)}
 
     def beside(self, level: float) -> Mapping[str, Column]:
-        """Shares and numbers of the items with each count."""
+        """Shares and numbers of the items with each count; of counts modulo p, what that makes of the k+ number."""
         columns: dict[str, Column] = {}
         for name, value in (("fraction", self.fractions), ("items", self.counts)):
             low, high = self.number("fractions" if name == "fraction" else "counts", level).T
             columns |= {name: value, f"{name}_low": low, f"{name}_high": high}
+        if self.facts.wrapping is not None:
+            columns["bound"] = [self.number(f"at_least.{k}").bound for k in range(self.max_count + 1)]
         return columns
 
     def types(self) -> Mapping[str, ColumnType]:
         """Counts are whole numbers, all others are not."""
-        numbers = ("value", "stderr", "low", "high", *self.beside(self.level))
+        numbers = {"value", "stderr", "low", "high", *self.beside(self.level)} - {"bound"}
         return {"count": "int64", **dict.fromkeys(numbers, "float64")}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:

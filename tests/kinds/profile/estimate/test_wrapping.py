@@ -179,7 +179,9 @@ def test_every_form_of_an_answer_marks_the_bounds() -> None:
     assert "unknown" in text
     assert "counts are kept modulo 32" in " ".join(text.split())
     assert "share above 31" not in text, "nothing can be seen of it"
-    row = next(csv.DictReader(io.StringIO(found.to_csv())))
+    rows = {row["count"]: row for row in csv.DictReader(io.StringIO(found.to_csv()))}
+    assert (rows["20"]["bound"], rows["20"]["value"]) == ("lower", repr(data["at_least"]["20"]["value"]))
+    row = next(csv.DictReader(io.StringIO(export.to_csv(found))))
     assert (row["total_bound"], row["mean_bound"], row["total_high"]) == ("lower", "lower", "inf")
     titles = [row[0] for row in pages.other_table(data).rows]
     assert "events (lower bound)" in titles
