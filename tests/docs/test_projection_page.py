@@ -34,8 +34,8 @@ def test_the_page_runs_from_the_question_to_the_answer(run: Run, tmp_path: Path)
     assert "With k = " in planned
     found = [line.split() for line in near.splitlines() if line.split()[:1] == ["3"]]
     assert {int(line[2]) for line in found} <= {*range(10)} - {3}
-    alike, apart = json.loads(pairs)["rows"]
-    assert alike["high"] < apart["low"]
+    (_, alike), (apart, _) = json.loads(pairs)["intervals"]
+    assert alike < apart
     assert len(among.splitlines()) == 1 + 20 * 19 // 2
     assert len([line for line in drift.splitlines() if line.split()[:1] in (["3"], ["4"])]) == 2
     for answer in (products, norms, vectors):
