@@ -65,7 +65,8 @@ def test_pure_noise_is_counted_in_epsilon() -> None:
         assert released.cost == Fraction(1, 8)
         said = sketch.seal().guarantee()
         assert said.published == Fraction(3, 8)
-        assert "at most epsilon" in said.summary
+        assert "at most epsilon 3/8 " in said.summary
+        assert "delta" not in said.summary
         with pytest.raises(ss.SpecError, match="delta"):
             ss.Sketch.create(spec).release("1", "1e-6")
 
