@@ -195,12 +195,18 @@ def shown(value: float) -> str:
     return f"{value:.4g}"
 
 
-def between(low: float | None, high: float | None) -> str:
-    """The ends of an interval as text; None or infinite: no end on this side."""
+def between(low: float | None, high: float | None, spell: Callable[[float], str] = shown) -> str:
+    """The ends of an interval as text; None or infinite: no end on this side.
+
+    Args:
+        low: lower end.
+        high: upper end.
+        spell: writes an end.
+    """
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
     if low is None:
-        return "no interval" if high is None else f"{shown(high)} or less"
-    return f"{shown(low)} or more" if high is None else f"{shown(low)} to {shown(high)}"
+        return "no interval" if high is None else f"{spell(high)} or less"
+    return f"{spell(low)} or more" if high is None else f"{spell(low)} to {spell(high)}"
 
 
 def said(value: float, low: float, high: float) -> str:

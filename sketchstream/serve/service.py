@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
     from sketchstream.serve.follower import Follower
     from sketchstream.serve.pool import Pool
+    from sketchstream.stream.plans import SketchPlan
 
 LIMIT: Final = 1000
 """Most windows of one response."""
@@ -170,7 +171,7 @@ class Service:
     def sketch(self, name: str, counts: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
         """One sketch: its spec, guarantee, number of stored windows, and newest publication."""
         counts = self._lately("counts", self.store.counts) if counts is None else counts
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         out: dict[str, Any] = {"name": name, "configured": plan is not None}
         if plan is not None:
             kind = kinds.of(plan.spec)
@@ -204,14 +205,18 @@ class Service:
             for plan in self.config.sketches
         }
 
+    def plan(self, name: str) -> SketchPlan | None:
+        """The sketch in the configuration; None for one that has left it."""
+        return next((plan for plan in self.config.sketches if plan.name == name), None)
+
     def groups(self, name: str) -> tuple[str, ...]:
         """Names of the groups of a sketch, each with its own answers; empty without groups."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         return () if plan is None else kinds.of(plan.spec).groups(plan.spec)
 
     def answers(self, name: str) -> str:
         """What a sketch answers with: "profile", also if it has left the configuration, or "estimate"."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         return "profile" if plan is None else kinds.of(plan.spec).answer
 
     @staticmethod
@@ -221,22 +226,22 @@ class Service:
 
     def patterns_alone(self, name: str) -> bool:
         """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         return plan is not None and overlaps.alone(plan.spec)
 
     def columns(self, name: str) -> dict[str, ColumnType]:
         """Types of the columns of a sketch's answers; those that are not here are text."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         return {} if plan is None else kinds.of(plan.spec).columns(plan.spec)
 
     def header(self, name: str) -> tuple[str, ...]:
         """Columns of the rows of a sketch's usual answers; empty for one that has left the configuration."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         return () if plan is None else kinds.of(plan.spec).header(plan.spec)
 
     def usual_number(self, name: str) -> str:
         """The number of a sketch's answers that is followed unless another one is named."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         return "distinct" if plan is None else kinds.of(plan.spec).usual_number(plan.spec)
 
     def require_group(self, name: str, group: str | None) -> None:
@@ -255,7 +260,7 @@ class Service:
 
     def combined(self, name: str) -> tuple[str, ...]:
         """The groups of a sketch that are combined by sets; empty if it publishes no patterns of groups."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         return () if plan is None else overlaps.combined(plan.spec)
 
     def require_sets(self, name: str, question: Question) -> None:
@@ -671,7 +676,7 @@ class Service:
 
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         if plan is None or kinds.of(plan.spec).answer == "profile":
             return pages.title(metric) if plan is None else pages.title_of(plan.spec, metric)
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
@@ -679,7 +684,7 @@ class Service:
 
     def _bound(self, name: str, metric: str) -> dict[str, str]:
         """`bound` of all points of a series, if counts modulo p make bounds of them."""
-        plan = next((plan for plan in self.config.sketches if plan.name == name), None)
+        plan = self.plan(name)
         if plan is None or kinds.of(plan.spec).answer != "profile":
             return {}
         bound = pages.bound_of(plan.spec, metric)
@@ -754,7 +759,7 @@ class Service:
     def differences(self, first: WindowAnswer, second: WindowAnswer) -> Callable[[str], dict[str, Any]]:
         """`difference` of any number of these two windows; their answers are read once."""
         read = first.to_dict(), second.to_dict()
-        plan = next((plan for plan in self.config.sketches if plan.name == first.stored.sketch), None)
+        plan = self.plan(first.stored.sketch)
 
         def of(metric: str) -> dict[str, Any]:
             check_metric(metric)

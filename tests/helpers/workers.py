@@ -5,6 +5,7 @@ In: a configuration, events. Out: drivers, exact counts, published windows. Touc
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -63,6 +64,22 @@ def close_windows(d: Driver, at: int) -> None:
     """A later record on each partition."""
     for partition in range(len(d.log.partitions)):
         send(d, 1, at, partition)
+
+
+def run_and_perhaps_kill(d: Driver, rng: random.Random) -> None:
+    """Read what was sent; in most cases snapshot it, and in most cases kill the worker."""
+    d.run()
+    if rng.random() < 0.7:
+        d.snapshot()
+    if rng.random() < 0.7:
+        d.kill()
+
+
+def close_all(d: Driver) -> None:
+    """Read what was sent, and let half a day pass, so that all windows close."""
+    d.run()
+    d.advance(hours=12)
+    d.run()
 
 
 def truth(records: list[tuple[int, int]], width: int) -> dict[int, Counter[int]]:

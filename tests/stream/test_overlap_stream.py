@@ -12,6 +12,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.configurations import KEYED_TOPIC
+from helpers.workers import close_all, run_and_perhaps_kill
 from sketchstream.query import overlaps
 from sketchstream.testing.driver import Driver
 
@@ -43,14 +44,8 @@ def streamed(more: str, seed: int) -> tuple[Any, dict[frozenset[str], int]]:
         if name in NAMES:
             groups.setdefault(user, set()).add(name)
         if number % 150 == 149:
-            driver.run()
-            if rng.random() < 0.7:
-                driver.snapshot()
-            if rng.random() < 0.7:
-                driver.kill()
-    driver.run()
-    driver.advance(hours=12)
-    driver.run()
+            run_and_perhaps_kill(driver, rng)
+    close_all(driver)
     (window,) = driver.windows("reach")
     regions: dict[frozenset[str], int] = {}
     for inside in groups.values():

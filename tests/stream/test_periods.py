@@ -14,6 +14,7 @@ import pytest
 import sketchstream as ss
 from helpers.commands import Run
 from helpers.configurations import KEYED_TOPIC
+from helpers.workers import close_all, run_and_perhaps_kill
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -48,14 +49,8 @@ def streamed(text: str, seed: int) -> tuple[Any, list[tuple[int, int]]]:
         events.append((minute, user))
         driver.send({"user": user, "ts": f"2024-01-01T{minute // 60:02}:{minute % 60:02}:00Z"})
         if number % 150 == 149:
-            driver.run()
-            if rng.random() < 0.7:
-                driver.snapshot()
-            if rng.random() < 0.7:
-                driver.kill()
-    driver.run()
-    driver.advance(hours=12)
-    driver.run()
+            run_and_perhaps_kill(driver, rng)
+    close_all(driver)
     return driver.windows("back"), events
 
 

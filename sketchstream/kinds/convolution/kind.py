@@ -33,7 +33,7 @@ from sketchstream.privacy.gaussian_ledger import ONE, GaussianLedger
 from sketchstream.spec import Epsilon, Item
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
+    from sketchstream.batch import Invalid
     from sketchstream.hashing import Key
     from sketchstream.kinds.convolution.series import Series
     from sketchstream.privacy.guarantee import Context
@@ -234,22 +234,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec]):
         """Add each weight to the word of its position, or times its column to all words."""
         del spec
         index.apply(state, items, weights, threads=threads, invalid=invalid, counters=counters)
-
-    def update_sums(
-        self,
-        spec: ConvolutionSpec,
-        index: Updater,
-        state: State,
-        items: Items,
-        sums: npt.NDArray[np.int64],
-        events: npt.NDArray[np.int64],
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Outside,
-    ) -> None:
-        """Add each sum to the word of its position, or times its column to all words."""
-        del spec
-        index.apply_sums(state, items, sums, events, invalid=invalid, counters=counters)
 
     def most_weight(self, spec: ConvolutionSpec) -> int | None:
         """`max_weight` of an event, `max_total` of an item."""

@@ -30,7 +30,7 @@ from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
+    from sketchstream.batch import Invalid
     from sketchstream.domains import Index
     from sketchstream.items import Items
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
@@ -159,22 +159,6 @@ class GaussianKind(LinearKind[GaussianSpec]):
             invalid=invalid,
             counters=counters,
         )
-
-    def update_sums(
-        self,
-        spec: GaussianSpec,
-        index: Index,
-        state: State,
-        items: Items,
-        sums: npt.NDArray[np.int64],
-        events: npt.NDArray[np.int64],
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Outside,
-    ) -> None:
-        """Add each sum, in lattice units, to the slot of its item, wrapping."""
-        del spec
-        index.apply_sums(state, items, sums, events, invalid=invalid, counters=counters)
 
     # Publications.
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import FormatError
-from sketchstream.kinds.interface import AnyLedger, Kind
+from sketchstream.kinds.interface import AnyLedger, Kind, State
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
@@ -26,6 +27,9 @@ from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Outside
 
 L = TypeVar("L", bound=LinearSpec)
 
@@ -134,6 +138,24 @@ class LinearKind(Kind[L]):
             assumes=self.assumes(spec, ledger, around),
             whole=self.promised_for_all_partitions(spec),
         )
+
+    # Updates.
+
+    def update_sums(
+        self,
+        spec: L,
+        index: Any,
+        state: State,
+        items: Any,
+        sums: npt.NDArray[np.int64],
+        events: npt.NDArray[np.int64],
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Outside,
+    ) -> None:
+        """Add each sum, in the units of the state, as the index adds the weights of events."""
+        del spec
+        index.apply_sums(state, items, sums, events, invalid=invalid, counters=counters)
 
     # What it publishes.
 

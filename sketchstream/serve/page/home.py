@@ -7,6 +7,7 @@ pool, which computes the answers of groups that nobody has asked for yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from sketchstream import charts
 from sketchstream.pictures import Picture, drawn, ends, listed
 from sketchstream.query import overlaps, words
 from sketchstream.serve.newest import answer_groups, firm_window
+from sketchstream.serve.page.pictures import number
 from sketchstream.serve.questions import Question
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ def tile(title: str, point: Point, metric: str, change: str = "") -> Tile:
     """
     value, low, high = point
     assert value is not None
-    told = "" if low is None and high is None else f"95% interval {_between(metric, low, high)}"
+    told = "" if low is None and high is None else f"95% interval {charts.between(low, high, partial(spelled, metric))}"
     shown = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
     if shown != value:  # of a number that cannot be negative, noise may leave an estimate that is
         told += f"; the estimate itself, {spelled(metric, value)}, is not possible"
@@ -152,14 +154,6 @@ def spelled(metric: str, value: float) -> str:
     if family in COUNTS:
         return f"{value:,.0f}"
     return f"{value:.1%}" if family in ("one_hit_ratio", "coverage") else charts.shown(value)
-
-
-def _between(metric: str, low: float | None, high: float | None) -> str:
-    """The ends of an interval; a missing or infinite one says nothing."""
-    texts = [None if one is None or not np.isfinite(one) else spelled(metric, one) for one in (low, high)]
-    if None not in texts:
-        return f"{texts[0]} to {texts[1]}"
-    return f"{texts[0]} or more" if texts[1] is None else f"{texts[1]} or less"
 
 
 def _change(service: Service, stored: StoredWindow, before: StoredWindow | None, metric: str) -> str:
@@ -200,7 +194,7 @@ def _lately(
     points = [known[one] for one in spans]
 
     def draw() -> charts.Chart | None:
-        value, low, high = ends([dict(zip(("value", "low", "high"), one, strict=True)) for one in points])
+        value, low, high = ends(list(map(number, points)))
         labels = [words.window_label(*one, zone) for one in spans]
         return drawn(lambda: charts.trend_chart(charts.Bars(labels, value, low, high), title))
 
@@ -233,7 +227,7 @@ def _by_group(
     key = ("home groups", name, title, tuple((group, point) for group, (_, point) in found.items()))
 
     def draw() -> Picture:
-        numbers = ends([dict(zip(("value", "low", "high"), point, strict=True)) for _, point in found.values()])
+        numbers = ends([number(point) for _, point in found.values()])
         heading = f"{title[:1].upper()}{title[1:]}"
         return listed(name, f"{heading} by group", list(found), numbers, ("group", title))
 

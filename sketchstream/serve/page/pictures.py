@@ -14,7 +14,7 @@ import numpy as np
 
 from sketchstream import charts
 from sketchstream.kinds import shown
-from sketchstream.pictures import Picture, drawn, ends, interval, listed, value
+from sketchstream.pictures import Number, Picture, drawn, ends, interval, listed, value
 from sketchstream.query.differences import Point
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
@@ -49,10 +49,7 @@ def by_group(
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
     nothing = {"value": None, "low": None, "high": None}
-    known = [
-        [nothing if one is None else dict(zip(("value", "low", "high"), one, strict=True)) for one in row]
-        for row in found
-    ]
+    known = [[nothing if one is None else number(one) for one in row] for row in found]
     flat = ends([one for row in known for one in row])
     grid = charts.Grid(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat))
     missing = sum(one is None for row in found for one in row)
@@ -71,6 +68,11 @@ def by_group(
     ]
     table = Table(heading, ("group", "window", title, "95% interval"), rows)
     return Picture("by-group", heading, chart, table, folded=True, note=note)
+
+
+def number(point: Point) -> Number:
+    """A value with the ends of its interval, by their names."""
+    return dict(zip(("value", "low", "high"), point, strict=True))
 
 
 def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Picture]:

@@ -161,7 +161,7 @@ class Views:
         found, waiting = [], 0
         for one in self._service.sketches(request.state.allowed)["sketches"]:
             name, counts = one["name"], one["counts"]
-            plan = self._plan(name)
+            plan = self._service.plan(name)
             zone = "UTC" if plan is None else plan.calendar.timezone
             what, promise = wording.about(plan)
             parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
@@ -212,7 +212,7 @@ class Views:
     def sketch(self, request: Request) -> Response:
         """One sketch: a number over time, the calendar of its windows."""
         name = self._name(request)
-        plan, given = self._plan(name), request.query_params
+        plan, given = self._service.plan(name), request.query_params
         zone = "UTC" if plan is None else plan.calendar.timezone
         since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
         stored = self._service.store.windows(name, since, until, limit=SHOWN + 1, newest=since is None)
@@ -364,7 +364,7 @@ class Views:
         """The chart of a series, alone."""
         form = _form(request)
         name, given = self._name(request), request.query_params
-        plan = self._plan(name)
+        plan = self._service.plan(name)
         zone = "UTC" if plan is None else plan.calendar.timezone
         since, until = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
         stored = self._service.store.windows(name, since, until, limit=SHOWN, newest=since is None)
@@ -380,7 +380,7 @@ class Views:
         """A chart of positions that have closed, in a window that is still open, alone."""
         form = _form(request)
         name, given = self._name(request), request.query_params
-        plan = self._plan(name)
+        plan = self._service.plan(name)
         for start, _, answer in () if plan is None else self._open_windows(name, plan):
             if start != given.get("from"):
                 continue
@@ -394,7 +394,7 @@ class Views:
     def compare(self, request: Request) -> Response:
         """Two windows, or two groups, and what differs between them."""
         name, given = self._name(request), request.query_params
-        plan = self._plan(name)
+        plan = self._service.plan(name)
         zone = "UTC" if plan is None else plan.calendar.timezone
         stored = self._service.store.windows(name, limit=SHOWN, newest=True)
         chosen = comparison.choose(self._service, name, stored, given)
@@ -526,7 +526,7 @@ class Views:
     def compare_picture(self, request: Request) -> Response:
         """The chart of a comparison, alone."""
         name, form = self._name(request), _form(request)
-        plan = self._plan(name)
+        plan = self._service.plan(name)
         zone = "UTC" if plan is None else plan.calendar.timezone
         chosen = comparison.choose(self._service, name, (), request.query_params)
         found = {} if chosen is None else self._compared(request, name, chosen, zone, "")
@@ -609,10 +609,6 @@ class Views:
     def _name(self, request: Request) -> str:
         return self._service.require(request.path_params["name"], request.state.allowed)
 
-    def _plan(self, name: str) -> SketchPlan | None:
-        """The sketch in the configuration; None for one that has left it."""
-        return next((plan for plan in self._service.config.sketches if plan.name == name), None)
-
     def _group(self, name: str, given: Mapping[str, str]) -> str | None:
         """The chosen group, by default the first one; None if the sketch has none."""
         groups = self._service.groups(name)
@@ -645,7 +641,7 @@ class Views:
         """The sketch and the window of an address."""
         name, given = self._name(request), request.query_params
         window = self._service.one(name, read_time(given.get("from"), "from"), read_time(given.get("to"), "to"))
-        return name, self._plan(name), window
+        return name, self._service.plan(name), window
 
     def _answer(
         self, stored: StoredWindow, group: str | None = None, *, ask: bool = True
@@ -781,7 +777,7 @@ class Views:
 
     def _kind(self, name: str) -> str:
         """The kind of a sketch; profile if it was removed from the configuration."""
-        plan = self._plan(name)
+        plan = self._service.plan(name)
         return "profile" if plan is None else kinds.of(plan.spec).name
 
     def _offered(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> dict[str, str]:

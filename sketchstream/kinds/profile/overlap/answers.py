@@ -10,7 +10,7 @@ whole multiples of 2^-10, so that answers that must add up do, to the last digit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -331,14 +331,3 @@ class Overlap:
         root = math.sqrt(max(b * b - a * c, 0.0))
         low, high = max((b - root) / a, 0.0), min((b + root) / a, 1.0)
         return SetEstimate(value, min(low, value), max(high, value), sd=sd)
-
-
-def described(overlap: Overlap, more: Mapping[str, Any], queries: Iterable[str] | None = None) -> dict[str, Any]:
-    """Plain data with facts about the window before them.
-
-    Args:
-        overlap: the answers.
-        more: the facts.
-        queries: expressions; None: the usual ones.
-    """
-    return {**more, **overlap.to_dict(queries)}
