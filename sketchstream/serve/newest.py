@@ -87,7 +87,7 @@ def answer_groups(service: Service, stored: StoredWindow, groups: Sequence[str])
         groups: that are wanted.
     """
     questions = [Question(group=group) for group in groups]
-    missing = [one for one in questions if service.store.numbers(stored, one.text) is None]
+    missing = [one for one in questions if service.lacks(stored, one)]
     for question in missing[:ASKED]:
         if not service.ask_soon(stored, question):
             break

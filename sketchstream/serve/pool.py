@@ -39,6 +39,8 @@ PAUSE_S: Final = 1.0
 """Wait of a thread after an unexpected error."""
 RETRY_S: Final = 30.0
 """Wait after an answer could not be stored, before others are computed that nobody waits for."""
+REFUSED: Final = 1000
+"""Questions that have no answer whose reasons are kept in memory."""
 UNSTORED_BYTES: Final = 64 * 2**20
 """Most bytes of answers that could not be stored and are kept in memory."""
 RESTART_S: Final = 2.0
@@ -74,6 +76,7 @@ class Pool:
         self._by_name: dict[Name, Job] = {}
         self._by_future: dict[Future[Computed], Job] = {}
         self._unstored: OrderedDict[Name, Computed] = OrderedDict()
+        self._refused: OrderedDict[tuple[bytes, str], str] = OrderedDict()
         self._retry_at = 0.0
         self._done: deque[float] = deque(maxlen=RECENT)
         self._children: set[Child] = set()
@@ -307,12 +310,23 @@ class Pool:
     def _fail(self, job: Job, error: SketchstreamError) -> None:
         """Report a failure to waiting requests, and to the store for the usual question."""
         self.failed += 1
+        question, given = job.question, job.stored.input
+        lasting = type(error) is errors.EstimateError and question is not None and bool(question.text)
+        if question is not None and lasting and given is not None and not question.names_items:
+            with self._changed:
+                self._refused[given, question.text] = str(error)
+                while len(self._refused) > REFUSED:
+                    self._refused.popitem(last=False)
         job.fail(error)
         if (job.question is None or not job.question.text) and not isinstance(error, BusyError):
             try:
                 self._store.put_failure(job.stored, str(error))
             except StoreError as trouble:
                 self._put_off(trouble)
+
+    def refused(self, stored: StoredWindow, question: Question) -> str | None:
+        """Why this window has no answer to a question that was asked before; None: it may have one."""
+        return None if stored.input is None else self._refused.get((stored.input, question.text))
 
     def _put_off(self, error: StoreError) -> None:
         """Compute nothing for a while but what somebody waits for: it cannot be stored."""

@@ -451,12 +451,15 @@ class Service:
 
         Raises:
             DataLossError: an incident.
-            EstimateError: it has no usual answer.
+            EstimateError: it has no usual answer, or none to this question.
         """
         if stored.state == INCIDENT:
             raise DataLossError(stored.status)
         if stored.failure is not None and not question.text:
             raise EstimateError(stored.failure)
+        refused = self.pool.refused(stored, question)
+        if refused is not None:
+            raise EstimateError(refused)
         if stored.guarantee is None or question.names_items:
             return None
         numbers, csv = self.store.numbers(stored, question.text), self.store.csv(stored, question.text)
@@ -474,6 +477,10 @@ class Service:
         if stored.state == NEW:
             raise StoreError(JUST_CHANGED)
         return self.pool.ask(stored, question)
+
+    def lacks(self, stored: StoredWindow, question: Question) -> bool:
+        """Whether an answer is not there and may come."""
+        return self.store.numbers(stored, question.text) is None and self.pool.refused(stored, question) is None
 
     def ask_soon(self, stored: StoredWindow, question: Question) -> bool:
         """Have an answer computed that a later look will find; False: too many questions wait."""
@@ -603,8 +610,12 @@ class Service:
         for stored in reversed(found):
             state = self.answer_state(stored)
             if group is not None and state == "on_request":
-                there_now = self.store.numbers(stored, question.text) is not None
-                state = "ready" if there_now else "pending" if stored.state == SETTLED else state
+                if self.store.numbers(stored, question.text) is not None:
+                    state = "ready"
+                elif self.pool.refused(stored, question) is not None:
+                    state = "none"
+                elif stored.state == SETTLED:
+                    state = "pending"
             ends = known.get(stored.window)
             if state == "ready" and ends is None:
                 called, ends, others = self.number(stored, question, metric)
@@ -727,7 +738,7 @@ class Service:
         """Have the newest settled windows without an answer to a question computed, a few at a time."""
         asked = 0
         for stored in reversed(windows):
-            if stored.state != SETTLED or self.store.numbers(stored, question.text) is not None:
+            if stored.state != SETTLED or not self.lacks(stored, question):
                 continue
             try:
                 self.pool.ask(stored, question)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ import pytest
 from pyarrow import parquet
 
 from helpers.json_schema import faults
-from helpers.pages import ODD, Parsed, overlapping
+from helpers.pages import DAY, ODD, OVERLAPPING, Parsed, overlapping, settle
+from helpers.serving import serving
 from sketchstream.serve import shapes
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "overlap.schema.json").read_text())
@@ -154,3 +156,26 @@ def test_the_page_refuses_what_is_no_set(site, given: dict, says: str) -> None:
     assert found.status_code == 400
     assert says in found.text
     assert client.get("/sketches/plain/overlap", params=of(usual[0])).status_code == 400
+
+
+def test_a_question_without_an_answer_says_why_and_is_not_asked_again(tmp_path: Path) -> None:
+    """Nine groups are declared, and at most eight are combined at a time."""
+    names = [f"g{number}" for number in range(9)]
+    text = OVERLAPPING[: OVERLAPPING.index('[[sketch]]\nname = "plain"')]
+    text = re.sub(r"^groups = .*$", f"groups = {json.dumps(names)}", text, flags=re.MULTILINE).replace('"3"', '"1"')
+    records = [{"ts": DAY + user, "user": user, "campaign": names[user % 9]} for user in range(90)]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (tmp_path / "sketchstream.toml").write_text(text)
+    subprocess.run(
+        [sys.executable, "-m", "sketchstream.cli", "worker", "-c", "sketchstream.toml"], cwd=tmp_path, check=True
+    )
+    with serving(tmp_path, text) as (service, client):
+        settle(service)
+        page = shown(client, "/sketches/reach/overlap", {})
+        assert "at most 8 are combined at a time" in page
+        asked = service.pool.failed
+        assert asked == 1
+        assert "at most 8 are combined at a time" in shown(client, "/", {})
+        assert client.get(PATH).status_code == 422
+        assert service.pool.failed == asked, "nothing is computed again"
+        assert client.get(PATH, params={"groups": "g1,g2"}).json()["groups"] == ["g1", "g2"]

@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from sketchstream import charts
+from sketchstream.errors import EstimateError
 from sketchstream.pictures import Picture, drawn, ends, listed
 from sketchstream.query import overlaps, words
 from sketchstream.serve.newest import answer_groups, firm_window
@@ -240,7 +241,10 @@ def _by_group(
 def _sets(service: Service, stored: StoredWindow) -> Card:
     """Of a sketch that publishes patterns of groups alone: how many items are in any group."""
     question = Question(overlap=True)
-    answer = service.ready(stored, question)
+    try:
+        answer = service.ready(stored, question)
+    except EstimateError as error:
+        return Card(stored, note=f"{str(error)[:1].upper()}{str(error)[1:]}.")
     if answer is None:
         service.ask_soon(stored, question)
         return Card(stored, waiting=1)

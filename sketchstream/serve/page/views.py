@@ -620,9 +620,9 @@ class Views:
         """The available numbers of all groups of a window, and how many are missing; some are computed."""
         found, missing = {}, 0
         for group in self._service.groups(stored.sketch)[:SIDE_BY_SIDE]:
-            answer, _ = self._answer(stored, group, ask=missing < AT_ONCE)
+            answer, failure = self._answer(stored, group, ask=missing < AT_ONCE)
             if answer is None:
-                missing += 1
+                missing += failure is None
             else:
                 found[group] = answer.to_dict()
         return found, missing
