@@ -4,12 +4,8 @@ In: nothing. Out: a table of rates and ratios on the terminal. Touches: nothing.
 
 The limit is the best of three loops that add 1 to given random slots: a plain one, one that prefetches 64 slots ahead,
 and one that prefetches the list of slots as well.
-Every kernel is checked against `np.bincount` before it is timed. One-thread times are CPU times of the thread,
-two-thread times are wall times of the rounds in which both cores were free. The kernels of one table run in turn, cells
-are medians over the rounds.
-
-Two threads are judged by the wall clock in rounds that had both cores, and shown by half of their CPU time as well,
-which other work on the machine disturbs less.
+Every kernel is checked against `np.bincount` before it is timed. Times are CPU times of the thread. The kernels of
+one table run in turn, cells are medians over the rounds.
 
 Run: python bench/updates.py [--quick]
 """
@@ -109,14 +105,10 @@ def ints(lg: int, n: int, rounds: int) -> None:
     closed = Index.build(ClosedDomain(size=1 << lg), None)
     slots = rng.integers(0, 1 << lg, n)
     state = np.zeros(1 << lg, np.int32)
-    for threads in (1, 2):
-        state[:] = 0
-        flat.apply(state, Items.of(items), weights, threads=threads)
-        found = flat.locate(Items.of(items))
-        expected = np.bincount(found[weights > 0], minlength=1 << lg) - np.bincount(
-            found[weights < 0], minlength=1 << lg
-        )
-        assert np.array_equal(state, expected)
+    flat.apply(state, Items.of(items), weights)
+    found = flat.locate(Items.of(items))
+    expected = np.bincount(found[weights > 0], minlength=1 << lg) - np.bincount(found[weights < 0], minlength=1 << lg)
+    assert np.array_equal(state, expected)
     batch, ids, skewed, given = Items.of(items), Items.of(slots), Items.of(zipf), slots.astype(np.uint64)
     short = weights.astype(np.int32)
     one = clocked(
@@ -139,38 +131,6 @@ def ints(lg: int, n: int, rounds: int) -> None:
     for name, seconds in one.items():
         rate = n / seconds / 1e6
         row(name, rate, ("limit", rate / limit, wanted if name == "int64, SipHash, weights" else None))
-    judged = 1.1 if lg in (24, 27) else None
-    for name, given_to, values in (
-        ("two threads, weights", batch, weights),
-        ("two threads, no weights", batch, None),
-        ("two threads, Zipf 1.2, weights", skewed, weights),
-    ):
-        wall, used, kept = paired(
-            lambda values=values, given_to=given_to: flat.apply(state, given_to, values, threads=2), rounds
-        )
-        wanted = None if given_to is skewed else judged
-        if kept:
-            row(f"{name} ({kept} rounds)", n / wall / 1e6, ("one-thread limit", n / wall / 1e6 / limit, wanted))
-        else:
-            print(f"  {name}: no round had both cores to itself")
-        row(f"{name}, half of the CPU time", 2 * n / used / 1e6, ("one-thread limit", 2 * n / used / 1e6 / limit, None))
-
-
-def paired(loop: Loop, rounds: int) -> tuple[float, float, int]:
-    """Median wall seconds over the rounds that had both cores (CPU use above 1.75), CPU seconds of all, rounds kept."""
-    loop()
-    kept: list[float] = []
-    used: list[float] = []
-    for _ in range(8 * rounds):
-        wall, cpu = time.perf_counter(), time.process_time()
-        loop()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        used.append(cpu)
-        if cpu / wall > 1.75:
-            kept.append(wall)
-        if len(kept) >= rounds:
-            break
-    return statistics.median(kept or [float("inf")]), statistics.median(used), len(kept)
 
 
 def peers(lg: int, n: int, rounds: int) -> None:

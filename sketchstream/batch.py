@@ -8,8 +8,7 @@ so far are subtracted again. Counters wrap, so the subtraction restores every co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,26 +28,17 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 State: TypeAlias = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 
-SMALL = 1 << 15
-"""A second thread is used only if the batch has, and the scratch memory can hold, at least this many events."""
-_LARGE = 1 << 20
-_SLOT_BYTES = 8
-"""Bytes of one located slot. The scratch memory of both threads is at most a fifth of the state."""
 Pieces: TypeAlias = Iterable[tuple[int, Ints | Spans]]
 
 
-def require_options(threads: object, invalid: object) -> None:
-    """Raise ItemError for options of an update that do not exist: they would pass for one that does.
+def require_invalid(invalid: object) -> None:
+    """Raise ItemError for a word that is none of `Invalid`: it would pass for one that is.
 
     Args:
-        threads: 1 or 2.
-        invalid: see `Index.apply`.
+        invalid: as given, by callers without a type checker.
     """
     if not isinstance(invalid, str) or invalid not in get_args(Invalid):
         msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
-        raise ItemError(msg)
-    if type(threads) is not int or threads not in (1, 2):
-        msg = f"threads must be 1 or 2, found {threads!r:.20}"
         raise ItemError(msg)
 
 
@@ -150,8 +140,7 @@ class Batch:
         max_weight: largest absolute weight; 0 if any weight is valid.
         modulus: 0 if counters wrap.
         counters: (0,), (1,) or (2,) sum of weights and number of events, kept beside the slots; changed with them.
-        done: (2, 1) number of events processed by each thread. The kernels count them, so that the numbers are correct
-            even after an interrupt.
+        done: (1,) number of events processed. The kernels count them, so that it is correct even after an interrupt.
     """
 
     state: State
@@ -162,76 +151,18 @@ class Batch:
     modulus: int
     invalid: Invalid
     counters: I64
-    done: I64 = field(default_factory=lambda: np.zeros((2, 1), np.int64))
+    done: I64 = field(default_factory=lambda: np.zeros(1, np.int64))
 
-    def apply(self, threads: int) -> None:
+    def apply(self) -> None:
         """Add the batch, or raise an error and leave the state unchanged."""
-        room = min(_LARGE, self.state.nbytes // (5 * _SLOT_BYTES))
-        pair = threads == 2 and min(len(self.items), room) >= SMALL
         try:
-            with closing(self.items.pieces()) as pieces:  # packed pieces are cleared here, when no thread reads them
-                if pair:
-                    self._add_pair(pieces, room)
-                else:
-                    self._add_alone(pieces)
-        except BaseException:
-            for owner in (0, 1) if pair else (None,):
-                self._undo(owner)
-            raise
-
-    def _add_alone(self, pieces: Pieces) -> None:
-        """Add piece after piece in this thread."""
-        for position, piece in pieces:
-            if not self._add(piece, position, None):
-                self._refuse(piece, position)
-
-    def _add_pair(self, pieces: Pieces, room: int) -> None:
-        """Add piece after piece in two threads; each thread owns half of the slots and writes only to those.
-
-        Both threads hash all ints, since hashing an int twice costs less than passing its slot to the other thread.
-        Of other items, each thread locates half, at most `room` at a time.
-        """
-        from sketchstream import kernels
-
-        piped = self.items.kind == "int" and self.route.way == kernels.HASHED and not self.modulus
-        found = np.empty(0 if piped else room, np.uint64)
-        try:
-            with ThreadPoolExecutor(1, "sketchstream-update") as other:  # leaving the block waits for the other thread
+            with closing(self.items.pieces()) as pieces:  # packed pieces are cleared here
                 for position, piece in pieces:
-                    if piped:
-                        self._both(other, piece, position, partial(self._add, piece, position))
-                        continue
-                    for first in range(0, len(piece), room):
-                        part = piece.cut(first, first + room)
-                        self._add_located(other, part, position + first, found[: len(part)])
-        finally:
-            found[:] = 0
-
-    def _add_located(
-        self, other: ThreadPoolExecutor, piece: Ints | Spans, position: int, found: npt.NDArray[np.uint64]
-    ) -> None:
-        """Locate half of a piece in each thread, then let each thread add to the slots it owns."""
-        from sketchstream import kernels
-
-        half = len(piece) // 2
-        there = other.submit(locate, piece.cut(0, half), self.route, found[:half])
-        locate(piece.cut(half, len(piece)), self.route, found[half:])
-        there.result()
-        weights = self.weights[position : position + len(piece)]
-        numbers = (self.max_weight, self.modulus, 1, self._mode)
-
-        def add(owner: int) -> bool:
-            done = self.done[owner]
-            return bool(kernels.update_located(self.state, found, weights, *numbers, done, owner, self.counters))
-
-        self._both(other, piece, position, add)
-
-    def _both(self, other: ThreadPoolExecutor, piece: Ints | Spans, position: int, add: Callable[[int], bool]) -> None:
-        """Let both threads add a piece. Both check all of it, so that both find the same block invalid."""
-        there = other.submit(add, 0)
-        good = add(1)
-        if not (there.result() and good):
-            self._refuse(piece, position)
+                    if not self._add(piece, position):
+                        self._refuse(piece, position)
+        except BaseException:
+            self._undo()
+            raise
 
     @property
     def _mode(self) -> int:
@@ -240,26 +171,26 @@ class Batch:
 
         return {"error": kernels.ERROR, "skip": kernels.SKIP, "noop": kernels.NOOP}[self.invalid]
 
-    def _undo(self, owner: int | None) -> None:
-        """Subtract the events that one thread has added."""
-        left = int(self.done[owner or 0, 0])
+    def _undo(self) -> None:
+        """Subtract the events that were added."""
+        left = int(self.done[0])
         if left == 0:
             return
         for position, piece in self.items.pieces():
-            self._add(piece.cut(0, left - position), position, owner, sign=-1)
+            self._add(piece.cut(0, left - position), position, sign=-1)
             if position + len(piece) >= left:
                 break
 
-    def _add(self, piece: Ints | Spans, position: int, owner: int | None, sign: int = 1) -> bool:
-        """Add (or subtract) the events of a piece, or those of one owner; False if the next block is invalid."""
+    def _add(self, piece: Ints | Spans, position: int, sign: int = 1) -> bool:
+        """Add (or subtract) the events of a piece; False if the next block is invalid."""
         from sketchstream import kernels
 
         weights = self.weights[position : position + len(piece)]
-        counted = self.done[owner or 0] if sign > 0 else np.zeros(1, np.int64)
+        counted = self.done if sign > 0 else np.zeros(1, np.int64)
         rule = (self.max_weight, self.modulus, sign, self._mode, counted)
         update = kernels.update_ints if isinstance(piece, Ints) else kernels.update_spans
-        arguments = (self.state, *piece.arrays, weights, self.route, *rule, owner, self.counters)
-        plain = owner is None and self.route.way in kernels.plain.ROUTES
+        arguments = (self.state, *piece.arrays, weights, self.route, *rule, self.counters)
+        plain = self.route.way in kernels.plain.ROUTES
         if plain and kernels.spared(update, partial(_work, piece), (self.state.dtype, weights.dtype), arguments):
             return self._add_plain(piece, weights, rule)
         return bool(update(*arguments))
@@ -282,7 +213,7 @@ class Batch:
         """Find the first invalid event after the processed ones, and raise an error that names its position."""
         from sketchstream import kernels
 
-        for first in range(max(int(self.done[0, 0]) - position, 0), len(piece), kernels.BLOCK):
+        for first in range(max(int(self.done[0]) - position, 0), len(piece), kernels.BLOCK):
             rest = piece.cut(first, first + kernels.BLOCK)
             slots = np.empty(len(rest), np.uint64)
             locate(rest, self.route, slots)

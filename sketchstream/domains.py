@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Batch, Invalid, Outside, locate, require_options
+from sketchstream.batch import Batch, Invalid, Outside, locate, require_invalid
 from sketchstream.errors import KeyMismatchError, SpecError
 from sketchstream.hashing import Key, Kind
 from sketchstream.items import Ints, Items, as_weights
@@ -121,7 +121,6 @@ class Index:
         *,
         max_weight: int = 1,
         modulus: int | None = None,
-        threads: int = 1,
         invalid: Invalid = "error",
         counters: npt.NDArray[np.int64] = NO_COUNTERS,
     ) -> None:
@@ -133,7 +132,6 @@ class Index:
             weights: (n,) integers, or None for ones.
             max_weight: largest absolute weight (not used with a modulus: there any int64 is a weight).
             modulus: counters are 0..modulus-1.
-            threads: 1 or 2.
             invalid: "error": an invalid event rejects the whole batch, and nothing is applied; "skip": items outside
                 the domain are skipped, an invalid weight rejects the batch; "noop": both are skipped. Whether an event
                 is skipped depends on that event alone.
@@ -143,7 +141,7 @@ class Index:
         Raises:
             DomainError, WeightError, ItemError: say the position, never the item; the state is as before.
         """
-        require_options(threads, invalid)
+        require_invalid(invalid)
         if state.shape != (self.slots,) or not state.flags.c_contiguous:
             msg = f"the state must be a contiguous array of {self.slots} counters, found shape {state.shape}"
             raise SpecError(msg)
@@ -152,7 +150,7 @@ class Index:
             raise SpecError(msg)
         numbers = as_weights(weights, len(items), alone=invalid == "noop")
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
-        Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters).apply(threads)
+        Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters).apply()
 
     def apply_sums(
         self,
@@ -180,7 +178,7 @@ class Index:
             DomainError, ItemError: say the position, never the item; the state is as before.
         """
         counted = int(events[self.locate(items) != -1].sum()) if len(counters) > 1 else 0
-        Batch(state, items, sums, self._routes[items.kind], 0, modulus or 0, invalid, counters[:1]).apply(1)
+        Batch(state, items, sums, self._routes[items.kind], 0, modulus or 0, invalid, counters[:1]).apply()
         counters[1:] += counted
 
 

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, wire
-from sketchstream.batch import Outside, require_options, require_outside, require_sums
+from sketchstream.batch import Outside, require_invalid, require_outside, require_sums
 from sketchstream.components import Counters, summed
 from sketchstream.domains import closed_items
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
@@ -102,7 +102,7 @@ class Sketch:
     of one open state reveal the events between them.
 
     Several threads may use one sketch: calls that read or change the state run one at a time. Updates from several
-    threads are therefore no faster than from one; use `update(threads=2)` instead.
+    threads are therefore no faster than from one: give each its own sketch, and merge.
     """
 
     __slots__ = ("_content", "_home", "_image", "_index", "_turn", "key", "kind", "origin", "spec")
@@ -207,7 +207,6 @@ class Sketch:
         items: object,
         *columns: object,
         weights: object = None,
-        threads: int = 1,
         invalid: Literal["error", "skip", "noop"] = "error",
     ) -> None:
         """Count items, in place.
@@ -218,7 +217,6 @@ class Sketch:
                 `Pairs(rows, items)`, a list of (row, item), or an (n, 2) array.
             columns: the items, after rows; and the weights, if they are not given by name.
             weights: (n,) integers, at most `max_weight` in absolute value; negative ones delete. Default 1.
-            threads: 1 or 2; two gain most for strings, and for states far larger than the caches.
             invalid: "error" rejects the whole batch and names the position; "skip" skips items outside a closed
                 domain; "noop" skips invalid weights too. Whether an event is skipped depends on that event alone.
 
@@ -226,7 +224,7 @@ class Sketch:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
             SealedError: the sketch is closed.
         """
-        require_options(threads, invalid)
+        require_invalid(invalid)
         if columns:
             items, weights = arguments_of(items, columns, weights, pairs="row" in self.kind.carries)
         state, given, counters = self._require_open("update"), self.kind.items(items), self._content.counters.moved()
@@ -234,7 +232,7 @@ class Sketch:
         if self._image is not None and not self._image.closed:
             self.kind.update_beside(self._image, *what, counters=counters, invalid=invalid)
         else:
-            self.kind.update(*what, counters=counters, threads=threads, invalid=invalid)
+            self.kind.update(*what, counters=counters, invalid=invalid)
 
     @_in_turn
     def update_sums(self, items: object, sums: object, events: object, *, invalid: Outside = "error") -> None:

@@ -13,7 +13,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "members of Kind": (lambda: facts.members_of_kind()[0], 66, 20),
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 22, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 35, 0),
-    "own frames from Sketch.update to the kernel": (facts.frames_of_update, 7, 4),
+    "own frames from Sketch.update to the kernel": (facts.frames_of_update, 6, 4),
     "classes that hold a batch": (facts.holders_of_a_batch, 11, 5),
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 7, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 14, 0),

@@ -12,7 +12,6 @@ from sketchstream.kernels.addition import (
     add_deferred,
     add_to_groups,
     update_ints,
-    update_located,
     update_spans,
 )
 from sketchstream.kernels.door import compile_first, kernel, part, spared
@@ -72,7 +71,6 @@ __all__ = [
     "release_counts",
     "spared",
     "update_ints",
-    "update_located",
     "update_spans",
     "value_counts",
 ]

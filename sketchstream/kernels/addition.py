@@ -7,9 +7,8 @@ misses. Hashed ints run through a pipeline: a group is hashed in vector register
 instructions, the slots of the group before it are prefetched and the events LAG items back are added. They must be
 spread: a processor looks some 200 instructions ahead, fewer than the hash of a group has, so that misses asked for in
 one burst are over before the next. The batch is prefetched too: beside so many misses the processor's own reading ahead
-falls behind. Other items are located block by block into scratch and then added with prefetch. Of two threads each
-owns half of the slots and is given every event: to hash an item twice costs less than to hand its slot over, and two
-processors never want the same cache line. Scratch that held items or slots is cleared.
+falls behind. Other items are located block by block into scratch and then added with prefetch. Scratch that held items
+or slots is cleared.
 """
 
 from __future__ import annotations
@@ -24,11 +23,8 @@ from sketchstream.kernels.door import kernel
 from sketchstream.kernels.machine_code import (
     GROUP,
     I64,
-    INT32,
     INT64,
     LANES,
-    ONE,
-    TOGETHER,
     U64,
     VECTOR,
     Between,
@@ -36,8 +32,6 @@ from sketchstream.kernels.machine_code import (
     address,
     aligned_words,
     ask_for,
-    constant,
-    get_or_insert,
     lanes_of,
     prefetch,
     splat,
@@ -48,7 +42,6 @@ from sketchstream.kernels.routing import (
     NOWHERE,
     UNSAMPLED,
     VECTOR_LIMIT,
-    found_slots,
     locate_ints,
     locate_spans,
     slot_group,
@@ -66,15 +59,6 @@ STREAM = 128
 """Distance at which the batch itself is prefetched; without it the batch is read late, or not ahead at all."""
 AHEAD = 128
 """Distance of the prefetch where slots are known already; below 64 it hurts."""
-OWNER_BIT = np.uint64(10)
-"""Two threads share the slots by this bit: stretches of 1024 slots, so that no cache line has two owners."""
-BURST = 8
-"""Events that a thread which owns half of the slots adds while it hashes a group."""
-QUEUE = 2048
-"""Room for the events of such a thread; those in flight move to its start when it is full."""
-SLOT_BITS = 33
-"""Bits of a slot number in a packed event; its weight is above them."""
-_SLOT = np.uint64((1 << SLOT_BITS) - 1)
 ERROR, SKIP, NOOP = range(3)
 """What an invalid event does: stops the batch; is left out if only its item is bad; is left out."""
 
@@ -195,105 +179,6 @@ def _pass_group(
     ), codegen
 
 
-def _moved_up(builder: Any, events: Any, wanted: Any, pointer: Any) -> Any:
-    """Store the wanted lanes of a vector side by side from an address on (all LANES are written); their number."""
-    if TOGETHER > 1:
-        kind = ir.FunctionType(VECTOR, [VECTOR, VECTOR, wanted.type])
-        compress = get_or_insert(builder.module, kind, f"llvm.x86.avx512.mask.compress.v{LANES}i64")
-        builder.store(builder.call(compress, [events, events, wanted]), lanes_of(builder, pointer), align=8)
-        bits = builder.bitcast(wanted, ir.IntType(LANES))
-        return builder.zext(builder.ctpop(bits), INT64)
-    count: Any = ir.Constant(INT64, 0)
-    for lane in range(LANES):
-        builder.store(builder.extract_element(events, INT32(lane)), builder.gep(pointer, [count]))
-        count = builder.add(count, builder.zext(builder.extract_element(wanted, INT32(lane)), INT64))
-    return count
-
-
-@typed_intrinsic
-def _pass_owned(
-    typingctx: Any,
-    items: Any,
-    at: Any,
-    key0: Any,
-    key1: Any,
-    per_level: Any,
-    last_level: Any,
-    weights: Any,
-    max_weight: Any,
-    owner: Any,
-    queue: Any,
-    came: Any,
-    asked: Any,
-    first: Any,
-    state: Any,
-    sign: Any,
-    sums: Any,
-) -> Any:
-    """One step of the pipeline of a thread that owns half of the slots: as `_pass_group`, with fewer additions.
-
-    Hashes items[at:at + GROUP] and puts those of this owner at queue[came:], which needs room for GROUP + LANES, as
-    slot | weight << SLOT_BITS (weights None: 1). Meanwhile asks for the slots of queue[asked:asked + BURST] and adds
-    queue[first:first + BURST]; state None: neither. Adds weights[at:at + GROUP] to the running sums. Returns how many
-    events it put; NOWHERE: a weight is bad.
-    """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kinds = signature.args
-        weighted = isinstance(kinds[6], types.Array)
-        events = context.make_array(kinds[9])(context, builder, args[9]).data
-        bad: Any = ir.Constant(ir.IntType(LANES), 0)
-        count: Any = ir.Constant(INT64, 0)
-
-        def event(burst: Any, i: int) -> Any:
-            return builder.load(builder.gep(events, [builder.add(burst, ir.Constant(INT64, i))]))
-
-        def work() -> Between:
-            counters = context.make_array(kinds[13])(context, builder, args[13]).data
-
-            def counter(packed: Any) -> Any:
-                return builder.gep(counters, [builder.and_(packed, ir.Constant(INT64, int(_SLOT)))])
-
-            for piece in range(2 * BURST):
-                i = piece // 2
-                if piece % 2 == 0:
-                    ask_for(builder, counter(event(args[11], i)), 1)
-                    _ask_ahead(context, builder, kinds[0], args[0], args[1], i * GROUP // BURST)
-                    if weighted:
-                        _ask_ahead(context, builder, kinds[6], args[6], args[1], i * GROUP // BURST)
-                else:
-                    packed = event(args[12], i)
-                    weight = builder.mul(builder.ashr(packed, ir.Constant(INT64, SLOT_BITS)), args[14])
-                    _plus(builder, counter(packed), weight)
-                for _ in range(STEPS // (2 * BURST)):
-                    yield
-
-        def put(place: int, slots: Any) -> None:
-            nonlocal bad, count
-            packed = builder.or_(slots, constant(1 << SLOT_BITS))
-            if weighted:
-                position = builder.add(args[1], ir.Constant(INT64, place))
-                pointer = address(context, builder, kinds[6], args[6], position)
-                values = _weight_lanes(builder, pointer)
-                bad = builder.or_(bad, _bad_lanes(builder, values, args[7]))
-                _sum_lanes(builder, context.make_array(kinds[15])(context, builder, args[15]).data, values)
-                packed = builder.or_(slots, builder.shl(values, constant(SLOT_BITS)))
-            mine = builder.and_(builder.lshr(slots, constant(int(OWNER_BIT))), constant(1))
-            wanted = builder.icmp_unsigned("==", mine, splat(builder, args[8]))
-            target = builder.gep(events, [builder.add(args[10], count)])
-            count = builder.add(count, _moved_up(builder, packed, wanted, target))
-
-        alone = isinstance(kinds[13], types.NoneType)
-        found_slots(context, builder, kinds, args, (args[4], args[5]), put, iter(()) if alone else work())
-        none = builder.icmp_unsigned("==", bad, bad.type(0))
-        return builder.select(none, count, ir.Constant(INT64, int(NOWHERE)))
-
-    return types.uint64(
-        *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner, queue, came, asked, first),
-        *(state, sign, sums),
-    ), codegen
-
-
 _RING_MASK = np.uint64(RING - 1)
 
 
@@ -335,13 +220,6 @@ def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
                     one = _modular(values[i], modulus, sign)
                 total = np.int64(state[here[i]]) + one
                 state[here[i]] = total - modulus if total >= modulus else total
-
-
-@kernel
-def _add_packed(state: Any, events: U64, sign: Any) -> None:
-    """Add events of the form slot | weight << SLOT_BITS, wrapping."""
-    for i in range(len(events)):
-        state[events[i] & _SLOT] += sign * (np.int64(events[i]) >> SLOT_BITS)
 
 
 @kernel
@@ -437,65 +315,6 @@ def _add_hashed(
 
 
 @kernel
-def _add_owned(
-    state: Any, items: I64, weights: Any, route: Any, max_weight: Any, sign: Any, queue: U64, owner: Any
-) -> Any:
-    """`_add_hashed` of the events whose slots this thread owns; the other thread hashes all of them too.
-
-    The number and the sum returned are those of all events.
-    """
-    many = len(weights) > 0
-    whole = len(items) - len(items) % GROUP
-    sums = np.zeros(LANES, np.int64)
-    key0, key1, per_level, last_level = route.key0, route.key1, route.per_level, route.last_level
-    came: Any = 0
-    asked = added = 0
-    for at in range(0, whole, GROUP):
-        work = came >= asked + BURST and asked >= added + LAG
-        if work and many:
-            put = _pass_owned(
-                *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner),
-                *(queue, came, asked, added, state, sign, sums),
-            )
-        elif work:
-            put = _pass_owned(
-                *(items, at, key0, key1, per_level, last_level, None, max_weight, owner),
-                *(queue, came, asked, added, state, sign, sums),
-            )
-        elif many:
-            put = _pass_owned(
-                *(items, at, key0, key1, per_level, last_level, weights, max_weight, owner),
-                *(queue, came, 0, 0, None, sign, sums),
-            )
-        else:
-            put = _pass_owned(
-                *(items, at, key0, key1, per_level, last_level, None, max_weight, owner),
-                *(queue, came, 0, 0, None, sign, sums),
-            )
-        if work:
-            asked += BURST
-            added += BURST
-        if put == NOWHERE:
-            whole = at
-            sums[0] -= _sum(weights[at : at + GROUP], GROUP)
-            break
-        came += np.int64(put)
-        while came >= asked + 2 * GROUP:
-            for i in range(np.uint64(asked), np.uint64(asked + BURST)):
-                prefetch(state, queue[i] & _SLOT)
-            asked += BURST
-            if asked > added + LAG:
-                _add_packed(state, queue[added : added + BURST], sign)
-                added += BURST
-        if came > len(queue) - 2 * GROUP:
-            for i in range(came - added):
-                queue[i] = queue[np.uint64(added + i)]
-            came, asked, added = came - added, asked - added, 0
-    _add_packed(state, queue[added:came], sign)
-    return whole, sums.sum() if many else np.int64(whole)
-
-
-@kernel
 def _keep(slots: U64, weights: Any, scratch: Any, size: Any, max_weight: Any, mode: Any) -> Any:
     """Move the events that have an effect to the front (weights into `scratch`).
 
@@ -544,18 +363,6 @@ def _count_unsampled(slots: U64, weights: Any, max_weight: Any) -> Any:
 
 
 @kernel
-def _own(slots: U64, weights: Any, scratch: Any, owner: Any) -> Any:
-    """Move the events whose slots belong to `owner` to the front (weights into `scratch`); returns their number."""
-    kept: Any = 0
-    for i in range(len(slots)):
-        slots[kept] = slots[i]
-        if len(weights) > 0:
-            scratch[kept] = weights[i]
-        kept += np.int64(((slots[i] >> OWNER_BIT) & ONE) == owner)
-    return kept
-
-
-@kernel
 def _add_block(
     state: Any,
     slots: U64,
@@ -565,13 +372,12 @@ def _add_block(
     modulus: Any,
     sign: Any,
     mode: Any,
-    owner: Any,
     counters: I64,
 ) -> Any:
-    """Add the valid events of a located block, those of one owner or all (None); False: an invalid one, none is added.
+    """Add the valid events of a located block; False: an invalid one, and none is added.
 
     Slots are moved about; `scratch` has room for the weights. An event whose item is in the domain and not in its
-    sample is counted and weighs nothing. Of two owners the first adds to the counters, for both.
+    sample is counted and weighs nothing.
     """
     part = weights[:]
     passed = _count_unsampled(slots, part, max_weight) if len(counters) > 1 else 0
@@ -580,15 +386,8 @@ def _add_block(
         return False
     if kept < len(slots) and len(part) > 0:
         part = scratch[:kept]
-    tallied = True
-    if owner is not None:
-        tallied = owner == 0
-    if tallied and len(counters) > 0:
+    if len(counters) > 0:
         _tally(counters, _sum(part, kept), kept + passed, sign)
-    if owner is not None:
-        kept = _own(slots[:kept], part, scratch, np.uint64(owner))
-        if len(part) > 0:
-            part = scratch[:kept]
     _add(state, slots[:kept], part, modulus, sign)
     return True
 
@@ -604,72 +403,33 @@ def update_ints(
     sign: Any,
     mode: Any,
     done: I64,
-    owner: Any,
     counters: I64,
 ) -> Any:
     """Add a batch of ints, run by run; done[0] counts the events gone by. False: the next ones hold an invalid one.
 
-    owner: None; or 0 or 1: only events whose slots this thread owns, of two that are given the same batch.
     counters: (0,), (1,) or (2,) sum of the weights applied, and number of events counted, kept beside the slots.
     """
     n = len(items)
     piped = route.way == HASHED and route.per_level < VECTOR_LIMIT and weights.flags.c_contiguous
-    piped = piped and (owner is None or modulus == 0)
-    slots = aligned_words(max(min(n, BLOCK), RING, QUEUE))
+    slots = aligned_words(max(min(n, BLOCK), RING))
     scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
     good = True
     start = 0
     while start < n:
         if piped:
             rest, values = items[start:], weights[start:]
-            if owner is None:
-                passed, seen = _add_hashed(state, rest, values, route, max_weight, modulus, sign, slots[:RING])
-                _tally(counters, seen, passed, sign)
-            else:
-                passed, seen = _add_owned(state, rest, values, route, max_weight, sign, slots[:QUEUE], np.uint64(owner))
-                if owner == 0:
-                    _tally(counters, seen, passed, sign)
+            passed, seen = _add_hashed(state, rest, values, route, max_weight, modulus, sign, slots[:RING])
+            _tally(counters, seen, passed, sign)
             done[0] += passed
             start += passed
         stop = min(start + BLOCK, n)
         block = slots[: stop - start]
         locate_ints(items[start:stop], route, block)
-        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner, counters)
+        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, counters)
         if not good:
             break
         done[0] += stop - start
         start = stop
-    slots[:] = 0
-    scratch[:] = 0
-    return good
-
-
-@kernel
-def update_located(
-    state: Any,
-    found: U64,
-    weights: Any,
-    max_weight: Any,
-    modulus: Any,
-    sign: Any,
-    mode: Any,
-    done: I64,
-    owner: Any,
-    counters: I64,
-) -> Any:
-    """Add a batch of located items, see `update_ints` with an owner; `found` is not changed."""
-    n = len(found)
-    slots = aligned_words(min(n, BLOCK))
-    scratch = np.empty(min(len(weights), BLOCK), weights.dtype)
-    good = True
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
-        block = slots[: stop - start]
-        block[:] = found[start:stop]
-        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner, counters)
-        if not good:
-            break
-        done[0] += stop - start
     slots[:] = 0
     scratch[:] = 0
     return good
@@ -688,7 +448,6 @@ def update_spans(
     sign: Any,
     mode: Any,
     done: I64,
-    owner: Any,
     counters: I64,
 ) -> Any:
     """Add a batch of strings, see `update_ints`."""
@@ -700,7 +459,7 @@ def update_spans(
         stop = min(start + BLOCK, n)
         block = slots[: stop - start]
         locate_spans(buffer, starts[start:stop], ends[start:stop], route, block)
-        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, owner, counters)
+        good = _add_block(state, block, weights[start:stop], scratch, max_weight, modulus, sign, mode, counters)
         if not good:
             break
         done[0] += stop - start

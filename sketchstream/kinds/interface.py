@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.domains import Index
 from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items import Items
 from sketchstream.kinds.expansion import Expansion
@@ -455,8 +456,6 @@ class Kind(ABC, Generic[S]):
             key: the secret hash key, where the spec needs one.
             keep: (size,) bool, closed domains: the items that have slots here.
         """
-        from sketchstream.domains import Index
-
         return Index.build(spec.domain, key if spec.needs_key else None, keep)
 
     def blocks(self, spec: S) -> int:
@@ -578,7 +577,6 @@ class Kind(ABC, Generic[S]):
         weights: object,
         *,
         counters: npt.NDArray[np.int64],
-        threads: int,
         invalid: Invalid,
     ) -> None:
         """Apply one batch of events to the state, in place.
@@ -590,7 +588,6 @@ class Kind(ABC, Generic[S]):
             items: n items, as `items` made them.
             weights: (n,) weights, or None for ones.
             counters: values of the counters beside the slots that updates move, changed in place.
-            threads: 1 or 2.
             invalid: "error", "skip" or "noop" (law 5).
 
         Raises:

@@ -15,7 +15,7 @@ import pytest
 
 from sketchstream import kernels
 
-CALLED = ("update_ints", "update_spans", "locate_spans", "update_located")
+CALLED = ("update_ints", "update_spans", "locate_spans")
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, chunk: int, after: bool) -> Iterator[int]:

@@ -185,7 +185,6 @@ class TallyKind(Kind[TallySpec]):
         weights: object,
         *,
         counters: Any,
-        threads: int,
         invalid: Any,
     ) -> None:
         given = as_weights(weights, len(items), alone=invalid == "noop")

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from helpers.interrupts import interrupt
 from helpers.updates_reference import applied, bin_counts, half_circle_counts, slot_of
-from sketchstream import batch as batching
 from sketchstream import kernels
 from sketchstream.domains import Index
 from sketchstream.errors import DomainError, ItemError, KeyMismatchError, SpecError, WeightError
@@ -121,16 +120,14 @@ def test_a_bad_weight_anywhere_in_the_pipeline_stops_it_there(places, dtype):
         assert np.array_equal(state, expected)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_weights_may_be_every_other_number_of_an_array(threads, monkeypatch):
-    monkeypatch.setattr(batching, "SMALL", 1000)
+def test_weights_may_be_every_other_number_of_an_array():
     index = Index.build(OpenDomain(slots=100_000, levels=3), KEY)
     rng = np.random.default_rng(6)
     items, wide = rng.integers(0, 10**6, 30_000), rng.integers(-3, 4, 60_000)
     expected = np.zeros(index.slots, np.int32)
     np.add.at(expected, index.locate(Items.of(items)), wide[::2])
     state = np.zeros(index.slots, np.int32)
-    index.apply(state, Items.of(items), wide[::2], max_weight=3, threads=threads)
+    index.apply(state, Items.of(items), wide[::2], max_weight=3)
     assert np.array_equal(state, expected)
 
 
@@ -160,11 +157,9 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("kind", ["int", "str"])
-def test_a_refused_batch_leaves_the_state_as_it_was(kind, source, threads, monkeypatch):
-    monkeypatch.setattr(batching, "SMALL", 1000)
+def test_a_refused_batch_leaves_the_state_as_it_was(kind, source):
     index = Index.build(ClosedDomain(items=[*range(500), *map(str, range(500))]), KEY)
     n = 30_000
     items = [number % 500 for number in range(n)]
@@ -175,14 +170,14 @@ def test_a_refused_batch_leaves_the_state_as_it_was(kind, source, threads, monke
         wrong = list(items)
         wrong[position] = 999 if kind == "int" else MARK
         with pytest.raises(DomainError, match=f"position {position} ") as caught:
-            index.apply(state, SOURCES[source](wrong), np.full(n, 2), max_weight=2, threads=threads)
+            index.apply(state, SOURCES[source](wrong), np.full(n, 2), max_weight=2)
         assert MARK not in str(caught.value)
         assert np.array_equal(state, before)
         weights = np.full(n, 2)
         weights[position] = -3
         for invalid in ("error", "skip"):
             with pytest.raises(WeightError, match=f"position {position} "):
-                index.apply(state, SOURCES[source](items), weights, max_weight=2, threads=threads, invalid=invalid)
+                index.apply(state, SOURCES[source](items), weights, max_weight=2, invalid=invalid)
             assert np.array_equal(state, before)
 
 
@@ -196,10 +191,9 @@ def test_a_list_that_turns_bad_is_taken_out_again():
 
 
 @pytest.mark.parametrize("kind", ["int", "str"])
-@pytest.mark.parametrize(("threads", "chunk"), [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)])
+@pytest.mark.parametrize("chunk", [0, 1])
 @pytest.mark.parametrize("after", [True, False])
-def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(kind, threads, chunk, after, monkeypatch):
-    monkeypatch.setattr(batching, "SMALL", 1000)
+def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(kind, chunk, after, monkeypatch):
     index = Index.build(OpenDomain(slots=40_000, levels=2), KEY)
     before = np.arange(index.slots, dtype=np.int32)
     state = before.copy()
@@ -207,7 +201,7 @@ def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(kind, threads, ch
     parts = [Items.of(values) if kind == "int" else Items.of([str(value) for value in values])] * 2
     calls = interrupt(monkeypatch, chunk, after)
     with pytest.raises(KeyboardInterrupt):
-        index.apply(state, Items.concat(parts), threads=threads)
+        index.apply(state, Items.concat(parts))
     assert next(calls) > chunk
     assert np.array_equal(state, before)
 
@@ -267,41 +261,20 @@ def test_a_weight_that_is_none_hurts_its_own_event_alone(weights, modulus):
         index.apply(state, Items.of(np.arange(8)), weights[:7], max_weight=2, invalid="noop")
 
 
-@pytest.mark.parametrize("kind", ["int", "bytes"])
-@pytest.mark.parametrize(("dtype", "modulus"), [(np.int32, None), (np.int64, None), (np.int16, 31)])
-def test_two_threads_lose_nothing_on_zipf_items(kind, dtype, modulus):
-    rng = np.random.default_rng(4)
-    n = 400_000 if kind == "int" else 150_000
-    zipf = rng.zipf(1.2, n) & 0xFFFFFF
-    assert np.bincount(np.minimum(zipf, 3))[1] > n / 10, "the commonest item must be hot"
-    items = Items.of(zipf) if kind == "int" else Items.of(np.char.mod("%d", zipf).astype("S")).whole()
-    items = items if isinstance(items, Items) else Items("bytes", (items,))
-    index = Index.build(OpenDomain(slots=1 << 20, levels=8), KEY)
-    for weights in (None, rng.integers(-9, 10, n)):
-        one, two = np.zeros(index.slots, dtype), np.zeros(index.slots, dtype)
-        index.apply(one, items, weights, max_weight=9, modulus=modulus)
-        for _ in range(3):
-            two[:] = 0
-            index.apply(two, items, weights, max_weight=9, modulus=modulus, threads=2)
-            assert np.array_equal(one, two)
-        assert one.any()
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_largest_weights_arrive_whole_on_any_thread(threads):
+def test_the_largest_weights_arrive_whole():
     index = Index.build(ClosedDomain(size=1 << 20), None)
     items = np.arange(100_000) * 10
     weights = np.where(items % 20 == 0, (1 << 30) - 1, 1 - (1 << 30))
     for dtype in (np.int32, np.int64):
         state = np.zeros(index.slots, dtype)
-        index.apply(state, Items.of(items), weights, max_weight=(1 << 30) - 1, threads=threads)
+        index.apply(state, Items.of(items), weights, max_weight=(1 << 30) - 1)
         assert np.array_equal(state[items], weights)
         assert np.count_nonzero(state) == len(items)
 
 
 @given(st.data())
-def test_two_threads_do_what_one_does(data):
-    """Lengths around every block and group, batches that one thread owns, bad weights anywhere, each way to refuse."""
+def test_any_batch_does_what_plain_addition_does(data):
+    """Lengths around every block and group, few items and many, bad weights anywhere, each way to refuse."""
     n = data.draw(st.integers(1, 20_000))
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
     few = data.draw(st.sampled_from([1, 40, 10**9]))
@@ -317,40 +290,34 @@ def test_two_threads_do_what_one_does(data):
     index = Index.build(OpenDomain(slots=50_000, levels=4), KEY)
     start = rng.integers(0, 31, index.slots).astype(np.int32)
     options = {"max_weight": 3, "modulus": modulus, "invalid": data.draw(st.sampled_from(["error", "noop"]))}
-    seen = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "SMALL", 1)
-        for threads in (1, 2):
-            state = start.copy()
-            try:
-                index.apply(state, items, weights, threads=threads, **options)
-                seen.append((state, ""))
-            except WeightError as error:
-                assert np.array_equal(state, start)
-                seen.append((state, str(error)))
-    assert np.array_equal(seen[0][0], seen[1][0])
-    assert seen[0][1] == seen[1][1]
+    values = np.ones(len(items), np.int64) if weights is None else weights.astype(np.int64)
+    bad = (np.abs(values) > 3) & (modulus is None)
+    state, expected = start.copy(), start.astype(np.int64)
+    if bad.any() and options["invalid"] == "error":
+        with pytest.raises(WeightError, match=f"position {np.argmax(bad)} "):
+            index.apply(state, items, weights, **options)
+    else:
+        index.apply(state, items, weights, **options)
+        np.add.at(expected, index.locate(items)[~bad], values[~bad])
+    assert np.array_equal(state, expected % modulus if modulus else expected)
 
 
 ON_A_NARROW_MACHINE = """
 import sys
 import numpy as np
-from sketchstream import batch
 from sketchstream.kernels import machine_code
 assert machine_code.TOGETHER == 1
 from sketchstream.domains import Index
 from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.spec import OpenDomain
-batch.SMALL = 1
 rng = np.random.default_rng(1)
 items, weights = rng.integers(0, 5000, 50_000), rng.integers(-3, 4, 50_000)
 index = Index.build(OpenDomain(slots=50_000, levels=4), Key(bytes(range(16))))
 for numbers in (None, weights):
-    for threads in (1, 2):
-        state = np.zeros(index.slots, np.int32)
-        index.apply(state, Items.of(items), numbers, max_weight=3, threads=threads)
-        print(*np.flatnonzero(state), *state[state != 0])
+    state = np.zeros(index.slots, np.int32)
+    index.apply(state, Items.of(items), numbers, max_weight=3)
+    print(*np.flatnonzero(state), *state[state != 0])
 """
 
 
@@ -367,32 +334,17 @@ def test_machines_without_wide_vectors_count_the_same(tmp_path):
     for numbers in (np.ones(50_000, int), weights):
         state = np.zeros(index.slots, np.int32)
         np.add.at(state, index.locate(Items.of(items)), numbers)
-        expected += [" ".join(map(str, [*np.flatnonzero(state), *state[state != 0]]))] * 2
+        expected.append(" ".join(map(str, [*np.flatnonzero(state), *state[state != 0]])))
     assert run.stdout.splitlines() == expected
 
 
-def test_two_threads_share_every_domain():
-    rng = np.random.default_rng(5)
-    for domain, low, high in (
-        (ClosedDomain(size=1 << 20), -50, 1 << 20),
-        (ClosedDomain(size=1 << 20, sample_rate="0.9"), -50, 1 << 20),
-    ):
-        index = Index.build(domain, KEY)
-        items, weights = rng.integers(low, high, 200_000), rng.integers(-3, 4, 200_000)
-        one, two = np.zeros(index.slots, np.int32), np.zeros(index.slots, np.int32)
-        index.apply(one, Items.of(items), weights, max_weight=2, invalid="noop")
-        index.apply(two, Items.of(items), weights, max_weight=2, invalid="noop", threads=2)
-        assert np.array_equal(one, two)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_an_update_needs_less_than_a_third_of_the_state_beside_it(threads):
+def test_an_update_needs_less_than_a_third_of_the_state_beside_it():
     index = Index.build(OpenDomain(slots=1 << 22, levels=8), KEY)
     state = np.zeros(index.slots, np.int32)
     items, weights = Items.of(np.arange(3_000_000)), np.ones(3_000_000, np.int64)
-    index.apply(state, items, weights, threads=threads)
+    index.apply(state, items, weights)
     tracemalloc.start()
-    index.apply(state, items, weights, threads=threads)
+    index.apply(state, items, weights)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.3 * state.nbytes

@@ -171,8 +171,6 @@ def test_options_of_an_update_are_refused_in_the_same_words(case: Case) -> None:
     sketch = case.sketch()
     with pytest.raises(ss.ItemError, match="invalid must be 'error', 'skip' or 'noop', found 'eror'"):
         sketch.update(list(case.items), invalid="eror")  # type: ignore[arg-type]
-    with pytest.raises(ss.ItemError, match="threads must be 1 or 2, found 3"):
-        sketch.update(list(case.items), threads=3)
     with pytest.raises(ss.ItemError, match=r"update takes (rows, items|items) and weights, found 1 more"):
         sketch.update(list(case.items), [1] * len(case.items), [1] * len(case.items))
 

@@ -40,7 +40,7 @@ SPECS: dict[str, Any] = {
     "projection": ss.ProjectionSpec(4, 8, 2, **MU),
 }
 PAIRS = ss.Pairs([1, 2], [3, 4])
-ALSO = {"method", "threads", "law", "objective", "number", "vary", "mode"}
+ALSO = {"method", "law", "objective", "number", "vary", "mode"}
 """Parameters that offer a choice although their annotation is wider."""
 NOT_PUBLIC = re.compile(
     r"(from_header|from_dict|to_dict|rows)$|^(Release|SealedState|Stack|Sketch|Guarantee|Ledger|Plan|Profile|Estimate|"
@@ -182,8 +182,6 @@ OFFERED = [
 
 def wrong(parameter: str) -> list[object]:
     """Values that are none of the choices, whatever they are."""
-    if parameter == "threads":
-        return [0, 3, -1, 1.0, "2", True, None]
     return ["eror", "", "Error", "no", 3, 0.5, b"event", ["error"]]
 
 

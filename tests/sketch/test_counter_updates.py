@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from helpers.interrupts import interrupt
-from sketchstream import batch as batching
 from sketchstream.domains import Index
 from sketchstream.errors import DomainError, WeightError
 from sketchstream.hashing import Key
@@ -38,13 +37,11 @@ def tallied(index: Index, items: Items, weights: np.ndarray, max_weight: int | N
 
 
 @pytest.mark.parametrize("name", sorted(DOMAINS))
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("modulus", "dtype"), [(None, np.int64), (None, np.int32), (16, np.int64)])
 @pytest.mark.parametrize("bad", [0.0, 0.001])
-def test_counters_hold_what_was_applied(name, threads, modulus, dtype, bad, monkeypatch):
-    monkeypatch.setattr(batching, "SMALL", 1000)
+def test_counters_hold_what_was_applied(name, modulus, dtype, bad):
     index = Index.build(DOMAINS[name], KEY)
-    rng = np.random.default_rng(len(name) + threads)
+    rng = np.random.default_rng(len(name) + 1)
     n = 30_011
     values = rng.integers(0, 3200, n)
     weights = rng.integers(-5, 6, n).astype(dtype)
@@ -56,7 +53,7 @@ def test_counters_hold_what_was_applied(name, threads, modulus, dtype, bad, monk
         ones = tallied(index, items, np.ones(n, np.int64), max_weight)
         for size in (0, 1, 2):
             counters = np.full(size, 1 << 40, np.int64)
-            settings = {"max_weight": 5, "modulus": modulus, "threads": threads, "invalid": "noop"}
+            settings = {"max_weight": 5, "modulus": modulus, "invalid": "noop"}
             index.apply(state, items, weights, counters=counters, **settings)
             assert (counters - (1 << 40)).tolist() == wanted[:size]
             index.apply(state, items, counters=counters, **settings)
@@ -64,10 +61,8 @@ def test_counters_hold_what_was_applied(name, threads, modulus, dtype, bad, monk
 
 
 @pytest.mark.parametrize("kind", ["int", "str"])
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("at", [5, 200, 9000, 29_990])
-def test_a_refused_batch_leaves_the_counters_as_they_were(kind, threads, at, monkeypatch):
-    monkeypatch.setattr(batching, "SMALL", 1000)
+def test_a_refused_batch_leaves_the_counters_as_they_were(kind, at):
     values = np.arange(30_000) % 2000
     weights = np.full(30_000, 2)
     weights[at] = 4
@@ -77,23 +72,22 @@ def test_a_refused_batch_leaves_the_counters_as_they_were(kind, threads, at, mon
         state = np.zeros(index.slots, np.int32)
         items = Items.of(values) if kind == "int" else Items.of([str(value) for value in values])
         with pytest.raises((WeightError, DomainError)):
-            index.apply(state, items, weights, max_weight=3, threads=threads, counters=counters)
+            index.apply(state, items, weights, max_weight=3, counters=counters)
         assert counters.tolist() == [11, -7]
         assert not state.any()
 
 
 @pytest.mark.parametrize("kind", ["int", "str"])
-@pytest.mark.parametrize(("threads", "chunk"), [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)])
+@pytest.mark.parametrize("chunk", [0, 1])
 @pytest.mark.parametrize("after", [True, False])
-def test_an_interrupt_leaves_the_counters_as_they_were(kind, threads, chunk, after, monkeypatch):
-    monkeypatch.setattr(batching, "SMALL", 1000)
+def test_an_interrupt_leaves_the_counters_as_they_were(kind, chunk, after, monkeypatch):
     index = Index.build(DOMAINS["open"], KEY)
     state, counters = np.zeros(index.slots, np.int32), np.array([3, 4])
     values = np.random.default_rng(8).zipf(1.2, 50_000) & 0xFFFF
     parts = [Items.of(values) if kind == "int" else Items.of([str(value) for value in values])] * 2
     calls = interrupt(monkeypatch, chunk, after)
     with pytest.raises(KeyboardInterrupt):
-        index.apply(state, Items.concat(parts), threads=threads, counters=counters)
+        index.apply(state, Items.concat(parts), counters=counters)
     assert next(calls) > chunk
     assert not state.any()
     assert counters.tolist() == [3, 4]

@@ -138,15 +138,6 @@ def test_an_open_sketch_says_how_to_get_a_profile() -> None:
         counted(1).profile(method="likelihood")
 
 
-@pytest.mark.parametrize("threads", [0, 3, -1, True, "2", None])
-def test_unknown_threads_are_refused_before_anything_is_counted(threads: object) -> None:
-    sketch = counted(0)
-    before = sketch._state.copy()
-    with pytest.raises(ss.ItemError, match="threads must be 1 or 2"):
-        sketch.update(["a"], threads=threads)
-    assert (sketch._state == before).all()
-
-
 def test_drawing_reports_its_progress_and_every_slot_has_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     from sketchstream.kinds.profile import mechanism as kind
 

@@ -46,7 +46,6 @@ STDIN: Final = Path("-")
     type=click.Choice(["text", "int", "bytes"]),
     help="What items are.  [default: as the sketch's domain says, else text]",
 )
-@click.option("--threads", type=click.IntRange(1, 2), default=1, show_default=True, help="Threads that add events.")
 @click.option(
     "--diagnostics",
     type=click.Choice(["off", "exact"]),
@@ -63,7 +62,6 @@ def command(
     weight: str | None,
     fields: tuple[str, ...],
     item_type: ItemType | None,
-    threads: int,
     diagnostics: str,
     key_file: Path | None,
 ) -> None:
@@ -88,7 +86,7 @@ def command(
         read = [(path, _layout(path, layout, item, kind, weight, opened, roles)) for path in sources]
         left_out = LeftOut()
         for path, how in read:
-            _add(opened, path, how, roles, threads, left_out if diagnostics == "exact" else None)
+            _add(opened, path, how, roles, left_out if diagnostics == "exact" else None)
         sketches.replace(sketch, opened, predecessor)
     if diagnostics == "exact":
         click.echo(left_out.line(), err=True)
@@ -113,9 +111,7 @@ class LeftOut:
         )
 
 
-def _add(
-    sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str], threads: int, left_out: LeftOut | None
-) -> None:
+def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str], left_out: LeftOut | None) -> None:
     """Add one file's events; skipped ones are counted if requested.
 
     Raises:
@@ -156,7 +152,7 @@ def _add(
             if events.good is not None:
                 items = items.take(events.good)
                 weights = None if weights is None else weights[events.good]
-            sketch.update(items, weights, threads=threads, invalid="noop")
+            sketch.update(items, weights, invalid="noop")
             bar.advance(len(given.items) + unreadable)
             if left_out is not None:
                 left_out.unreadable += unreadable

@@ -228,12 +228,11 @@ class ConvolutionKind(LinearKind[ConvolutionSpec]):
         weights: object,
         *,
         counters: npt.NDArray[np.int64],
-        threads: int,
         invalid: Invalid,
     ) -> None:
         """Add each weight to the word of its position, or times its column to all words."""
         del spec
-        index.apply(state, items, weights, threads=threads, invalid=invalid, counters=counters)
+        index.apply(state, items, weights, invalid=invalid, counters=counters)
 
     def most_weight(self, spec: ConvolutionSpec) -> int | None:
         """`max_weight` of an event, `max_total` of an item."""

@@ -56,7 +56,6 @@ class Updater:
         positions: object,
         weights: object = None,
         *,
-        threads: int = 1,
         invalid: Invalid = "error",
         counters: Ints = NO_COUNTERS,
     ) -> None:
@@ -66,7 +65,6 @@ class Updater:
             state: (size,) int64, changed in place; sums wrap.
             positions: (n,) whole numbers, 0 to length - 1.
             weights: (n,) whole numbers, negative ones delete; default 1 each.
-            threads: 1 or 2.
             invalid: "error", "skip" or "noop", see `Index.apply`.
             counters: (0,) or (1,) int64, changed with the state: the number of events counted.
 
@@ -82,7 +80,7 @@ class Updater:
         # Depends only on the size of the batch, never on its content.
         if len(items) * (SPARSE if spec.layout == "time" else 1) > spec.length:
             given = np.zeros(spec.length, np.int64)
-            self._count(given, items, weights, threads, invalid, moved if len(counters) else NO_COUNTERS)
+            self._count(given, items, weights, invalid, moved if len(counters) else NO_COUNTERS)
             places = None
         else:
             places, given = self._checked(items, weights, invalid, moved)
@@ -134,14 +132,10 @@ class Updater:
             if places is not None:
                 places.fill(0)
 
-    def _count(
-        self, totals: Ints, items: Items, weights: object, threads: int, invalid: Invalid, counters: Ints
-    ) -> None:
+    def _count(self, totals: Ints, items: Items, weights: object, invalid: Invalid, counters: Ints) -> None:
         """Sums of weights by position; refuses a batch that must be refused."""
         limit = self.spec.bound
-        self._positions.apply(
-            totals, items, weights, max_weight=limit, threads=threads, invalid=invalid, counters=counters
-        )
+        self._positions.apply(totals, items, weights, max_weight=limit, invalid=invalid, counters=counters)
 
     def _checked(self, items: Items, weights: object, invalid: Invalid, counters: Ints) -> tuple[Ints, Ints]:
         """The events themselves, invalid ones as weight 0 at position 0."""
@@ -152,7 +146,7 @@ class Updater:
         outside = places < 0
         heavy = (given > self.spec.bound) | (given < -self.spec.bound)
         if (invalid == "error" and outside.any()) or (invalid != "noop" and heavy.any()):
-            self._count(np.zeros(self.spec.length, np.int64), items, weights, 1, invalid, counters)
+            self._count(np.zeros(self.spec.length, np.int64), items, weights, invalid, counters)
         left = outside | heavy
         places[left], given[left] = 0, 0
         counters += np.array([given.sum(dtype=np.int64), len(given) - np.count_nonzero(left)])

@@ -146,7 +146,6 @@ class GaussianKind(LinearKind[GaussianSpec]):
         weights: object,
         *,
         counters: npt.NDArray[np.int64],
-        threads: int,
         invalid: Invalid,
     ) -> None:
         """Add each weight, in lattice units, to the slot of its item, wrapping."""
@@ -155,7 +154,6 @@ class GaussianKind(LinearKind[GaussianSpec]):
             items,
             lattice_weights(spec, weights, len(items), alone=invalid == "noop"),
             max_weight=spec.lattice.most,
-            threads=threads,
             invalid=invalid,
             counters=counters,
         )

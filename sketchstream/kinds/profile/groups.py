@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.batch import Invalid, Outside, locate
 from sketchstream.errors import DomainError, EstimateError, WeightError
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items import Items, Pairs, Weights, as_weights
@@ -28,7 +29,6 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.history import Entry, History, LayerEntry
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
     from sketchstream.domains import Index
     from sketchstream.published import Release, SealedState
 
@@ -233,7 +233,6 @@ def _run(
 ) -> None:
     """Add all events (sign 1), or take away those that were added (sign -1): the first `done[0]`."""
     from sketchstream import kernels
-    from sketchstream.batch import locate
 
     route = index.inner._routes[batch.items.kind]
     size, n = np.uint64(index.inner.slots), index.groups

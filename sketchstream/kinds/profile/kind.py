@@ -271,7 +271,6 @@ class ProfileKind(Kind[ProfileSpec]):
         weights: object,
         *,
         counters: npt.NDArray[np.int64],
-        threads: int,
         invalid: Invalid,
     ) -> None:
         """Add each weight to the slot of its item, wrapping, or modulo p."""
@@ -285,7 +284,6 @@ class ProfileKind(Kind[ProfileSpec]):
             weights,
             max_weight=spec.max_weight,
             modulus=spec.modulus,
-            threads=threads,
             invalid=invalid,
             counters=counters,
         )

@@ -228,10 +228,9 @@ class ProjectionKind(LinearKind[ProjectionSpec]):
         weights: object,
         *,
         counters: npt.NDArray[np.int64],
-        threads: int,
         invalid: Invalid,
     ) -> None:
-        """Add to each user's row the weight times the feature's row of the matrix, wrapping; one thread."""
+        """Add to each user's row the weight times the feature's row of the matrix, wrapping."""
         lattice = spec.lattice
         given, good = in_units(lattice, weights, len(items))
         amounts = np.array(given, np.int64)  # a copy of its own, which is erased

@@ -230,11 +230,9 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         weights: object,
         *,
         counters: npt.NDArray[np.int64],
-        threads: int,
         invalid: Invalid,
     ) -> None:
         """Add each event's column, times its weight, wrapping."""
-        del threads
         given = as_weights(weights, len(items), alone=invalid == "noop")
         cells = index.locate(items)
         sizes: Ints | None = None if weights is None else given.astype(np.int64, copy=False)

@@ -187,7 +187,7 @@ def test_answers_as_rows_data_and_text() -> None:
 
 @pytest.mark.parametrize("layout", ["fourier", "time"])
 @pytest.mark.parametrize("size", [3, 500])
-def test_threads_skips_and_no_ops_of_any_batch(layout: Any, size: int) -> None:
+def test_skips_and_no_ops_of_any_batch(layout: Any, size: int) -> None:
     """Small batches go event by event, large ones by position: they do the same to state and counters."""
     spec = ConvolutionSpec("window:4", 90, layout=layout, max_weight=3, **GIVEN)
     index = KIND.index(spec, None, None)
@@ -199,7 +199,7 @@ def test_threads_skips_and_no_ops_of_any_batch(layout: Any, size: int) -> None:
         state, expected = np.zeros(spec.size, np.int64), np.zeros(spec.size, np.int64)
         counters = np.zeros(1, np.int64)
         given = weights if invalid == "noop" else np.clip(weights, -3, 3)
-        index.apply(state, positions, given, invalid=invalid, counters=counters, threads=2)
+        index.apply(state, positions, given, invalid=invalid, counters=counters)
         for place, weight in zip(positions[kept].tolist(), given[kept].tolist(), strict=True):
             index.apply(expected, [place], [weight])
         assert np.array_equal(state, expected)
