@@ -107,6 +107,7 @@ SERVE: Final[dict[str, Event]] = {
     "incident": Event("error", "A published window was replaced or contradicts itself and is not shown."),
     "reconstruction_failed": Event("error", "An answer could not be computed because of an internal error."),
     "request": Event("info", "A request was answered."),
+    "requests_refused": Event("warning", "So many requests were refused unread within a second, as too many waited."),
     "serving": Event("info", "The service listens."),
     "tokens_in_clear": Event("warning", "Tokens and answers travel without TLS."),
     "tokens_kept": Event("error", "The file of tokens could not be read again; the former tokens stay."),

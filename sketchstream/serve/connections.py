@@ -1,24 +1,34 @@
-"""Connections of the server: limits on clients that are silent or slow, and on how many connections there are.
+"""Connections of the server: limits on silent and slow clients, on connections, and on requests that wait their turn.
 
 In: bytes of clients. Out: requests for the application. Touches: sockets.
 
 The framework's server has a time limit only for connections that have had a response. Here each state has one: waiting
 for a request's headers, for its body, and for the client to read the response. When there are too many connections, one
 that waits for a request makes room for the newest: of the address that has most of these, the oldest.
+
+Nor does the framework's server limit how many requests wait for the one thread that reads them, and a refusal by the
+application costs as much as an answer that is kept. Here what would wait for long is refused unread, for a tenth of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import resource
-from collections import OrderedDict
-from typing import Any, Final
+from collections import Counter, OrderedDict
+from http import HTTPStatus
+from typing import Final
 
 import h11
 import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from sketchstream.events import say
 from sketchstream.serve.clients import address_of
+from sketchstream.serve.traffic import Traffic
+
+log = logging.getLogger("sketchstream.serve")
 
 HEADERS_S: Final = 10.0
 """Longest that a client may take to send the headers of a request, from its first byte, or from the connection."""
@@ -30,6 +40,14 @@ CONNECTIONS: Final = 512
 """Most connections, if there are descriptors for them."""
 SPARED: Final = 128
 """Descriptors for the database, processes and brokers, and for connections that are just being closed."""
+AT_A_TIME: Final = 64
+"""Most requests that one turn of the event loop lets in; kept answers to so many take some 15 ms."""
+ALWAYS: Final = (b"GET /healthz ", b"GET /readyz ")
+"""Requests that are let in always."""
+UNUSUAL: Final = re.compile(
+    rb" HTTP/1\.0|\n(?:content-length|transfer-encoding|upgrade|connection: *close)", re.IGNORECASE
+)
+"""What requests hold after which the connection ends when they are refused unread: a body may follow, for one."""
 
 
 def most_connections() -> int:
@@ -69,10 +87,53 @@ class Waiting:
         return next(iter(most))
 
 
+class Line:
+    """Requests that one turn of the event loop lets in: at most some, and one of each address in any case.
+
+    What is let in is answered in the next turn, unless it waits for something else. So nothing waits for more than two
+    turns to be answered or refused.
+
+    Args:
+        most: of one turn.
+        traffic: counts those that are refused.
+    """
+
+    def __init__(self, most: int, traffic: Traffic) -> None:
+        self._most, self._traffic = most, traffic
+        self._let_in: Counter[str] = Counter()
+        self._number = self._refused = 0
+
+    def admit(self, address: str, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a request of an address is let in now."""
+        if self._number >= self._most and address in self._let_in:
+            return False
+        if not self._number:
+            loop.call_soon(self._next_turn)
+        self._number += 1
+        self._let_in[address] += 1
+        return True
+
+    def refused(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Count a request that was not let in. The log has one line a second for all of them."""
+        self._traffic.requests["-", 503] += 1
+        if not self._refused:
+            loop.call_later(1.0, self._report)
+        self._refused += 1
+
+    def _next_turn(self) -> None:
+        self._number = 0
+        self._let_in.clear()
+
+    def _report(self) -> None:
+        number, self._refused = self._refused, 0
+        say(log, logging.WARNING, "requests_refused", requests=number)
+
+
 class LimitedProtocol(H11Protocol):
-    """A connection with time limits. `waiting` is that of its server."""
+    """A connection with time limits. `waiting` and `line` are those of its server."""
 
     waiting: Waiting
+    line: Line
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
@@ -84,8 +145,8 @@ class LimitedProtocol(H11Protocol):
         if len(self.connections) > self.waiting.most:
             oldest = self.waiting.oldest()
             if oldest is None:  # every other connection has a request in progress
-                self.transport.write(_raw(503, "Too many connections", "ask again later"))
-                self.transport.close()
+                self.line.refused(self.loop)
+                self._end_with(CROWDED)
                 return
             oldest.transport.abort()
             self.waiting.discard(oldest)
@@ -99,8 +160,33 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A client has sent something."""
+        if (
+            self.conn.their_state is h11.IDLE  # a new request, not more of one
+            and not data.startswith(ALWAYS)
+            and not self.line.admit(self.address, self.loop)
+        ):
+            self._refuse(data)
+            return
         super().data_received(data)
         self._look()
+
+    def _refuse(self, data: bytes) -> None:
+        """Refuse a request unread. The connection goes on if this is surely one request without a body."""
+        if self.transport.is_closing():
+            return
+        self.line.refused(self.loop)
+        whole = data.startswith(b"GET ") and data.find(b"\r\n\r\n") == len(data) - 4 and not UNUSUAL.search(data)
+        # what is half read, by us or by the client, is not gone on with
+        if whole and not self.conn.trailing_data[0] and not self.transport.get_write_buffer_size():
+            self.transport.write(BUSY)
+        else:
+            self._end_with(BUSY_AND_CLOSED)
+
+    def _end_with(self, response: bytes) -> None:
+        """Send this last, and close the connection."""
+        self.transport.write(response)
+        self.transport.close()
+        self._arm_unread()
 
     def on_response_complete(self) -> None:
         """A response has been written."""
@@ -128,9 +214,7 @@ class LimitedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request of HTTP."""
         if not self.transport.is_closing():
-            self.transport.write(_raw(400, "Bad request", "this is no request of HTTP/1.1"))
-        self.transport.close()
-        self._arm_unread()
+            self._end_with(NO_HTTP)
 
     def _look(self) -> None:
         """Set the time limit of the present state."""
@@ -168,23 +252,33 @@ class LimitedProtocol(H11Protocol):
             self._unread = None
 
 
-def limited(most: int) -> type[LimitedProtocol]:
-    """The protocol of a server with at most this number of connections."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"waiting": Waiting(most)})
+def limited(most: int, traffic: Traffic) -> type[LimitedProtocol]:
+    """The protocol of a server.
+
+    Args:
+        most: connections.
+        traffic: counts requests that are refused unread.
+    """
+    return type("LimitedProtocol", (LimitedProtocol,), {"waiting": Waiting(most), "line": Line(AT_A_TIME, traffic)})
 
 
-def _raw(status: int, title: str, detail: str) -> bytes:
-    """A response outside of the application, with what each of its responses has; then the connection ends."""
+def _raw(status: int, title: str, detail: str, *, last: bool = True) -> bytes:
+    """A response outside of the application, with what each of its responses has."""
     body = orjson.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
-    headers: dict[str, Any] = {
+    headers = {
         "Content-Type": "application/problem+json",
         "Content-Length": str(len(body)),
         "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-        "Connection": "close",
+        **({"Retry-After": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}),
+        **({"Connection": "close"} if last else {}),
     }
-    made = h11.Connection(h11.SERVER)
-    response = h11.Response(status_code=status, headers=list(headers.items()), reason=title.encode())
-    parts = (made.send(response), made.send(h11.Data(data=body)), made.send(h11.EndOfMessage()))
-    return b"".join(part or b"" for part in parts)
+    lines = [f"HTTP/1.1 {status} {title}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+BUSY: Final = _raw(503, "Too many requests", "too many requests are waiting: ask again later", last=False)
+BUSY_AND_CLOSED: Final = _raw(503, "Too many requests", "too many requests are waiting: ask again later")
+CROWDED: Final = _raw(503, "Too many connections", "ask again later")
+NO_HTTP: Final = _raw(400, "Bad request", "this is no request of HTTP/1.1")

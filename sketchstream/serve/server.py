@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import anyio.to_thread
 import uvicorn
+from fastapi import FastAPI
 
 from sketchstream.errors import ConfigError
 from sketchstream.serve.connections import limited, most_connections
@@ -62,11 +63,11 @@ class Server(uvicorn.Server):
     """A server that leaves signals to its caller, as the base class would end the process by the received signal.
 
     Args:
-        app: an ASGI application.
+        app: the application of a service.
         proxies: addresses of proxies that say who asks.
     """
 
-    def __init__(self, app: Any, proxies: Sequence[str] = ()) -> None:
+    def __init__(self, app: FastAPI, proxies: Sequence[str] = ()) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -79,7 +80,7 @@ class Server(uvicorn.Server):
                 lifespan="off",
                 ws="none",
                 loop="asyncio",
-                http=limited(most_connections()),
+                http=limited(most_connections(), app.state.service.traffic),
                 backlog=AT_ONCE,
                 timeout_keep_alive=IDLE_S,
                 timeout_graceful_shutdown=FINISH_S,

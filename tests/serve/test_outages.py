@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import shutil
 import signal
@@ -29,6 +30,7 @@ from sketchstream.serve.database import READERS, lock
 from sketchstream.serve.fair_queue import WAITING, FairQueue, Job
 from sketchstream.serve.questions import Question
 from sketchstream.serve.store import Store
+from sketchstream.serve.traffic import Traffic
 from sketchstream.stream.windows import iso
 
 SPAN = {"from": iso(EPOCH), "to": iso(EPOCH + MINUTE)}
@@ -50,6 +52,12 @@ def folder(tmp_path, sealed):
 
 def descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def resident_mib():
+    """Memory of this process, in which the service runs."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
 
 
 def wait_for(condition, seconds=60):
@@ -314,6 +322,113 @@ def test_a_client_that_reads_nothing_is_cut_off(folder, monkeypatch):
                     raise BrokenPipeError("broken pipe")
         one.close()
         assert client.get("/healthz").status_code == 200
+
+
+REQUEST = b"GET /v1/sketches HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def response(one):
+    """Head and body of one response."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += one.recv(1 << 16)
+    head, _, body = got.partition(b"\r\n\r\n")
+    size = int(re.search(rb"content-length: ([0-9]+)", head.lower())[1])
+    while len(body) < size:
+        body += one.recv(1 << 16)
+    return head, body
+
+
+def test_what_would_wait_for_long_is_refused_at_once_and_the_connection_goes_on(folder, monkeypatch):
+    """Thirty requests arrive while the service is busy with one: it lets in four of them in the next turn."""
+    monkeypatch.setattr(connections, "AT_A_TIME", 4)
+    whole, first = connections.Line.admit, []
+
+    def slowly(self, address, loop):
+        if not first:
+            first.append(time.sleep(1))
+        return whole(self, address, loop)
+
+    with serving(folder, processes=0) as (service, client), contextlib.ExitStack() as stack:
+        monkeypatch.setattr(connections.Line, "admit", slowly)
+        sockets = [stack.enter_context(connect(client, REQUEST)) for _ in range(31)]
+        health = stack.enter_context(connect(client, REQUEST.replace(b"v1/sketches", b"healthz")))
+        codes = [response(one)[0][9:12] for one in sockets]
+        assert response(health)[0][9:12] == b"200"
+        assert codes.count(b"503") == 26
+        assert codes.count(b"200") == 5
+        for one in sockets:  # no longer busy
+            one.sendall(REQUEST)
+            assert response(one)[0].startswith(b"HTTP/1.1 200")
+        assert service.traffic.requests["-", 503] == 26
+
+
+@pytest.mark.parametrize(
+    ("sent", "stays"),
+    [
+        (REQUEST, True),
+        (REQUEST.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\na=1"), False),
+        (REQUEST.replace(b"\r\n\r\n", b"\r\ncOntent-length: 50\r\n\r\n"), False),
+        (REQUEST.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"), False),
+        (REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"), False),
+        (REQUEST * 2, False),
+        (REQUEST[:-3], False),
+        (b"\x16\x03\x01", False),
+    ],
+)
+def test_after_a_refusal_unread_nothing_of_the_request_is_taken_for_another_one(folder, monkeypatch, sent, stays):
+    refusing = [True]
+    whole = connections.Line.admit
+    monkeypatch.setattr(connections.Line, "admit", lambda *given: not refusing[0] and whole(*given))
+    with serving(folder, processes=0) as (_, client), connect(client, sent) as one:
+        head, body = response(one)
+        assert head.startswith(b"HTTP/1.1 503")
+        assert b"Retry-After: 1" in head
+        assert b"application/problem+json" in head
+        assert b'"status":503' in body
+        assert client.get("/healthz").status_code == 200  # in any case
+        refusing[0] = False
+        if stays:
+            one.sendall(REQUEST)
+            assert response(one)[0].startswith(b"HTTP/1.1 200")
+        else:
+            assert closed_after(one)[1] == b""
+
+
+def test_a_client_that_reads_no_refusals_is_not_sent_more_of_them(folder, monkeypatch):
+    monkeypatch.setattr(connections.Line, "admit", lambda *_: False)
+    with serving(folder, processes=0) as (_, client), socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect((client.base_url.host, client.base_url.port))
+        before = resident_mib()
+        with pytest.raises(OSError, match=r"reset|pipe"):  # noqa: PT012 - one of many sends finds it closed
+            for _ in range(1_000_000):
+                one.sendall(REQUEST)
+        assert resident_mib() < before + 16
+
+
+def test_one_address_does_not_keep_another_out_of_a_turn():
+    class Loop:
+        def __init__(self):
+            self.soon, self.later = [], []
+
+        def call_soon(self, call):
+            self.soon.append(call)
+
+        def call_later(self, _, call):
+            self.later.append(call)
+
+    loop, traffic = Loop(), Traffic()
+    line = connections.Line(3, traffic)
+    assert [line.admit("greedy", loop) for _ in range(5)] == [True] * 3 + [False] * 2
+    assert [line.admit("modest", loop) for _ in range(2)] == [True, False]
+    assert len(loop.soon) == 1
+    loop.soon.pop()()
+    assert line.admit("greedy", loop)
+    for _ in range(3):
+        line.refused(loop)
+    assert len(loop.later) == 1  # one line in the log
+    assert traffic.requests["-", 503] == 3
 
 
 def test_silent_connections_make_room_for_others(folder, monkeypatch):
