@@ -107,6 +107,27 @@ def test_a_profile_by_inversion_loads_no_compiler(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(
+    ("command", "barred"),
+    [
+        ("profile", ("scipy.interpolate", "scipy.sparse", "scipy.optimize", "matplotlib", "kafka", "pydantic")),
+        ("ledger", ("numba", "scipy", "matplotlib", "kafka")),
+        ("inspect", ("numba", "scipy", "matplotlib", "kafka", "pydantic")),
+    ],
+)
+def test_commands_that_only_read_load_what_they_use(tmp_path: Path, command: str, barred: tuple[str, ...]) -> None:
+    release = ss.Sketch.create(ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=100), max_count=20)).seal()
+    assert isinstance(release, ss.Release)
+    (tmp_path / "one.sealed").write_bytes(release.to_bytes())
+    script = (
+        "import sys; from sketchstream.cli import main; code = main(sys.argv[1:3])\n"
+        "print(code or 0, [m for m in sys.argv[3:] if m in sys.modules])"
+    )
+    words = [sys.executable, "-c", script, command, str(tmp_path / "one.sealed"), *barred]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
 def test_version_is_that_of_the_package(run: Run) -> None:
     result = run("--version")
     assert (result.code, result.out) == (0, f"sketchstream {sketchstream.__version__}\n")

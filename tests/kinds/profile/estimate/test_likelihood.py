@@ -376,3 +376,16 @@ def test_truncation_of_the_seed_is_refused_when_it_cannot_be_inverted():
 
     with pytest.raises(EstimateError, match="not invertible"):
         circulant.eigenvalues(0.1, 5, 10)
+
+
+@pytest.mark.parametrize(("top", "epsilon"), [(20.0, 1.0), (1000.0, 0.3), (3.0, 2.0)])
+def test_splines_are_those_of_scipy(top, epsilon):
+    from scipy.interpolate import BSpline
+
+    at = np.log1p(smooth.knots(top, epsilon))
+    t = np.concatenate([np.repeat(at[0], 3), at, np.repeat(at[-1], 3)])
+    x = np.clip(np.log1p(np.linspace(0, top, 300)), at[0], at[-1])
+    found = smooth.b_splines(t, x)
+    assert np.allclose(found, BSpline.design_matrix(x, t, 3).toarray(), atol=1e-14)
+    second = np.stack([BSpline(t, one, 3).derivative(2)(x) for one in np.eye(found.shape[1])], axis=1)
+    assert np.allclose(smooth.b_splines(t, x, derivative=2), second, atol=1e-12 * abs(second).max())

@@ -7,10 +7,10 @@ Touches: nothing. Source: docs/theory/profile.md 7.1 and 7.7.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.fit import Fit
@@ -20,6 +20,9 @@ from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
 from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, Seen, settle, thin
 from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Observed, tally
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FORMS = {"state": kernels.EXACT, "cumulative": kernels.CUMULATIVE, "bins": kernels.BINS}
 
@@ -251,6 +254,8 @@ def _line_grid(parts: Sequence[Observed]) -> Grid:
 
 def _layered(part: Observed, grid: Grid) -> tuple[Layered, Seen]:
     """Channel and data of one part with any number of discrete Laplace layers."""
+    from scipy.sparse import csr_array
+
     cells = part.cells()
     if part.form == "state":
         least = min(int(part.edges[0]), 0)

@@ -109,24 +109,35 @@ class Splines:
 
 def splines(nodes: Floats, epsilon: float) -> Splines:
     """Clamped cubic B-splines on the nodes; penalties for slopes 0 and 1 by Gauss' rule, 3 points an interval."""
-    from scipy.interpolate import BSpline
-
     at = np.log1p(knots(float(nodes[-1]), epsilon))
     t = np.concatenate([np.repeat(at[0], 3), at, np.repeat(at[-1], 3)])
-    u = np.clip(np.log1p(nodes), at[0], at[-1])
-    columns = BSpline.design_matrix(u, t, 3).toarray()
-    size = columns.shape[1]
+    columns = b_splines(t, np.clip(np.log1p(nodes), at[0], at[-1]))
     x, w = np.polynomial.legendre.leggauss(3)
     half = np.diff(at)[:, None] / 2.0
     points = ((at[:-1] + at[1:])[:, None] / 2.0 + half * x).ravel()
     weights = (half * w).ravel()
-    second = np.empty((points.size, size))
-    for j in range(size):
-        one = np.zeros(size)
-        one[j] = 1.0
-        second[:, j] = BSpline(t, one, 3).derivative(2)(points)
+    second = b_splines(t, points, derivative=2)
     penalties = {slope: second.T @ (second * (weights * np.exp(slope * points))[:, None]) for slope in (0.0, 1.0)}
-    return Splines(np.ascontiguousarray(columns), penalties)
+    return Splines(columns, penalties)
+
+
+def b_splines(t: Floats, x: Floats, derivative: int = 0) -> Floats:
+    """(x.size, t.size - 4) cubic B-splines on the knots t, or a derivative of them, at points of [t[0], t[-1]].
+
+    `scipy.interpolate` has them too, but loading it takes a third of the time of an answer.
+    Source: de Boor 1978, chapter X, (4), (5) and (10).
+    """
+    last = np.searchsorted(t, t[-1]) - 1
+    interval = np.minimum(np.searchsorted(t, x, side="right") - 1, last)
+    out = (np.arange(t.size - 1) == interval[:, None]).astype(np.float64)
+    for degree in range(1, 4):
+        span = t[degree:] - t[:-degree]
+        scaled = out / np.where(span > 0.0, span, np.inf)
+        if degree > 3 - derivative:
+            out = degree * (scaled[:, :-1] - scaled[:, 1:])
+        else:
+            out = (x[:, None] - t[: -degree - 1]) * scaled[:, :-1] + (t[degree + 1 :] - x[:, None]) * scaled[:, 1:]
+    return out
 
 
 def build(kind: Kind, basis: Splines, base: Floats, atoms: Sequence[int], nodes: Floats) -> Model:
