@@ -85,14 +85,13 @@ def open_feed(config: Config) -> Iterator[tuple[Feed, Surroundings]]:
             yield DirectoryFeed(config.sealed_directory), FileSurroundings(config.store_path)
             return
         from sketchstream_connectors.kafka.client import Connection
-        from sketchstream_connectors.kafka.feed import KafkaFeed
-        from sketchstream_connectors.kafka.published import KafkaSurroundings
+        from sketchstream_connectors.kafka.published import KafkaSurroundings, feed_of
 
         connection = Connection(config.kafka, config.folder)
         stack.callback(connection.close)
         around = KafkaSurroundings(connection, config)
         if config.sealed_topic is not None:
-            yield KafkaFeed(connection, config.sealed_topic), around
+            yield feed_of(connection, config), around
         else:
             assert config.sealed_directory is not None
             yield DirectoryFeed(config.sealed_directory), around
@@ -103,7 +102,7 @@ def _in_folder(config: Config, around: Surroundings) -> PublishedWindows:
     directory = config.sealed_directory
     assert directory is not None
     source = DirectorySealed(directory)
-    return PublishedWindows(config, SealedReader(source, config.quality_rule), source, around)
+    return PublishedWindows(config, SealedReader(source, config.quality_rule, len(config.apart())), source, around)
 
 
 def windows(

@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -92,7 +93,7 @@ def _refusal(server: str) -> str | None:
 
 
 def names(config: Config) -> Names:
-    """The topics of a configuration."""
+    """The topics of a configuration, of its first input topic if it has several."""
     from sketchstream_connectors.kafka.topics import Names
 
     return Names(
@@ -103,6 +104,13 @@ def names(config: Config) -> Names:
         dead_letter=config.input.dead_letter_topic or None,
         late=config.input.late_topic or None,
     )
+
+
+def numbered(found: Sequence[Finding], topic: int) -> Iterator[Finding]:
+    """Findings about the partitions of one of several topics, with the numbers of the whole input."""
+    from sketchstream.stream.topics import APART
+
+    return (replace(one, partition=APART * topic + one.partition) for one in found)
 
 
 def findings(found: Sequence[Finding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -86,6 +86,57 @@ def file_format(named: str | None, file: str) -> str | None:
     return SUFFIXES.get(inner.suffix.lower())
 
 
+def apart(table: FileTable) -> tuple[list[FileTable], list[str]]:
+    """The same tables for each topic of `[[input.topics]]` alone, and mistakes; without such blocks, the tables.
+
+    The first keeps the group and the sealed topic. The others have their own, so that each is read, committed and
+    published as if it were alone: `{group.id}.{topic}`, and the name of the sealed topic with the topic.
+    """
+    given = table.input
+    if not given.topics:
+        return [table], []
+    mistakes = list(_check_topics(table))
+    made: list[FileTable] = []
+    for one in given.topics:
+        own = {name: getattr(one, name) for name in one.model_fields_set - {"payload"}}
+        form = one.format or given.format or "json"
+        payload = one.payload
+        if payload is None and form in formats.names() and formats.named(form).payload_keys:
+            payload = table.payload
+        changed: dict[str, Any] = {"input": given.model_copy(update=own), "payload": payload}
+        if made:
+            group = str(table.kafka.get("group.id", ""))
+            changed["kafka"] = {**table.kafka, "group.id": f"{group}.{one.topic}"}
+            sealed = table.output.topic
+            sealed = f"{group}.sealed" if sealed is None else sealed
+            topic = f"{sealed}.{one.topic}" if sealed else ""
+            changed["output"] = table.output.model_copy(update={"topic": topic})
+        made.append(table.model_copy(update=changed))
+    return made, mistakes
+
+
+def _check_topics(table: FileTable) -> Iterator[str]:
+    """What several topics exclude."""
+    given = table.input
+    if given.topic is not None or given.file is not None:
+        yield "input takes one of topic, [[input.topics]] and file, found more"
+    if len(given.topics) < 2:
+        return
+    names = [one.topic for one in given.topics]
+    if len(set(names)) < len(names):
+        yield "input.topics names a topic twice"
+    if given.partitioned_by == "item":
+        yield (
+            "input.partitioned_by = 'item' needs one topic: events of one item are in several of these, so its loss "
+            "would count once for each; set 'none' (sketches need publish = \"state\" and are merged)"
+        )
+    if given.data_loss == "accept":
+        yield (
+            "input.data_loss = 'accept' needs one topic: a topic that is made again begins a revision of its own, "
+            "and windows would wait for the other topics in it; leave it out, and use `sketchstream reset`"
+        )
+
+
 def check_input(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
     """Check [input] against itself and [kafka]."""
     given = table.input

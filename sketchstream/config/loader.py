@@ -68,6 +68,8 @@ class Config:
     sketches: tuple[SketchPlan, ...]
     unsaid_units: tuple[str, ...] = ()
     """Sketches that count the item and do not set their unit."""
+    beside: tuple[Config, ...] = ()
+    """The same for every further topic of `[[input.topics]]`, each with its own group and sealed topic."""
 
     @classmethod
     def load(cls, path: str | Path, environ: Mapping[str, str] | None = None) -> Config:
@@ -142,6 +144,10 @@ class Config:
     def from_kafka(self) -> bool:
         """Whether the source is a topic."""
         return self.input.topic is not None
+
+    def apart(self) -> tuple[Config, ...]:
+        """A configuration for each topic, as if it were alone."""
+        return (replace(self, beside=()), *self.beside)
 
     @property
     def format(self) -> str:
@@ -367,7 +373,26 @@ class Config:
 
 
 def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
-    """Combine the tables, and list contradictions between them.
+    """Combine the tables, of each topic if there are several, and list contradictions between them.
+
+    Args:
+        table: tables of the file, without invalid keys.
+        path: of the file.
+        unclear: keys that were removed; mistakes about them are consequences and are not listed.
+    """
+    tables, mistakes = checks.apart(table)
+    made = [_assemble_one(one, path, unclear) for one in tables]
+    mistakes = list(dict.fromkeys(mistakes + [mistake for _, found in made for mistake in found]))
+    configs = [one for one, _ in made if one is not None]
+    if len(configs) == len(made) > 1 and len({one.fingerprint for one in configs}) > 1:
+        mistakes.append("input.topics: sketches differ between the topics: give all of them a weight, or none")
+    if mistakes or len(configs) < len(made):
+        return None, mistakes
+    return replace(configs[0], beside=tuple(configs[1:])), []
+
+
+def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
+    """Combine the tables of one topic, and list contradictions between them.
 
     Args:
         table: tables of the file, without invalid keys.

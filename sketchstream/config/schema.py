@@ -19,6 +19,9 @@ from sketchstream.stream.units import duration_ms, size_bytes
 FILE_ONLY = ("jsonl", "lines", "csv", "parquet", "msgpack")
 """Formats of files alone; those of `sketchstream.stream.formats` are payloads of records."""
 
+MOST_TOPICS = 16
+"""Topics of one configuration."""
+
 
 def _format(value: str) -> str:
     """Refuse a format that nobody knows."""
@@ -46,10 +49,38 @@ def _partitioner(value: object) -> object:
 PartitionerName = Annotated[Literal[Partitioner, "unchecked"], BeforeValidator(_partitioner)]
 
 
+class PayloadTable(Table):
+    """`[payload]`: where formats with schemas find them."""
+
+    framing: Literal["confluent", "apicurio8", "glue", "none"] = "confluent"
+    registry: str | tuple[str, ...] | None = None
+    schema_file: Path | None = None
+    message: str | None = None
+    username: str | None = None
+    password: str | None = Field(default=None, repr=False)
+    token: str | None = Field(default=None, repr=False)
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    cache: Path | None = None
+
+
+class TopicTable(Table):
+    """A block of `[[input.topics]]`: one of several topics; what it leaves out is as in `[input]` and `[payload]`."""
+
+    topic: str
+    format: InputFormat | None = None
+    item: str | None = None
+    weight: str | None = None
+    time: str | None = None
+    payload: PayloadTable | None = None
+
+
 class InputTable(Table):
     """`[input]`: the source of records and their fields."""
 
     topic: str | None = None
+    topics: Annotated[tuple[TopicTable, ...], Field(max_length=MOST_TOPICS)] = ()
     file: str | None = None
     format: InputFormat | None = None
     item: str | None = None
@@ -71,22 +102,6 @@ class InputTable(Table):
     dead_letter_rate: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     data_loss: Literal["halt", "accept"] = "halt"
     close_at_end: bool = False
-
-
-class PayloadTable(Table):
-    """`[payload]`: where formats with schemas find them."""
-
-    framing: Literal["confluent", "apicurio8", "glue", "none"] = "confluent"
-    registry: str | tuple[str, ...] | None = None
-    schema_file: Path | None = None
-    message: str | None = None
-    username: str | None = None
-    password: str | None = Field(default=None, repr=False)
-    token: str | None = Field(default=None, repr=False)
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    cache: Path | None = None
 
 
 class KeyTable(Table):
@@ -172,6 +187,7 @@ class FileTable(Table):
 
 TABLES: dict[str, type[Table]] = {
     "input": InputTable,
+    "topics": TopicTable,
     "payload": PayloadTable,
     "key": KeyTable,
     "store": StoreTable,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream.errors import DataLossError, FormatError
 from sketchstream.published import Instalment, Published
+from sketchstream.stream.topics import everywhere
 from sketchstream.stream.windows import NO_TIME
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class ClosedWindow:
 
 
 def closed_windows(
-    source: SealedSource, sketch: str, since: int | None = None, until: int | None = None
+    source: SealedSource, sketch: str, since: int | None = None, until: int | None = None, topics: int = 1
 ) -> Iterator[ClosedWindow]:
     """Find the windows with closed positions, ascending, of the newest revision.
 
@@ -70,6 +71,7 @@ def closed_windows(
         sketch: name of the sketch.
         since: start of the range of windows, ms since 1970; None: from the first.
         until: end of the range of windows, ms since 1970; None: to the last.
+        topics: of the configuration.
 
     Raises:
         DataLossError: an incident: different publications of one position.
@@ -84,7 +86,7 @@ def closed_windows(
         for entry in entries:
             by_partition.setdefault(entry.partition, []).append(entry)
         parts = tuple(_run(by_partition[partition]) for partition in sorted(by_partition))
-        yield ClosedWindow(sketch, revision, window, _positions(parts, window, said), parts)
+        yield ClosedWindow(sketch, revision, window, _positions(parts, window, said, topics), parts)
 
 
 def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
@@ -113,13 +115,14 @@ def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
     return tuple(one for one in run if one.stop <= at)
 
 
-def _positions(parts: Sequence[Sequence[Instalment]], window: tuple[int, int], said: dict[int, Frontier]) -> int:
+def _positions(
+    parts: Sequence[Sequence[Instalment]], window: tuple[int, int], said: dict[int, Frontier], topics: int
+) -> int:
     """Number of positions that have closed in all partitions: those without instalments had no record."""
     spec = parts[0][0].spec
-    of = max((one.partitions for one in said.values()), default=1)
     here = {run[0].origin.partition: run[-1].stop for run in parts if run}
     least = spec.positions_of(window)
-    for partition in range(of):
+    for partition in everywhere(((one.partition, one.partitions) for one in said.values()), topics):
         if partition in here:
             least = min(least, here[partition])
             continue

@@ -19,6 +19,7 @@ from sketchstream.query.evidence import Heard, heard, weigh
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
+from sketchstream.stream.topics import everywhere
 from sketchstream.stream.windows import iso
 
 Span = tuple[int, int]
@@ -228,11 +229,13 @@ class SealedReader:
     Args:
         source: source of sealed sketches.
         rule: gives the rule for reporting losses of records, by the sketch's name.
+        topics: of the configuration: a window is complete when the partitions of all of them are done with it.
     """
 
-    def __init__(self, source: SealedSource, rule: Callable[[str], Rule] = lambda _: DEFAULT) -> None:
+    def __init__(self, source: SealedSource, rule: Callable[[str], Rule] = lambda _: DEFAULT, topics: int = 1) -> None:
         self._source = source
         self._rule = rule
+        self._topics = topics
 
     def sketches(self) -> Sequence[str]:
         """Names of sketches with publications."""
@@ -246,8 +249,8 @@ class SealedReader:
         said = self._source.frontiers(sketch)
         revision = max((one.revision for one in said), default=0)
         newest = _newest([one for one in said if one.revision == revision])
-        of = max((one.partitions for one in newest.values()), default=1)
-        if any((revision, partition) not in newest for partition in range(of)):
+        numbers = everywhere(((one.partition, one.partitions) for one in newest.values()), self._topics)
+        if any((revision, partition) not in newest for partition in numbers):
             return None
         return revision, min(one.published_through for one in newest.values())
 
@@ -277,7 +280,7 @@ class SealedReader:
             FormatError, StoreError: a publication cannot be read.
         """
         waiting = self._early(sketch, from_ms, to_ms, revision) if early else {}
-        found = _Found(sketch, self._rule(sketch))
+        found = _Found(sketch, self._rule(sketch), self._topics)
         for one in self._source.read(sketch, from_ms, to_ms):
             if isinstance(one, Frontier):
                 found.hear(one)
@@ -348,8 +351,9 @@ class _Found:
     Only digests are kept of earlier windows, to detect second publications.
     """
 
-    def __init__(self, sketch: str, rule: Rule) -> None:
+    def __init__(self, sketch: str, rule: Rule, topics: int) -> None:
         self.sketch = sketch
+        self._topics = topics
         self._rule = rule
         self.frontiers: dict[tuple[int, int], Frontier] = {}
         self.deleted: dict[int, int] = {}
@@ -425,13 +429,12 @@ class _Found:
             if one.revision == revision and partition not in here
         }
         own = {partition: one for (rev, partition), one in self.frontiers.items() if rev == revision}
-        counts = [one.partitions for one in own.values()]
         parts = {**here, **shown}
-        for part in parts.values():
-            counts += part.origin.partition_counts
-        of = max([*counts, max(parts) + 1])
+        said = [(one.partition, one.partitions) for one in own.values()]
+        said += [(partition, max(part.origin.partition_counts, default=1)) for partition, part in parts.items()]
+        numbers = everywhere(said, self._topics)
         missing, deleted = [], False
-        for partition in range(of):
+        for partition in numbers:
             if partition in here:
                 continue  # a sealed sketch is final even before its frontier is read
             frontier = own.get(partition)
@@ -447,8 +450,8 @@ class _Found:
             sketch=self.sketch,
             revision=revision,
             window=window,
-            of=of,
-            published=of - len(missing),
+            of=len(numbers),
+            published=len(numbers) - len(missing),
             missing=tuple(missing),
             partial=any(one.partial.covers(window[1]) for one in own.values()),
             diverged=any(one.diverged.covers(window[1]) for one in own.values()),
@@ -456,7 +459,7 @@ class _Found:
             parts=tuple(parts[partition] for partition in sorted(parts)),
             deleted=deleted,
             rule=self._rule,
-            evidence={partition: heard(own.get(partition), window) for partition in range(of)},
+            evidence={partition: heard(own.get(partition), window) for partition in numbers},
             early={partition: early[partition].early or 0 for partition in shown},
         )
 

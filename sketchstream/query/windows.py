@@ -242,7 +242,7 @@ class PublishedWindows:
         from sketchstream.query.estimates import EstimateAnswer
 
         found = []
-        for one in closed_windows(self.source, name, since, until):
+        for one in closed_windows(self.source, name, since, until, len(self.config.apart())):
             if one.positions:
                 first = one.parts[0][0]
                 facts = {

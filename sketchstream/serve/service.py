@@ -520,7 +520,9 @@ class Service:
                 return self._closed[key]
         with self.store.reading() as connection:
             windows = published_in(connection, self.config)
-            work = sum(one.products for one in closed_windows(windows.source, name, since, until))
+            work = sum(
+                one.products for one in closed_windows(windows.source, name, since, until, len(windows.config.apart()))
+            )
             if work > MOST_PRODUCTS:
                 msg = (
                     "so many positions are too many for one request: choose one window with from and to, or ask "

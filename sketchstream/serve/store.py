@@ -264,8 +264,9 @@ class Store:
     def _open(self) -> None:
         """Open the database, or make one."""
         self._write = open_database(self.path, write=True)
-        self._reader = SealedReader(StoreSource(self._write), self.config.quality_rule)
-        self._shown = SealedReader(StoreSource(self._write, incidents=False), self.config.quality_rule)
+        rule, topics = self.config.quality_rule, len(self.config.apart())
+        self._reader = SealedReader(StoreSource(self._write), rule, topics)
+        self._shown = SealedReader(StoreSource(self._write, incidents=False), rule, topics)
         try:
             self._prepare(self._feed)
         except BaseException:

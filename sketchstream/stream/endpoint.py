@@ -6,7 +6,7 @@ In: counters and gauges. Out: HTTP responses. Touches: one listening socket, one
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from sketchstream.errors import ConfigError
@@ -22,21 +22,23 @@ class Endpoint:
         address: host and port; port 0 takes a free one.
         metrics: of the worker.
         gauges: asked at each request.
-        topic: label of the partitions' gauges.
+        topics: labels of the partitions' gauges: the topics of the input.
 
     Raises:
         ConfigError: the address cannot be bound.
         MissingExtraError: prometheus-client is not installed.
     """
 
-    def __init__(self, address: tuple[str, int], metrics: Metrics, gauges: Callable[[], Gauges], topic: str) -> None:
-        exposition(metrics, gauges, topic)
+    def __init__(
+        self, address: tuple[str, int], metrics: Metrics, gauges: Callable[[], Gauges], topics: Sequence[str]
+    ) -> None:
+        exposition(metrics, gauges, topics)
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 now = gauges()
                 if self.path == "/metrics":
-                    self._answer(200, "text/plain; version=0.0.4; charset=utf-8", exposition(metrics, gauges, topic))
+                    self._answer(200, "text/plain; version=0.0.4; charset=utf-8", exposition(metrics, gauges, topics))
                 elif self.path == "/healthz":
                     self._answer(200 if now.healthy else 503, "text/plain", b"ok\n" if now.healthy else b"stuck\n")
                 elif self.path == "/readyz":

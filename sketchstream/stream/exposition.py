@@ -6,12 +6,13 @@ In: counters and gauges. Out: text. Touches: /proc, for the numbers of the proce
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from sketchstream.errors import MissingExtraError
 from sketchstream.stream.metrics import COUNTERS, HISTOGRAMS, Gauges, Metrics, PartitionGauge
+from sketchstream.stream.topics import APART
 
 STATES = ("restoring", "running", "stalled", "halted")
 """States of a partition, of which one is 1."""
@@ -28,8 +29,8 @@ def build_info() -> Any:
 class _Collector:
     """Gives prometheus_client the numbers of the moment."""
 
-    def __init__(self, metrics: Metrics, gauges: Callable[[], Gauges], topic: str) -> None:
-        self._metrics, self._gauges, self._topic = metrics, gauges, topic
+    def __init__(self, metrics: Metrics, gauges: Callable[[], Gauges], topics: Sequence[str]) -> None:
+        self._metrics, self._gauges, self._topics = metrics, gauges, topics
 
     def describe(self) -> Iterable[Any]:
         """Nothing in advance."""
@@ -79,6 +80,11 @@ class _Collector:
         yield build_info()
         yield from PROCESS_COLLECTOR.collect()  # descriptors, memory, processor time
 
+    def _place(self, one: PartitionGauge) -> list[str]:
+        """Topic and partition, as Kafka numbers it."""
+        topic, partition = divmod(one.partition, APART)
+        return [self._topics[topic], str(partition)]
+
     def _partitions(self, now: Gauges) -> Iterator[Any]:
         """Gauges of the partitions."""
         from prometheus_client.core import GaugeMetricFamily
@@ -90,7 +96,7 @@ class _Collector:
         )
         for one in now.partitions:
             for state in STATES:
-                status.add_metric([self._topic, str(one.partition), state], float(one.status == state))
+                status.add_metric([*self._place(one), state], float(one.status == state))
         yield status
         shown = dict(PARTITION)
         if not self._metrics.diagnostics:  # dead letters slow a partition down, and they depend on payloads
@@ -100,7 +106,7 @@ class _Collector:
             for one in now.partitions:
                 value = read(one, now.now_s)
                 if value is not None:
-                    family.add_metric([self._topic, str(one.partition)], value)
+                    family.add_metric(self._place(one), value)
             yield family
 
 
@@ -149,13 +155,13 @@ PARTITION: dict[str, tuple[str, Callable[[PartitionGauge, float], float | None]]
 """Gauges of a partition: help, and how the value is read at a time in seconds since 1970."""
 
 
-def exposition(metrics: Metrics, gauges: Callable[[], Gauges], topic: str) -> bytes:
+def exposition(metrics: Metrics, gauges: Callable[[], Gauges], topics: Sequence[str]) -> bytes:
     """Prometheus text of a worker.
 
     Raises:
         MissingExtraError: prometheus-client is not installed.
     """
-    return text_of(_Collector(metrics, gauges, topic))
+    return text_of(_Collector(metrics, gauges, topics))
 
 
 def text_of(collector: Any) -> bytes:

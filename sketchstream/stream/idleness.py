@@ -72,10 +72,10 @@ class IdlePartitions:
         self._look(partitions, source, now)
         if self._idle_ms is None:
             return
-        count = source.partition_count()
+        numbers = source.numbers()
         silent = {partition for partition, (_, since) in self._ends.items() if now - since >= idle_s}
         ours = [one for one in partitions if one.partition in silent and one.status == "running"]
-        if silent.issuperset(range(count)):
+        if silent.issuperset(numbers):
             # when records come again, they may come to one partition before another
             self._woke_at = now
             for one in ours:
@@ -88,7 +88,7 @@ class IdlePartitions:
         if frontiers is None:
             self._looked_at = now - every_s + WAIT_S
             return
-        active = [partition for partition in range(count) if partition not in silent]
+        active = [partition for partition in numbers if partition not in silent]
         for one in ours:
             revision = 0 if one.state is None else one.state.revision
             reached = _lower_median(frontiers, active, revision)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.stream.topics import APART
 from sketchstream.stream.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows import NO_TIME
 
@@ -192,10 +193,14 @@ class Source(Protocol):
     def resume(self, partition: int) -> None:
         """Deliver again."""
 
-    def partition_count(self, *, fresh: bool = False) -> int:
-        """Partitions of the input now.
+    def numbers(self) -> Sequence[int]:
+        """All partitions of the input as far as they are known, owned or not, ascending."""
+
+    def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
+        """Partitions of the topic of this partition now.
 
         Args:
+            partition: of the input.
             fresh: ask the broker (after a misplaced item, or before a seal); otherwise the number may be cached.
 
         Raises:
@@ -206,7 +211,7 @@ class Source(Protocol):
         """Position of the first record that still exists (0 if nothing was ever trimmed)."""
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
-        """Fresh high watermarks (read_uncommitted) of these partitions, or of all of the topic, owned or not.
+        """Fresh high watermarks (read_uncommitted) of these partitions, or of all of the input, owned or not.
 
         Partitions whose leader does not answer are left out: they do not count as idle.
         """
@@ -413,7 +418,7 @@ class Frontier:
         revision: revision of the sketch.
         partition: input partition.
         published_through: ms; every window with end <= this is published, or had no records here.
-        partitions: of the input, as seen now.
+        partitions: of its topic, as seen now.
         sequence: grows with every new frontier of this (sketch, revision, partition): readers take the largest.
         partial: windows that may lack records, from before the start or lost.
         diverged: windows that may hold records that the log has lost.
@@ -443,10 +448,13 @@ class Frontier:
     evidence: Reported | None = None
 
     def sealed_without(self, partition: int) -> int:
-        """Windows that end by then (ms) were published before the input had this partition."""
-        if self.partitions <= partition:
+        """Windows that end by then (ms) were published before the topic had this partition; of another topic, none."""
+        place = partition % APART
+        if partition - place != self.partition - self.partition % APART:
+            return NO_TIME
+        if self.partitions <= place:
             return self.published_through
-        return self.grown_through if 0 < self.grown_from <= partition else NO_TIME
+        return self.grown_through if 0 < self.grown_from <= place else NO_TIME
 
     def growth(self) -> dict[str, int]:
         """The two numbers of an increase of partitions, if there was one."""

@@ -26,6 +26,7 @@ from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.partition_counts import CountNeeded, LongWork, Result, Steps
 from sketchstream.stream.settings import Settings
+from sketchstream.stream.topics import APART
 from sketchstream.stream.windows import iso
 
 log = logging.getLogger("sketchstream.worker")
@@ -66,7 +67,7 @@ class PartitionManager:
         self._clock = clock
         self._settings = settings
         self._metrics = metrics
-        self._counted: dict[CountNeeded, tuple[int, int]] = {}
+        self._counted: dict[tuple[CountNeeded, int], tuple[int, int]] = {}
         self._unanswered: tuple[int, SketchstreamError] = (-1, SketchstreamError())
         self._leftover: dict[int, Job] = {}
         self._paid_until = float("-inf")
@@ -114,14 +115,14 @@ class PartitionManager:
         if not self._fits(one):
             return
         one.take()
-        self._start(one, "take", self._tasks.take, one.partition, self._source.partition_count())
+        self._start(one, "take", self._tasks.take, one.partition, self._source.partition_count(one.partition))
 
     def _fits(self, one: AssignedPartition) -> bool:
         """Whether a partition's windows fit into memory beside the others'; otherwise it waits for another worker.
 
         If a worker were killed for its memory, its partitions would move to others, which would be killed in turn.
         """
-        fits, of = self._settings.fits, self._source.partition_count()
+        fits, of = self._settings.fits, len(self._source.numbers())
         others = (other for other in self.partitions.values() if other is not one)
         held = [other for other in others if other.state is not None or other.job is not None]
         if fits is None or fits(len(held) + 1, of):
@@ -141,7 +142,7 @@ class PartitionManager:
                 self._tasks.rules,
                 one.partition,
                 beginning,
-                self._source.partition_count(),
+                self._source.partition_count(one.partition),
                 revision=found.revision,
                 partial=found.partial or beginning > 0,
                 sealed_elsewhere=found.sealed_elsewhere,
@@ -226,7 +227,7 @@ class PartitionManager:
         self._release(one)
         one.halt(reason)
         say(log, logging.ERROR, "halted", partition=one.partition, reason=reason)
-        everything = len(self.partitions) == self._source.partition_count() and all(
+        everything = len(self.partitions) == len(self._source.numbers()) and all(
             other.status == "halted" for other in self.partitions.values()
         )
         if self._settings.fail_fast or everything:
@@ -406,7 +407,7 @@ class PartitionManager:
                         return
                     needed = todo.resume()
                 else:
-                    needed = todo.resume(self._count(needed))
+                    needed = todo.resume(self._count(needed, one.partition))
         except StopIteration as end:
             result = end.value
         except Exception as error:  # whatever happened, a state that may be half changed must go
@@ -427,24 +428,25 @@ class PartitionManager:
         if one.read_on():
             self._source.resume(one.partition)
 
-    def _count(self, needed: CountNeeded) -> int:
+    def _count(self, needed: CountNeeded, partition: int) -> int:
         """Ask the cluster for the partition count, after the present records were fetched.
 
-        Asks once in each poll and for each reason, whatever the answer: if no broker answers, every partition would
-        wait for it in turn, and the group would evict this worker. A missing answer holds for all reasons.
+        Asks once in each poll for each reason and topic, whatever the answer: if no broker answers, every partition
+        would wait for it in turn, and the group would evict this worker. A missing answer holds for all reasons.
 
         Raises:
             SketchstreamError: no broker answered.
         """
         if self._unanswered[0] == self.polls:
             raise self._unanswered[1]
-        if self._counted.get(needed, (-1, 0))[0] != self.polls:
+        asked = needed, partition // APART
+        if self._counted.get(asked, (-1, 0))[0] != self.polls:
             try:
-                self._counted[needed] = self.polls, self._source.partition_count(fresh=True)
+                self._counted[asked] = self.polls, self._source.partition_count(partition, fresh=True)
             except SketchstreamError as error:
                 self._unanswered = self.polls, error
                 raise
-        return self._counted[needed][1]
+        return self._counted[asked][1]
 
     def settle_counts(self, one: AssignedPartition) -> None:
         """Settle former partition counts, once producers have learned of added partitions."""

@@ -293,7 +293,7 @@ class Worker:
             self.metrics.add("gaps")
             self._source.seek(chunk.partition, state.position)
             return
-        state.set_partitions(self._source.partition_count())
+        state.set_partitions(self._source.partition_count(chunk.partition))
         try:
             clock_ms = None if chunk.timestamps is None else self._clocks.latest_ms()
             if clock_ms is not None and self._clocks.broker_ms() is None:

@@ -130,8 +130,13 @@ class MemorySource:
         """Deliver again."""
         self._paused.discard(partition)
 
-    def partition_count(self, *, fresh: bool = False) -> int:
+    def numbers(self) -> Sequence[int]:
+        """All partitions, from 0."""
+        return range(self.partition_count())
+
+    def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
         """Partitions of the log now; not fresh, as of when they were announced."""
+        del partition
         if fresh or self._known == 0:
             self._known = len(self._log.partitions)
         return self._known

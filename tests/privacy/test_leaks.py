@@ -226,7 +226,7 @@ def test_nothing_that_a_worker_shows_or_stores_holds_the_mark(caplog: pytest.Log
         assert not holds(entry.key)
     lines = [JsonLines().format(record) for record in caplog.records]
     assert any('"event": "published"' in line for line in lines)
-    metrics = exposition(driver.worker.metrics, driver.worker.gauges, "events").decode()
+    metrics = exposition(driver.worker.metrics, driver.worker.gauges, ["events"]).decode()
     assert "sketchstream_publication_delay_seconds_count" in metrics
     for text in [*shown, *stored, repr(driver.publisher.frontiers()), caplog.text, *lines, metrics]:
         assert not holds(text)
@@ -353,7 +353,7 @@ def test_metrics_hold_no_payload_counter_when_diagnostics_are_off() -> None:
         for name, n in driver.worker.metrics.counters.items():
             metrics.add(name, n)
         registry = CollectorRegistry()
-        registry.register(_Collector(metrics, driver.worker.gauges, "events"))  # type: ignore[arg-type]
+        registry.register(_Collector(metrics, driver.worker.gauges, ["events"]))  # type: ignore[arg-type]
         texts[diagnostics] = generate_latest(registry).decode()
     assert "sketchstream_invalid_total" in texts[True]
     for name in PAYLOAD:

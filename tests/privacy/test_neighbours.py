@@ -322,7 +322,7 @@ def test_a_misplaced_payload_does_not_decide_what_later_windows_look_like(monkey
     """The worker asks for the partition count when it meets one; the answer must help that payload only."""
     from sketchstream.testing.driver import MemorySource
 
-    monkeypatch.setattr(MemorySource, "partition_count", lambda self, *, fresh=False: 3 if fresh else 2)
+    monkeypatch.setattr(MemorySource, "partition_count", lambda self, partition=0, *, fresh=False: 3 if fresh else 2)
     never_here = next(item for item in AWAY if home(item, 3) != 0)
     left = next(item for item in HERE if home(item, 3) != 0)
 

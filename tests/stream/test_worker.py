@@ -808,7 +808,8 @@ def test_nothing_is_sealed_while_nobody_says_how_many_partitions_there_are() -> 
     source, count = d.worker_source, d.worker_source.partition_count
     asked = 0
 
-    def away(*, fresh: bool = False) -> int:
+    def away(partition: int = 0, *, fresh: bool = False) -> int:
+        del partition
         nonlocal asked
         if fresh:
             asked += 1
@@ -1220,7 +1221,7 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
         repr(worker._partitions),
         repr(d._rules),
     ]
-    seen.append(exposition(worker.metrics, worker.gauges, "events").decode())
+    seen.append(exposition(worker.metrics, worker.gauges, ["events"]).decode())
     everything = "\n".join(seen)
     assert len(everything) > 2000
     assert mark not in everything
@@ -1248,7 +1249,7 @@ def test_diagnostics_off_counts_no_payloads() -> None:
         send(d, 1, EPOCH, 0)
         for _ in range(4):
             worker.step(0.0)
-        shown = exposition(worker.metrics, worker.gauges, "events").decode()
+        shown = exposition(worker.metrics, worker.gauges, ["events"]).decode()
         assert ("sketchstream_invalid_total" in shown) is diagnostics
         assert ("sketchstream_updates_total" in shown) is diagnostics
         assert "sketchstream_records_total" in shown
@@ -1262,7 +1263,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
     from sketchstream.stream.endpoint import Endpoint
 
     d = driver(partitions=2)
-    endpoint = Endpoint(("127.0.0.1", 0), d.worker.metrics, d.worker.gauges, "events")
+    endpoint = Endpoint(("127.0.0.1", 0), d.worker.metrics, d.worker.gauges, ["events"])
 
     def get(path: str) -> tuple[int, str]:
         try:

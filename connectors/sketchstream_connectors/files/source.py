@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -171,9 +171,13 @@ class FileSource:
         del partition
         self._paused = False
 
-    def partition_count(self, *, fresh: bool = False) -> int:
+    def numbers(self) -> Sequence[int]:
+        """A file is partition 0."""
+        return (0,)
+
+    def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
         """A file is one partition."""
-        del fresh
+        del partition, fresh
         return 1
 
     def beginning(self, partition: int) -> int:

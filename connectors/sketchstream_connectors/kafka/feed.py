@@ -158,7 +158,8 @@ class _Reading:
         if partition in self._trimmed and (partition, name) not in self._begun:
             self._begun.add((partition, name))
             first = NO_TIME if frontier is None else frontier.published_through
-            self._deleted.append(Deleted(name, partition, named[0].window[0] if len(named) == 2 else first))
+            number = named[0].partition if len(named) == 2 else named[2]
+            self._deleted.append(Deleted(name, number, named[0].window[0] if len(named) == 2 else first))
         if frontier is not None:
             self._frontiers.append(frontier)
         elif len(named) == 2:

@@ -6,9 +6,10 @@ settings of the input topic.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
@@ -17,14 +18,18 @@ from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream import checkpoint
 from sketchstream_connectors.kafka.blobs import Reader
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.feed import KafkaFeed
 from sketchstream_connectors.kafka.pointer import Pointer
 from sketchstream_connectors.kafka.recover import read_manifest
 from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+from sketchstream_connectors.kafka.several import Feeds, SealedSources
 from sketchstream_connectors.kafka.topics import state_topics
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream.serve.feed import Feed
+    from sketchstream.stream.interfaces import SealedSource
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -42,11 +47,19 @@ class KafkaSurroundings:
         self._config = config
 
     def open_windows(self) -> Mapping[str, Sequence[Span]]:
-        """The open windows in the newest snapshots of the group; none if we may not read those."""
-        connection, config = self._connection, self._config
+        """The open windows in the newest snapshots of the groups; none if we may not read those."""
         manifests: list[dict[str, Any]] = []
         try:
-            topic = config.input.topic or ""
+            for config in self._config.apart():
+                manifests += self._manifests(config)
+        except (BrokerError, DataLossError) as error:
+            say(log, logging.INFO, "open_windows_unknown", reason=error)
+        return checkpoint.open_windows(manifests)
+
+    def _manifests(self, config: Config) -> Iterator[dict[str, Any]]:
+        """The newest snapshots of a topic."""
+        topic = config.input.topic or ""
+        with contextlib.closing(Connection(config.kafka, config.folder)) as connection:
             pointers = {
                 place.partition: Pointer.from_text(offset.metadata or "")
                 for place, offset in connection.admin.committed(config.group).items()
@@ -60,28 +73,36 @@ class KafkaSurroundings:
                     if pointer is not None and pointer.manifest >= 0 and state and pointer.state_id == state.topic_id
                 }
                 if here:
-                    reader = Reader(connection, topic, name)
-                    try:
-                        manifests += [read_manifest(reader, p, pointer)["manifest"] for p, pointer in here.items()]
-                    finally:
-                        reader.close()
-        except (BrokerError, DataLossError) as error:
-            say(log, logging.INFO, "open_windows_unknown", reason=error)
-        return checkpoint.open_windows(manifests)
+                    with contextlib.closing(Reader(connection, topic, name)) as reader:
+                        yield from (read_manifest(reader, p, pointer)["manifest"] for p, pointer in here.items())
 
     def retention_ms(self) -> float | None:
-        """How long the input topic keeps records, infinity for ever; None if we may not ask, or get no answer."""
+        """How long the input topics keep records, infinity for ever; None if we may not ask, or get no answer."""
+        kept = []
         try:
-            settings = self._connection.admin.configs(self._config.input.topic or "")
+            for config in self._config.apart():
+                settings = self._connection.admin.configs(config.input.topic or "")
+                kept.append(float(settings.get("retention.ms", "-1")))
         except (BrokerError, ConfigError) as error:
             say(log, logging.INFO, "retention_unknown", reason=error)
             return None
-        kept = int(settings.get("retention.ms", "-1"))
-        return math.inf if kept < 0 else float(kept)
+        return math.inf if min(kept) < 0 else max(kept)
+
+
+def sealed_source(connection: Connection, config: Config) -> SealedSource:
+    """The sealed topic of a configuration, or those of its topics; closing it leaves the connection open."""
+    sources = [KafkaSealedSource(connection, one.sealed_topic or "") for one in config.apart()]
+    return sources[0] if len(sources) == 1 else SealedSources(sources)
+
+
+def feed_of(connection: Connection, config: Config) -> Feed:
+    """The same for the service."""
+    feeds = [KafkaFeed(connection, one.sealed_topic or "") for one in config.apart()]
+    return feeds[0] if len(feeds) == 1 else Feeds(feeds)
 
 
 def published_in_topic(connection: Connection, config: Config) -> PublishedWindows:
-    """The contents of the sealed topic of a configuration; closing its source leaves the connection open."""
-    source = KafkaSealedSource(connection, config.sealed_topic or "")
-    reader = SealedReader(source, config.quality_rule)
+    """What the sealed topics of a configuration hold; closing its source leaves the connection open."""
+    source = sealed_source(connection, config)
+    reader = SealedReader(source, config.quality_rule, len(config.apart()))
     return PublishedWindows(config, reader, source, KafkaSurroundings(connection, config))

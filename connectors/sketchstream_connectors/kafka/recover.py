@@ -108,7 +108,9 @@ def recover(
     return findings
 
 
-def reset(connection: Connection, names: Names, *, to: Start | int = "end", dry_run: bool = False) -> list[Finding]:
+def reset(
+    connection: Connection, names: Names, *, to: Start | int = "end", dry_run: bool = False, least: int = 0
+) -> list[Finding]:
     """Begin a new revision of all sketches in every partition at a given place, without any old state.
 
     What was published before stays published. A start before what was already counted counts events a second time, as
@@ -121,6 +123,7 @@ def reset(connection: Connection, names: Names, *, to: Start | int = "end", dry_
         names: the topics.
         to: "beginning", "end", "committed" (where the old revision stood), or a time in ms since 1970.
         dry_run: only report what would be done.
+        least: the new revision is at least this one, where another topic of the input has it.
 
     Raises:
         ConfigError: workers run, or a topic is missing.
@@ -134,6 +137,7 @@ def reset(connection: Connection, names: Names, *, to: Start | int = "end", dry_
     published = newest_revision(connection, names.sealed)
     begun = _interrupted(pointers, published, given)
     revision = begun if begun is not None else 1 + max([published, *(known.revision for _, known in pointers.values())])
+    revision = max(revision, least)
     starts = _starts(connection, names, range(given.partitions), to)
     foreign, _ = foreign_offsets(connection, names.input)
     findings = []

@@ -25,6 +25,7 @@ from sketchstream.events import say
 from sketchstream.stream import window_ranges
 from sketchstream.stream.evidence import Reported
 from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Deleted, Frontier, SealedEntry
+from sketchstream.stream.topics import APART
 from sketchstream.stream.windows import NO_TIME, within
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.log_reader import Extent, Log
@@ -291,7 +292,7 @@ class _Windows:
     def _entry(self, held: _Held) -> Iterator[SealedEntry]:
         body, data = held.body, held.data
         if data is None:
-            data = b"".join(self._fetch(body.partition, held.offsets))
+            data = b"".join(self._fetch(body.partition % APART, held.offsets))
         else:
             self._held -= len(data)
         if digest_of(data) != body.digest:
@@ -340,7 +341,7 @@ class KafkaSealedSource:
         tail = TAIL
         while True:
             tail *= 8
-            said = {one.partition for one in self._frontiers(sketch)}
+            said = {one.partition % APART for one in self._frontiers(sketch)}
             ends = {p: low for p, (low, _) in self._heard.items() if p not in said and low > extent.begins.get(p, low)}
             if not ends:
                 return
@@ -431,15 +432,16 @@ class KafkaSealedSource:
                 if named is None:
                     continue
                 name = named[0].sketch if len(named) == 2 else named[0]
+                number = named[0].partition if len(named) == 2 else named[2]
                 frontier = None if len(named) == 2 else read_frontier(named, record.value)
                 if record.partition in trimmed and (record.partition, name) not in begun and sketch in (None, name):
                     begun.add((record.partition, name))
                     first = NO_TIME if frontier is None else frontier.published_through
-                    yield Deleted(name, record.partition, named[0].window[0] if len(named) == 2 else first)
+                    yield Deleted(name, number, named[0].window[0] if len(named) == 2 else first)
                 if len(named) == 2:
-                    body, number = named
+                    body, chunk = named
                     if sketch in (None, body.sketch) and within(body.window, since, until):
-                        windows.add(body, number, record.offset, record.value or b"")
+                        windows.add(body, chunk, record.offset, record.value or b"")
                     continue
                 if frontier is None:
                     continue

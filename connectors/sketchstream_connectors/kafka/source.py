@@ -521,8 +521,13 @@ class KafkaSource:
         if partition in self._owned() and not self._doubts.waits(partition):
             self.consumer.resume(self._of(partition))
 
-    def partition_count(self, *, fresh: bool = False) -> int:
-        """Partitions of the input now."""
+    def numbers(self) -> Sequence[int]:
+        """Partitions of the topic, as the client knows them."""
+        return range(self.partition_count())
+
+    def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
+        """Partitions of the topic now."""
+        del partition
         if fresh:
             found = self._admin.topic(self.topic)
             if found is not None:

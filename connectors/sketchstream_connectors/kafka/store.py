@@ -54,6 +54,7 @@ class KafkaStore:
         sealed_topic: where sealed sketches go: records in it are traces of an earlier life of a partition.
         accept_loss: an input that was made again is begun anew, as a new revision; a position beyond the end of the
             log is left to the source.
+        revision: of other topics of the same input: a partition begins with it, or halts if it has an older one.
         lag_bytes: written since, after which a clean blob is written again, so that what lies before it can be erased.
         lag_s: seconds, likewise.
 
@@ -69,6 +70,7 @@ class KafkaStore:
         *,
         sealed_topic: str | None = None,
         accept_loss: bool = False,
+        revision: int | None = None,
         lag_bytes: int = LAG_BYTES,
         lag_s: float = LAG_S,
     ) -> None:
@@ -76,6 +78,7 @@ class KafkaStore:
         self._topic = topic
         self._member = member
         self._accept_loss = accept_loss
+        self._beside = revision
         self._lag = (lag_bytes, lag_s)
         # The broker begins a new segment with the first append after `segment.ms`, and deletes whole segments only:
         # what a silent partition superseded leaves the disk when its snapshot is written again behind it.
@@ -156,8 +159,7 @@ class KafkaStore:
             if self._accept_loss and pointer.topic_id != self._ground.input.topic_id:
                 return self._begin_anew(partition, fence, pointer.revision)
             self._check_pointer(partition, pointer, committed.offset)
-            newest = traces.revision_of(self._connection, self._topic, self._ground.input.topic_id)
-            require_newest_revision(partition, pointer.revision, newest)
+            require_newest_revision(partition, pointer.revision, self._newest_revision())
             self._member.expect_epoch(partition, UNKNOWN if committed.leader_epoch is None else committed.leader_epoch)
             fence.position = committed.offset
             if pointer.manifest < 0:
@@ -238,8 +240,12 @@ class KafkaStore:
                 f"it: the group's offsets expired or were deleted; {ADVICE}"
             )
             raise DataLossError(msg)
-        revision = traces.revision_of(self._connection, self._topic, self._ground.input.topic_id)
-        return self._begin(partition, fence, revision or 0, partial=False)
+        return self._begin(partition, fence, self._newest_revision() or 0, partial=False)
+
+    def _newest_revision(self) -> int | None:
+        """Largest revision of all partitions, those of other topics as of the start; None: none has begun."""
+        here = traces.revision_of(self._connection, self._topic, self._ground.input.topic_id)
+        return max((one for one in (here, self._beside) if one is not None), default=None)
 
     def _begin_anew(self, partition: int, fence: Fence, used: int) -> Fresh:
         """The input is another topic than the one that was counted: a new revision, whose first commit erases the old.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -18,18 +18,20 @@ from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.events import say
 from sketchstream.kernels import compile_first
 from sketchstream.stream import formats, partitioner_detection
-from sketchstream.stream.interfaces import Chunk, Publisher, Sink
+from sketchstream.stream.interfaces import Chunk, Publisher, Sink, Source, StateStore
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.worker import Progress, Settings, Worker
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
 from sketchstream_connectors.kafka import sample as kafka_sample
+from sketchstream_connectors.kafka import traces
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.group_validation import require_own_group
 from sketchstream_connectors.kafka.preflight import timestamps_ahead_ms
 from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka.results import KafkaResults
+from sketchstream_connectors.kafka.several import Publishers, Sinks, Sources, Stores
 from sketchstream_connectors.kafka.source import KafkaSource
 from sketchstream_connectors.kafka.store import KafkaStore
 from sketchstream_connectors.kafka.topic_validation import check_writable
@@ -51,8 +53,8 @@ class Ports:
     """What a worker on Kafka works with; the worker closes them, the owner closes the connection."""
 
     connection: Connection
-    source: KafkaSource
-    store: KafkaStore
+    source: Source
+    store: StateStore
     publisher: Publisher
     sink: Sink | None
 
@@ -72,11 +74,12 @@ def warm_up(config: Config, rules: Rules) -> None:
     compile_first()
     now = time.time_ns() // 1_000_000
     try:
-        decoder = factory.decoder_of(config)
-        reader, payload = formats.named(decoder.format).example(decoder, now)
-        samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(2)]
-        records = from_client_records(samples)
-        decoded = reader.decode(records)
+        for one in config.apart():
+            decoder = factory.decoder_of(one)
+            reader, payload = formats.named(decoder.format).example(decoder, now)
+            samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(2)]
+            records = from_client_records(samples)
+            decoded = reader.decode(records)
         state = PartitionState.fresh(rules, 0, 0, 1)
         state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, decoded))
         state.capture()
@@ -87,7 +90,7 @@ def warm_up(config: Config, rules: Rules) -> None:
 
 
 def look_at_input(config: Config) -> None:
-    """Compare a sample of the input with the configuration, before the worker joins its group.
+    """Compare a sample of the input, of each topic, with the configuration, before the worker joins its group.
 
     Where the group has counted nothing yet, no sketch exists: a sample that contradicts the configuration ends the
     start. Later it is a warning. An empty topic says nothing.
@@ -97,6 +100,8 @@ def look_at_input(config: Config) -> None:
             does not fit; one line for each.
         BrokerError: the cluster cannot be reached, and no partitioner is set.
     """
+    for one in config.beside:
+        look_at_input(one)
     connection = connect(config)
     try:
         connection.admin.topic(config.input.topic or "")  # an unreachable cluster is said once, and at once
@@ -141,47 +146,67 @@ def open_ports(config: Config) -> Ports:
         ConfigError: an option, or a topic that is missing or wrong.
         BrokerError: the cluster cannot be reached.
     """
-    topic = config.input.topic or ""
-    decoder = factory.decoder_of(config)
     with contextlib.ExitStack() as stack:
-
-        def kept(close: Callable[[], object]) -> None:
-            stack.callback(close)
-
-        connection = connect(config)
-        kept(connection.close)
-        _note_timestamps(connection, topic)
+        connections = [connect(one) for one in config.apart()]
+        for connection in connections:
+            stack.callback(connection.close)
+        connection = connections[0]
         written = {
             "input.late_topic": config.input.late_topic,
             "input.dead_letter_topic": config.input.dead_letter_topic,
             "output.results_topic": config.output.results_topic,
         }
         check_writable(connection, {setting: name for setting, name in written.items() if name})
-        accept = config.input.data_loss == "accept"
-        source = KafkaSource(connection, topic, decoder.decode, path="auto" if config.worker.raw else "stock")
-        kept(source.close)
-        require_own_group(connection, topic, state_topics(connection.group, topic))
-        store = KafkaStore(connection, topic, source, sealed_topic=config.sealed_topic, accept_loss=accept)
-        kept(store.close)
-        publishers: list[Publisher] = []
-        if config.sealed_topic is not None:
-            publishers.append(KafkaPublisher(connection, config.sealed_topic, [one.name for one in config.sketches]))
+        revision = newest_revision(connections, config) if config.beside else None
+        topics = [_open_topic(stack, *both, revision) for both in zip(connections, config.apart(), strict=True)]
+        sources, stores, outlets, sinks = zip(*topics, strict=True)
+        first: KafkaSource = sources[0]
+        published = [one for one in outlets if one is not None]
+        publishers: list[Publisher] = published if len(published) < 2 else [Publishers(published)]
         if config.sealed_directory is not None:
             publishers.append(DirectoryPublisher(config.sealed_directory))
         publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
         if config.output.results_topic and config.sealed_topic is not None:
-            publisher = _WithResults(publisher, KafkaResults(connection, config, lambda: source.owns(0)))
-        kept(publisher.close)
+            publisher = _WithResults(publisher, KafkaResults(connection, config, lambda: first.owns(0)))
+        stack.callback(publisher.close)
         sink: Sink | None = None
         if config.input.late_topic or config.input.dead_letter_topic:
-            sink = KafkaSink(
-                connection,
-                topic,
-                late_topic=config.input.late_topic,
-                dead_letter_topic=config.input.dead_letter_topic,
-            )
+            sink = sinks[0] if not config.beside else Sinks(sinks)
         stack.pop_all()
-        return Ports(connection, source, store, publisher, sink)
+        if not config.beside:
+            return Ports(connection, first, stores[0], publisher, sink)
+        return Ports(connection, Sources(sources), Stores(stores), publisher, sink)
+
+
+def newest_revision(connections: Sequence[Connection], config: Config) -> int | None:
+    """Largest revision that any of several topics has begun: a window is complete in one revision of all of them."""
+    found = []
+    for connection, one in zip(connections, config.apart(), strict=True):
+        given = connection.admin.topic(one.input.topic or "")
+        if given is not None:
+            found.append(traces.revision_of(connection, given.name, given.topic_id))
+    return max((one for one in found if one is not None), default=None)
+
+
+def _open_topic(
+    stack: contextlib.ExitStack, connection: Connection, config: Config, revision: int | None
+) -> tuple[KafkaSource, KafkaStore, KafkaPublisher | None, KafkaSink]:
+    """Source, store, publisher and sink of one topic."""
+    topic = config.input.topic or ""
+    _note_timestamps(connection, topic)
+    decode = factory.decoder_of(config).decode
+    source = KafkaSource(connection, topic, decode, path="auto" if config.worker.raw else "stock")
+    stack.callback(source.close)
+    require_own_group(connection, topic, state_topics(connection.group, topic))
+    accept = config.input.data_loss == "accept"
+    sealed = config.sealed_topic
+    store = KafkaStore(connection, topic, source, sealed_topic=sealed, accept_loss=accept, revision=revision)
+    stack.callback(store.close)
+    names = [one.name for one in config.sketches]
+    publisher = None if sealed is None else KafkaPublisher(connection, sealed, names)
+    given = config.input
+    sink = KafkaSink(connection, topic, late_topic=given.late_topic, dead_letter_topic=given.dead_letter_topic)
+    return source, store, publisher, sink
 
 
 def _note_timestamps(connection: Connection, topic: str) -> None:
@@ -224,7 +249,7 @@ def open_worker(
     warm_up(config, rules)
     ports = open_ports(config)
     try:
-        config.check_memory(1, of=ports.source.partition_count(), here=True)
+        config.check_memory(1, of=len(ports.source.numbers()), here=True)
     except ConfigError:
         for port in (ports.source, ports.store, ports.publisher):
             port.close()

@@ -12,6 +12,7 @@ import click
 
 from sketchstream.cli import exits, options, show
 from sketchstream.errors import ConfigError
+from sketchstream.stream.recover import Finding
 
 
 @click.command(short_help="Bring halted partitions back.")
@@ -37,16 +38,23 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
     """
     from sketchstream.cli import clusters
     from sketchstream.cli.commands.topics import print_rows
+    from sketchstream.stream.topics import APART
 
     config = clusters.load(config_file)
     if config.from_kafka:
         from sketchstream_connectors.kafka import recover
 
-        with clusters.connected(config) as connection:
-            names = clusters.names(config)
-            found = recover.recover(
-                connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=partitions or None
-            )
+        found: list[Finding] = []
+        for topic, one in enumerate(config.apart()):
+            here = [partition % APART for partition in partitions if partition // APART == topic]
+            if partitions and not here:
+                continue
+            with clusters.connected(one) as connection:
+                names = clusters.names(one)
+                new = recover.recover(
+                    connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=here or None
+                )
+            found += clusters.numbered(new, topic)
     else:
         from sketchstream_connectors.factory import file_layout
         from sketchstream_connectors.files.recover import recover_directory

@@ -6,6 +6,7 @@ which is emptied, and committed positions; what was published stays.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -16,6 +17,7 @@ from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
+    from sketchstream.stream.recover import Finding
     from sketchstream_connectors.kafka.recover import Start
 
 PLACES: Final = ("beginning", "end", "committed")
@@ -93,9 +95,15 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
     from sketchstream.cli.commands.topics import print_rows
     from sketchstream_connectors.kafka import recover
 
-    with clusters.connected(config) as connection:
-        names = clusters.names(config)
-        found = recover.reset(connection, names, to=start, dry_run=dry_run)
+    found: list[Finding] = []
+    with contextlib.ExitStack() as stack:
+        places = [(t, stack.enter_context(clusters.connected(one)), one) for t, one in enumerate(config.apart())]
+        planned = [recover.reset(at, clusters.names(one), to=start, dry_run=True) for _, at, one in places]
+        least = max(one.revision for topic in planned for one in topic)  # topics have one revision
+        for topic, connection, one in places:
+            names = clusters.names(one)
+            new = recover.reset(connection, names, to=start, dry_run=dry_run, least=least)
+            found += clusters.numbered(new, topic)
     print_rows(*clusters.findings(found), form)
 
 

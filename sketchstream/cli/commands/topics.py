@@ -43,8 +43,11 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
 
     config = clusters.load(config_file)
     clusters.require_topic(config, "topics create")
+    changes: dict[topics.Change, None] = {}
     with clusters.connected(config) as connection:
-        changes = topics.create(connection, clusters.names(config), replication=replication, dry_run=dry_run)
+        for part in config.apart():
+            names = clusters.names(part)
+            changes |= dict.fromkeys(topics.create(connection, names, replication=replication, dry_run=dry_run))
     print_rows(("topic", "outcome", "what"), [(one.topic, one.kind, one.text) for one in changes], form)
     wrong = [one for one in changes if one.kind == "wrong"]
     for one in wrong:
@@ -67,8 +70,12 @@ def acls(config_file: Path, form: show.Format) -> None:
 
     config = clusters.load(config_file)
     clusters.require_topic(config, "topics acls")
-    rows = [(name, kind, pattern, ", ".join(ops)) for kind, name, pattern, ops in topics.acls(clusters.names(config))]
-    print_rows(("name", "resource", "pattern", "operations"), rows, form)
+    rows = dict.fromkeys(
+        (name, kind, pattern, ", ".join(ops))
+        for part in config.apart()
+        for kind, name, pattern, ops in topics.acls(clusters.names(part))
+    )
+    print_rows(("name", "resource", "pattern", "operations"), list(rows), form)
 
 
 def print_rows(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], form: show.Format) -> None:

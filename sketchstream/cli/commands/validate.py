@@ -72,12 +72,16 @@ def command(
     key = config.load_key()
     facts: dict[str, Any] = {
         "configuration": str(config_file),
-        "source": f"topic {config.input.topic}" if config.from_kafka else f"file {config.input.file}",
-        "format": config.format,
+        "source": f"file {config.input.file}",
+        "format": ", ".join(dict.fromkeys(one.format for one in config.apart())),
         "key_id": None if key is None else key.id.hex(),
-        "sealed_topic": config.sealed_topic,
+        "sealed_topic": None,
         "sealed_directory": None if config.sealed_directory is None else str(config.sealed_directory),
     }
+    if config.from_kafka:
+        topics = [one.input.topic or "" for one in config.apart()]
+        facts["source"] = f"topic{'s' if config.beside else ''} {', '.join(topics)}"
+        facts["sealed_topic"] = ", ".join(one.sealed_topic or "" for one in config.apart()) or None
     if config.budget is not None:
         facts["budget"] = config.check_budget()
     retention_ms: float | None = None
@@ -88,14 +92,14 @@ def command(
             online = write or partitions is None
         unreachable = clusters.unreachable(config) if online or write else None
         if (online or write) and unreachable is None:
-            asked = _ask(config, sample, write=write)
-            config, partitions, retention_ms, mistakes = (
-                asked.config,
-                asked.partitions,
-                asked.retention_ms,
-                asked.mistakes,
-            )
-            facts |= asked.facts
+            everywhere = [_ask(one, sample, write=write) for one in config.apart()]
+            if not config.beside:
+                config = everywhere[0].config
+            partitions = sum(one.partitions for one in everywhere)
+            retention_ms = max(one.retention_ms for one in everywhere)
+            mistakes = [text for one in everywhere for text in one.mistakes]
+            facts |= everywhere[0].facts
+            facts["topics"] = {name: text for one in everywhere for name, text in one.facts["topics"].items()}
         elif config.lacks_partitioner:
             mistakes = [f"{config.path}: {checks.NO_PARTITIONER}"]
     else:

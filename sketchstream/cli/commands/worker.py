@@ -144,7 +144,8 @@ def _metrics(config: Config, worker: Worker) -> Iterator[None]:
     from sketchstream.stream.endpoint import Endpoint
 
     place = address(config.worker.metrics, "worker.metrics")
-    endpoint = Endpoint(place, worker.metrics, worker.gauges, config.input.topic or "file")
+    topics = [one.input.topic or "file" for one in config.apart()]
+    endpoint = Endpoint(place, worker.metrics, worker.gauges, topics)
     try:
         yield
     finally:

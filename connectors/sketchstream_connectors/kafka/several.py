@@ -1,0 +1,284 @@
+"""Several topics as one input: a source, store, publisher, sink, sealed source or feed of each, as if there were one.
+
+In: the parts of each topic, in the order of the configuration. Out: what the interfaces of the worker and of readers
+require. Touches: nothing of its own.
+
+Each part knows one topic and its partitions from 0. Here they have the numbers of `sketchstream.stream.topics`, which
+are also those in what is published. Every topic has a group, a state topic, fences and a sealed topic of its own, so
+nothing that is true of one topic ceases to be true.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
+
+from sketchstream.serve.feed import Batch, Feed
+from sketchstream.stream.interfaces import (
+    Assigned,
+    Deleted,
+    Fresh,
+    Frontier,
+    Peer,
+    Publisher,
+    RawRecord,
+    Refusal,
+    Restored,
+    Revoked,
+    SealedEntry,
+    SealedSource,
+    Sink,
+    Snapshot,
+    Source,
+    SourceEvent,
+    StateStore,
+)
+from sketchstream.stream.topics import APART
+
+WAIT_S = 0.05
+"""Longest wait for one topic while others may bring something."""
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+Part = TypeVar("Part", bound=_Closes)
+
+
+class _Several(Generic[Part]):
+    """The parts of each topic.
+
+    Args:
+        parts: in the order of the configuration.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = tuple(parts)
+
+    def _of(self, number: int) -> tuple[Part, int]:
+        """The part of a partition, and its number there."""
+        topic, partition = divmod(number, APART)
+        return self._parts[topic], partition
+
+    def close(self) -> None:
+        """Close all."""
+        with ExitStack() as stack:
+            for part in self._parts:
+                stack.callback(part.close)
+
+
+class Sources(_Several[Source]):
+    """A `Source` over one of each topic."""
+
+    @property
+    def joined(self) -> bool:
+        """Whether the assignment in every group is known."""
+        return all(one.joined for one in self._parts)
+
+    def confirmed(self, since_s: float) -> bool:
+        """Whether every group has confirmed this member."""
+        return all(one.confirmed(since_s) for one in self._parts)
+
+    def poll(self, timeout_s: float) -> list[SourceEvent]:
+        """What each topic has; if none has anything, a short wait for each."""
+        for wait_s in (0.0, min(timeout_s / len(self._parts), WAIT_S)):
+            events = [_numbered(event, t) for t, one in enumerate(self._parts) for event in one.poll(wait_s)]
+            if events:
+                break
+        return events
+
+    def seek(self, partition: int, position: int) -> None:
+        """Continue at this position."""
+        one, here = self._of(partition)
+        one.seek(here, position)
+
+    def pause(self, partition: int) -> None:
+        """Deliver nothing until `resume`."""
+        one, here = self._of(partition)
+        one.pause(here)
+
+    def resume(self, partition: int) -> None:
+        """Deliver again."""
+        one, here = self._of(partition)
+        one.resume(here)
+
+    def numbers(self) -> Sequence[int]:
+        """Partitions of all topics."""
+        return [APART * t + p for t, one in enumerate(self._parts) for p in one.numbers()]
+
+    def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
+        """Partitions of the topic of this partition."""
+        one, here = self._of(partition)
+        return one.partition_count(here, fresh=fresh)
+
+    def beginning(self, partition: int) -> int:
+        """Position of the first record that still exists."""
+        one, here = self._of(partition)
+        return one.beginning(here)
+
+    def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
+        """Fresh high watermarks."""
+        found: dict[int, int] = {}
+        for t, one in enumerate(self._parts):
+            here = None if partitions is None else [p - APART * t for p in partitions if p // APART == t]
+            if here is None or here:
+                found |= {APART * t + p: end for p, end in one.high_watermarks(here).items()}
+        return found
+
+    def close(self, *, leave: bool = False) -> None:
+        """Close all."""
+        with ExitStack() as stack:
+            for one in self._parts:
+                stack.callback(one.close, leave=leave)
+
+
+def _numbered(event: SourceEvent, topic: int) -> SourceEvent:
+    """An event of one topic with the numbers of the whole input."""
+    if isinstance(event, Assigned | Revoked):
+        return replace(event, partitions=tuple(APART * topic + p for p in event.partitions))
+    return replace(event, partition=APART * topic + event.partition)
+
+
+class Stores(_Several[StateStore]):
+    """A `StateStore` over one of each topic."""
+
+    def __init__(self, parts: Sequence[StateStore]) -> None:
+        super().__init__(parts)
+        first = self._parts[0]
+        self.rewrite_after_s, self.superseded_s = first.rewrite_after_s, first.superseded_s
+
+    @property
+    def broker_time(self) -> tuple[int, float] | None:
+        """The newest that is known."""
+        known = [one.broker_time for one in self._parts if one.broker_time is not None]
+        return max(known, key=lambda one: one[1], default=None)
+
+    @broker_time.setter
+    def broker_time(self, value: tuple[int, float] | None) -> None:
+        raise AttributeError
+
+    def take(self, partition: int) -> Restored | Fresh:
+        """Become the owner."""
+        one, here = self._of(partition)
+        return one.take(here)
+
+    def commit(self, partition: int, snapshot: Snapshot) -> None:
+        """Make this the partition's snapshot."""
+        one, here = self._of(partition)
+        one.commit(here, snapshot)
+
+    def peers(self) -> Sequence[Peer]:
+        """The snapshots of all partitions of all topics."""
+        return [peer for one in self._parts for peer in one.peers()]
+
+    def drop(self, partition: int) -> None:
+        """Forget the partition."""
+        one, here = self._of(partition)
+        one.drop(here)
+
+
+class Publishers(_Several[Publisher]):
+    """A `Publisher` over one of each topic."""
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Publish in the topic's own sealed topic; keys have the number, the partition is the topic's."""
+        one, here = self._of(partition)
+        one.publish(here, entries, frontiers)
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Newest frontiers of all topics."""
+        return {key: frontier for one in self._parts for key, frontier in one.frontiers().items()}
+
+
+class Sinks(_Several[Sink]):
+    """A `Sink` over one of each topic: refused records say which topic they come from."""
+
+    def takes(self, reason: Refusal) -> bool:
+        """Whether there is a topic for them."""
+        return self._parts[0].takes(reason)
+
+    def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
+        """Enqueue one record."""
+        one, here = self._of(partition)
+        one.send(here, reason, record, detail)
+
+    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
+        """Wait until all of this partition is acknowledged."""
+        one, here = self._of(partition)
+        one.flush(here, timeout_s)
+
+    def forget(self, partition: int) -> None:
+        """Forget the waiting records of a dropped partition."""
+        one, here = self._of(partition)
+        one.forget(here)
+
+
+class SealedSources(_Several[SealedSource]):
+    """A `SealedSource` over the sealed topic of each topic."""
+
+    def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
+        """Newest frontiers of all topics."""
+        return [frontier for one in self._parts for frontier in one.frontiers(sketch)]
+
+    def read(
+        self, sketch: str | None = None, since: int | None = None, until: int | None = None
+    ) -> Iterator[Frontier | SealedEntry | Deleted]:
+        """Frontiers and bodies; those of a window come together, after all that each topic says before it."""
+        readers = [one.read(sketch, since, until) for one in self._parts]
+        waiting: list[tuple[tuple[int, int], int, int, SealedEntry]] = []
+        n, behind = 0, list(range(len(readers)))
+        while True:
+            for t in behind:
+                for said in readers[t]:
+                    if isinstance(said, SealedEntry):
+                        heapq.heappush(waiting, (said.window, t, n, said))
+                        n += 1
+                        break
+                    yield said
+            if not waiting:
+                return
+            _, t, _, entry = heapq.heappop(waiting)
+            yield entry
+            behind = [t]
+
+    def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Instalments of closed positions."""
+        found = (one.closed(sketch, since, until) for one in self._parts)
+        return heapq.merge(*found, key=lambda one: (one.window, one.partition, one.positions))
+
+    def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
+        """Releases from windows that were still open."""
+        found = (one.early(sketch, since, until) for one in self._parts)
+        return heapq.merge(*found, key=lambda one: (one.window, one.early))
+
+    def sketches(self) -> Sequence[str]:
+        """Names of all sketches that have published anything."""
+        return sorted({name for one in self._parts for name in one.sketches()})
+
+
+class Feeds(_Several[Feed]):
+    """A `Feed` over the sealed topic of each topic."""
+
+    @property
+    def identity(self) -> str:
+        """All of them, in order."""
+        return " and ".join(one.identity for one in self._parts)
+
+    def newest(self) -> Sequence[Frontier]:
+        """The newest frontiers of all topics."""
+        return [frontier for one in self._parts for frontier in one.newest()]
+
+    def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
+        """Batches of one topic after the other."""
+        for t, one in enumerate(self._parts):
+            own = {name.partition("/")[2]: at for name, at in positions.items() if name.startswith(f"{t}/")}
+            for batch in one.read(own):
+                last = t == len(self._parts) - 1
+                behind = batch.behind if last else max(batch.behind, 1)
+                yield replace(
+                    batch, positions={f"{t}/{name}": at for name, at in batch.positions.items()}, behind=behind
+                )

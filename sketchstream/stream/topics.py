@@ -1,0 +1,33 @@
+"""Numbers of partitions where one worker reads several topics.
+
+In: numbers, what each partition says of the number of its topic's partitions. Out: numbers. Touches: nothing.
+
+Partition p of topic t of the configuration, both from 0, is number `APART` * t + p: neither growth of a topic nor
+another topic at the end of the list changes a number, and those of one topic are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+APART: Final = 100_000
+"""Distance of the numbers of two topics; a topic has fewer partitions."""
+
+
+def everywhere(said: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:
+    """Numbers of all partitions of an input, ascending.
+
+    Args:
+        said: number of a partition, and of how many partitions of its topic it tells.
+        topics: of the configuration; each has a partition at least, whether anything was heard of it or not.
+
+    Examples:
+        >>> everywhere([(1, 3), (100_000, 2)], topics=2)
+        [0, 1, 2, 100000, 100001]
+    """
+    counts = dict.fromkeys(range(topics), 1)
+    for number, count in said:
+        topic, partition = divmod(number, APART)
+        counts[topic] = max(counts.get(topic, 1), count, partition + 1)
+    return [APART * topic + p for topic, count in sorted(counts.items()) for p in range(count)]

@@ -1,0 +1,164 @@
+"""Two topics, JSON and Avro, as one input: workers are killed, and windows hold every event of both once.
+
+In: a real broker, a stand-in for the registry. Out: nothing. Touches: topics of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pytest
+
+from helpers.kafka.app import AT_ONCE, MINUTE, QUICK, App, Load
+from helpers.schema_registry import StandInRegistry
+from sketchstream.published import SealedState
+from sketchstream.stream.topics import APART
+from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.published import open_feed, open_published
+
+pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
+BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "buyer", "type": {"type": "record", "name": "Buyer", "fields": [{"name": "id", "type": "int"}]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ],
+}
+
+
+class TwoTopics(App):
+    """An application whose input is two topics, of which the second is smaller; each has a load."""
+
+    registry = ""
+
+    def write(self) -> None:
+        options = {"bootstrap.servers": self.bootstrap, "group.id": self.group, **QUICK}
+        lines = "\n".join(f'"{name}" = {json.dumps(value)}' for name, value in options.items())
+        self.orders = f"{self.topic}-orders"
+        self.config_file.write_text(
+            f"[kafka]\n{lines}\n[input]\npartitioned_by = 'none'\nitem_type = 'int'\n{AT_ONCE}\nidle = 'off'\n"
+            f"[[input.topics]]\ntopic = '{self.topic}'\nitem = 'u'\ntime = 'ts'\n"
+            f"[[input.topics]]\ntopic = '{self.orders}'\nformat = 'avro'\nitem = 'buyer.id'\ntime = 'at'\n"
+            f"payload = {{ registry = '{self.registry}' }}\n"
+            f"[store]\nsnapshot_every = '{self.snapshot_every}'\n{self.extra}\n"
+            "[[sketch]]\nname = 'seen'\nunit = 'event'\nwindow = '1m'\nepsilon = '30'\nepsilon_publish = '30'\n"
+            "publish = 'state'\nintrusion = true\ndomain = { size = 500 }\nmax_count = 300\n"
+        )
+
+    def _create_others(self) -> None:
+        with self.connection.admin.client("creating the second input") as admin:
+            made = {"num_partitions": 1, "replication_factor": 1, "configs": {"retention.ms": "-1"}}
+            admin.create_topics({self.orders: made})
+            admin.wait_for_topics([self.orders])
+        said = self.cli("topics", "create")
+        assert f"{self.group}.sealed.{self.orders}" in said
+
+    def cli(self, *arguments: str, code: int = 0) -> str:
+        ask = [sys.executable, "-m", "sketchstream.cli", *arguments, "-c", str(self.config_file)]
+        done = subprocess.run(ask, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    def both_committed(self) -> None:
+        self.wait_committed()
+        other = Second(self)
+        self.wait_committed.__func__(other)  # type: ignore[attr-defined]
+        other.connection.close()
+
+
+class Second:
+    """The second topic of an application, for what asks about one topic."""
+
+    def __init__(self, app: TwoTopics) -> None:
+        self.group, self.topic, self.partitions = f"{app.group}.{app.orders}", app.orders, 1
+        self.bootstrap, self.truth, self.logs = app.bootstrap, app.truth, app.logs
+        self.connection = Connection({"bootstrap.servers": app.bootstrap, "group.id": self.group})
+
+
+def order(item: object, ts: int) -> bytes:
+    out = io.BytesIO(b"\0" + struct.pack(">i", 7))
+    out.seek(5)
+    value = {"buyer": {"id": item}, "at": ts * 1000} if item is not None else {"buyer": {"id": 499}, "at": ts * 1000}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(ORDER), value)
+    return out.getvalue()
+
+
+def counts(app: TwoTopics, windows: Sequence[int]) -> dict[int, Counter]:
+    """What is published of these windows, both topics added up; they must be complete."""
+    found: dict[int, Counter] = defaultdict(Counter)
+    with open_published(app.config) as published:
+        for window in published.every("seen", None, None):
+            if window.window[0] in windows:
+                assert window.whole, window.status
+                assert window.of == app.partitions + 1
+                merged: Any = published.result(window)
+                assert isinstance(merged, SealedState)
+                state = np.asarray(merged.state).astype(np.int64)
+                found[window.window[0]] = Counter({int(i): int(state[i]) for i in np.flatnonzero(state)})
+    return found
+
+
+def test_killed_workers_count_both_topics_once(kafka: str, tmp_path: Path) -> None:
+    with StandInRegistry() as registry:
+        registry.register(7, ORDER)
+        TwoTopics.registry = registry.url
+        app = TwoTopics(kafka, tmp_path / "app", partitions=2)
+        orders = Second(app)
+        try:
+            clicks, bought = app.load(), Load(orders)  # type: ignore[arg-type]
+            bought.encode = order
+            first = app.start("a")
+            for number in range(2000):
+                at = BASE + number * MINUTE // 2000
+                clicks.send(number % 490, at)
+                if number % 2:
+                    bought.send(number % 490, at)
+                if number % 200 == 0:
+                    bought.send_raw(b'{"u":1,"ts":%d}' % at, 0, at)  # of the other topic's format: counted nowhere
+                    clicks.send_raw(order(1, at), 0, at)
+                if number == 1000:
+                    clicks.flush()
+                    bought.flush()
+                    app.both_committed()
+                    first.kill()
+                    second = app.start("b")
+            clicks.flush()
+            bought.flush()
+            app.both_committed()
+            second.kill()
+            third = app.start("c")
+            clicks.close_windows(BASE + 3 * MINUTE)
+            bought.send(499, BASE + 3 * MINUTE, count=False)
+            bought.flush()
+            app.wait_published(BASE + MINUTE)
+            with open_published(app.config) as published:
+                deadline = time.monotonic() + 60
+                while (published.reader.settled("seen") or (0, 0))[1] < BASE + MINUTE:
+                    assert time.monotonic() < deadline, app.logs()
+                    time.sleep(0.1)
+            assert counts(app, [BASE]) == {BASE: app.truth[BASE]}
+            with open_feed(app.config) as (feed, _):
+                batches = list(feed.read({}))
+                assert {one.partition for batch in batches for one in batch.entries} == {0, 1, APART}
+                assert batches[-1].behind == 0
+                names = {name for batch in batches for name in batch.positions}
+                assert names == {"0/0", "0/1", "1/0"}
+                again = {name: at for batch in batches for name, at in batch.positions.items()}
+                assert not [entry for batch in feed.read(again) for entry in batch.entries]
+            assert third.terminate() == 0
+        finally:
+            app.close()
+            orders.connection.close()
