@@ -82,24 +82,34 @@ class Jars:
 
     Args:
         cache: where they are kept; a change of the pom file makes a new folder inside.
+        pom: the broker's, or one that names other jars.
     """
 
-    def __init__(self, cache: Path | None = None) -> None:
-        digest = hashlib.blake2b(POM.read_bytes(), digest_size=6).hexdigest()
+    def __init__(self, cache: Path | None = None, pom: Path = POM) -> None:
+        self._pom = pom
+        digest = hashlib.blake2b(pom.read_bytes(), digest_size=6).hexdigest()
         self.cache = cache or default_cache()
         self.folder = self.cache / digest
         self.archive = self.folder / "classes.jsa"
 
-    def ensure(self) -> None:
-        """Bring the jars through Maven and write the class archive, once."""
+    def bring(self) -> None:
+        """Bring the jars through Maven, once."""
         with _locked(self.cache):
             marker = self.folder / "complete"
             if not marker.exists():
                 libs = self.folder / "libs"
                 libs.mkdir(parents=True, exist_ok=True)
                 goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={libs}"]
-                _run(["mvn", "-q", "-B", "-f", str(POM), *goal], "bringing the broker's jars through Maven")
+                _run(
+                    ["mvn", "-q", "-B", "-f", str(self._pom), *goal],
+                    f"bringing the jars of {self._pom.name} through Maven",
+                )
                 marker.touch()
+
+    def ensure(self) -> None:
+        """Bring the broker's jars, and write the class archive, once."""
+        self.bring()
+        with _locked(self.cache):
             if not self.archive.exists():
                 self._write_archive()
 
