@@ -1,18 +1,25 @@
-"""Avro and Protobuf in memory: processor time a record, against what Python offers.
+"""Avro and Protobuf, in memory and from a real broker: time a record, against what Python offers.
 
-In: values built in memory. Out: a table of CPU times and ratios on standard output. Touches: files in a temporary
-folder, which it removes.
+In: values built in memory. Out: a table of times and ratios on standard output. Touches: files in a temporary
+folder, which it removes; with `--broker` a Kafka of its own on loopback (Java, free ports), a registry's stand-in.
 
 Peers, in the same run and on the same bytes, each at its best: fastavro's schemaless reader on a parsed schema; the
 official protobuf runtime; confluent-kafka's deserializers over its registry in memory, the schema known. CPU time of
 the thread, medians of interleaved rounds: machines are busy. Ours is everything up to the places of the fields; of a
 container file, from the disk to items, weights and times.
+
+With `--broker`: one event of six fields as flat JSON, Avro and Protobuf in a topic each, by the wall clock and the
+processor time of the reading process, rounds interleaved. Ours goes up to an updated sketch, as bench/kafka.py measures
+it. The peer is confluent-kafka's consume(500) with its own deserializer of the format, settings as there, its registry
+in memory; nothing is done with its events, and it reads as many as it can in a few seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import atexit
+import contextlib
+import importlib.util
 import io
 import json
 import shutil
@@ -239,6 +246,122 @@ def protobuf_rounds(rich_one: bool, records: int, few: int) -> dict[str, tuple[R
     }
 
 
+# ------------------------------------------------------------------------------------------------ from a broker
+
+
+def messages(records: int) -> dict[str, tuple[list[bytes], Callable[[Any], Any]]]:
+    """The same events in each format with Confluent's frame, and how confluent-kafka reads one."""
+    import fastavro
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    users = np.random.default_rng(7).integers(0, 200_000, records).tolist()
+    events = [flat(i, user) for i, user in enumerate(users)]
+    client = SchemaRegistryClient.new_client({"url": "mock://broker"})
+    number = client.register_schema("flat", Schema(json.dumps(FLAT), "AVRO"))
+    parsed, avro = fastavro.parse_schema(FLAT), []
+    for event in events:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, event)
+        avro.append(b"\0" + struct.pack(">i", number) + out.getvalue())
+    context = SerializationContext("flat", MessageField.VALUE)
+    _, made = message_class(False)
+    framed = ProtobufSerializer(made, client, {"use.deprecated.format": False})(made(**events[0]), context)
+    head = framed[: len(framed) - len(made(**events[0]).SerializeToString())]
+    avro_reader = AvroDeserializer(client)
+    protobuf_reader = ProtobufDeserializer(made, {"use.deprecated.format": False}, client)
+    return {
+        "json": ([json.dumps(event, separators=(",", ":")).encode() for event in events], json.loads),
+        "avro": (avro, lambda body: avro_reader(body, context)),
+        "protobuf": (
+            [head + made(**event).SerializeToString() for event in events],
+            lambda body: protobuf_reader(body, context),
+        ),
+    }
+
+
+def from_broker(records: int, few: int, rounds: int) -> None:
+    """Print rates from a broker and their ratios within rounds."""
+    import base64
+
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from kafka import KafkaAdminClient
+    from kafka.admin import NewTopic
+
+    from sketchstream.config.schema import PayloadTable
+    from sketchstream_connectors.decode.fields import Decoder
+    from sketchstream_connectors.kafka.devbroker import DevCluster
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+    from helpers.schema_registry import StandInRegistry
+
+    spec = importlib.util.spec_from_file_location("bench_kafka", Path(__file__).with_name("kafka.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    sent = messages(records)
+    with contextlib.ExitStack() as stack:
+        registry = stack.enter_context(StandInRegistry())
+        registry.register(int.from_bytes(sent["avro"][0][0][1:5], "big"), FLAT)
+        descriptor = base64.b64encode(message_class(False)[0].SerializeToString()).decode()
+        registry.register(int.from_bytes(sent["protobuf"][0][0][1:5], "big"), descriptor, "PROTOBUF")
+        bootstrap = stack.enter_context(DevCluster(1, quick=False, heap="1g")).bootstrap
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        admin.create_topics([NewTopic(name, bench.PARTITIONS, 1) for name in sent])
+        admin.close()
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 262_144, "log_level": 0})
+        for name, (bodies, _) in sent.items():
+            for n, body in enumerate(bodies):
+                while True:
+                    try:
+                        producer.produce(name, body, partition=n % bench.PARTITIONS)
+                        break
+                    except BufferError:
+                        producer.poll(0.05)
+            producer.flush(120)
+
+        def ours(name: str) -> Any:
+            payload = None if name == "json" else PayloadTable(registry=registry.url)
+            return bench.read_ours(bootstrap, name, records, Decoder(name, "user_id", time="ts", payload=payload))
+
+        def confluent(name: str) -> Any:
+            settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+            consumer = Consumer({**settings, "fetch.queue.backoff.ms": 5, "check.crcs": True})
+            consumer.list_topics(name, timeout=10)
+            consumer.assign([TopicPartition(name, p, 0) for p in range(bench.PARTITIONS)])
+            read, cost, seen = sent[name][1], bench.Cost(few), 0
+            while cost.seen(seen):
+                found = consumer.consume(500, 1.0)
+                for message in found:
+                    read(message.value())
+                seen += len(found)
+            consumer.close()
+            return cost
+
+        taken: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for turn in range(rounds + 1):
+            for name in sent:
+                for who, reader in (("ours", ours), ("confluent", confluent)):
+                    cost = reader(name)
+                    if turn:  # the first round compiles loops and fills caches
+                        taken.setdefault((name, who), []).append((cost.wall, cost.cpu))
+    costs = {place: np.array(found) for place, found in taken.items()}
+    print(f"{rounds} rounds of {records:,} records, {few:,} by confluent; ratios within rounds (quartiles)")
+    for (name, who), cost in costs.items():
+        wall, cpu = np.median(cost, axis=0)
+        line = f"{name:9} {who:10} {1e-6 / wall:7.3f} M records/s, processors {1e9 * cpu:7,.0f} ns a record"
+        if who == "confluent":
+            gains = cost / costs[name, "ours"]
+            line += f"   ours = {bench.spread(gains[:, 0])}" + ("" if name == "json" else " (target 10)")
+            line += f", processors {bench.spread(gains[:, 1])}"
+        elif name != "json":
+            line += f"   {bench.spread(costs['json', 'ours'][:, 0] / cost[:, 0])} of flat JSON (target 1)"
+        print(line, flush=True)
+
+
 def measure(rounds: dict[str, tuple[Round, int]], times: int) -> dict[str, float]:
     """Median CPU ns a record of each side."""
     taken: dict[str, list[float]] = {name: [] for name in rounds}
@@ -258,8 +381,12 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--few", type=int, default=2_000, help="records that the peers read in a round")
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--broker", action="store_true", help="from a real broker, in place of memory")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    if given.broker:
+        from_broker(given.records, min(10 * given.few, given.records), given.rounds)
+        return
     cases = {
         "avro, 6 fields": lambda: avro_rounds(FLAT, flat, "user_id", given.records, given.few),
         "avro, 10 fields": lambda: avro_rounds(RICH, rich, "user.id", given.records, given.few),

@@ -27,6 +27,7 @@ def configured(form: str, payload: str) -> str:
         ("avro", REGISTRY + 'schema_file = "a.avsc"\nframing = "none"\n', "exactly one of them"),
         ("avro", '[payload]\nschema_file = "a.avsc"\n', "it needs payload.framing = 'none'"),
         ("avro", REGISTRY + 'framing = "none"\n', "give schema_file"),
+        ("avro", REGISTRY + 'framing = "glue"\n', "whose registry has another interface"),
         ("avro", REGISTRY + 'token = "t"\nusername = "u"\n', "two ways to log in"),
         ("avro", REGISTRY + 'password = "p"\n', "payload.password needs payload.username"),
         ("avro", REGISTRY + 'key = "k.pem"\n', "payload.key needs payload.certificate"),

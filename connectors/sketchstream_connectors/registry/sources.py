@@ -40,8 +40,13 @@ def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
             f'format = {form!r} takes schemas from payload.registry = "http://..." or from payload.schema_file = '
             f'"{example}": exactly one of them'
         )
-    if payload.schema_file is not None and payload.framing != "none":
+    if payload.schema_file is not None and payload.framing not in ("none", "glue"):
         yield "payload.schema_file is one schema for all records: it needs payload.framing = 'none'"
+    if urls and payload.framing == "glue":
+        yield (
+            "payload.framing = 'glue' names schemas of AWS Glue, whose registry has another interface than "
+            "payload.registry: give schema_file, a folder with a file UUID.avsc for each version"
+        )
     if urls and payload.framing == "none":
         yield "payload.framing = 'none' names no schema id, so payload.registry cannot be asked: give schema_file"
     if payload.token is not None and payload.username is not None:

@@ -13,6 +13,7 @@ import struct
 import zlib
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pytest
@@ -21,12 +22,14 @@ from helpers import format_fuzz
 from helpers.avro_reference import Schemas
 from helpers.binary_payloads import fields_of, items_of, laid_out, records_of, told
 from sketchstream.columns import Choices
-from sketchstream.errors import ConfigError, FormatError
+from sketchstream.config.schema import PayloadTable
+from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.stream.windows import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.avro import AvroReader, plan, tree, zigzag
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
+from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.slots import Slot
 
 
@@ -339,15 +342,12 @@ def test_named_types_in_a_long_chain_have_the_verdict_of_their_depth(types: int)
 
 
 def test_avro_without_schemas_is_refused() -> None:
-    from sketchstream_connectors.decode.fields import Decoder
 
     with pytest.raises(ConfigError, match="registry"):
         Decoder("avro", item="u")
 
 
 def test_a_schema_file_is_compared_with_the_fields_that_are_wanted(tmp_path: Path) -> None:
-    from sketchstream.config.schema import PayloadTable
-    from sketchstream_connectors.decode.fields import Decoder
 
     path = tmp_path / "order.avsc"
     path.write_text(json.dumps(ORDER))
@@ -359,3 +359,31 @@ def test_a_schema_file_is_compared_with_the_fields_that_are_wanted(tmp_path: Pat
     path.write_text("no schema")
     with pytest.raises(ConfigError, match="holds no Avro schema"):
         Decoder("avro", item="user.id", payload=table, folder=tmp_path)
+
+
+def test_schemas_of_glue_come_from_a_folder_that_may_grow(tmp_path: Path) -> None:
+    old, new, foreign = (UUID(int=n << 64 | 1 << 63 | n) for n in (1, 2, 3))
+    schema = {"type": "record", "name": "E", "fields": [{"name": "u", "type": "string"}]}
+    more = {**schema, "fields": [{"name": "n", "type": "long"}, *schema["fields"]]}
+    table = PayloadTable(schema_file=tmp_path, framing="glue")
+    with pytest.raises(ConfigError, match="it has none"):
+        Decoder("avro", "u", payload=table)
+    (tmp_path / f"{old}.avsc").write_text(json.dumps(schema))
+    with pytest.raises(ConfigError, match="no field 'user'"):
+        Decoder("avro", "user", payload=table)
+    decoder = Decoder("avro", "u", payload=table)
+
+    def framed(version: UUID, body: bytes) -> bytes:
+        return b"\3\0" + version.bytes + body
+
+    first, second = framed(old, written(schema, {"u": "a"})), framed(new, written(more, {"n": 1, "u": "b"}))
+    text = b"\3\0sixteen letters and more"
+    assert decoder.decode(records_of([first, text])).valid.tolist() == [True, False]
+    with pytest.raises(SchemaUnavailableError) as raised:
+        decoder.decode(records_of([first, second]))
+    assert str(new) not in str(raised.value)
+    (tmp_path / f"{new}.avsc").write_text(json.dumps(more))
+    (tmp_path / f"{foreign}.avsc").touch()
+    found = decoder.decode(records_of([first, second, framed(foreign, b"")]))
+    assert found.valid.tolist() == [True, True, False]
+    assert items_of(found.items)[:2] == [b"a", b"b"]

@@ -10,9 +10,11 @@ writer's schema lacks is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from uuid import RFC_4122, UUID
 
-from sketchstream.errors import ConfigError, FormatError
+from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
@@ -82,6 +84,8 @@ class AvroFormat:
         if payload is None:
             msg = "format = 'avro' needs [payload]: registry = \"http://...\", or schema_file and framing = 'none'"
             raise ConfigError(msg)
+        if payload.framing == "glue":
+            return AvroReader(fields, "glue", _in_folder(fields, resolve(str(payload.schema_file))))
         if payload.schema_file is not None:
             path = resolve(str(payload.schema_file))
             schema = _from_file(path)
@@ -108,6 +112,42 @@ class AvroFormat:
 
 
 FORMATS = {"avro": AvroFormat()}
+
+
+def _in_folder(fields: Fields, folder: Path) -> Lookup:
+    """Schemas by the ids of AWS Glue, from files UUID.avsc, which may be added while records wait for them.
+
+    Raises:
+        ConfigError: there is none, or none of them has a field that is wanted.
+    """
+    files = sorted(folder.glob("*.avsc"))
+    if not files:
+        msg = (
+            f"payload.schema_file {folder} must be a folder with a file UUID.avsc for each version of a schema, as "
+            "`aws glue get-schema-version` prints it; it has none"
+        )
+        raise ConfigError(msg)
+    known = {name for path in files if path.stat().st_size for name in leaf_names(_from_file(path), sources.DEPTH)}
+    sources.require_fields(wanted_fields(fields), sorted(known), folder)
+
+    def lookup(number: int) -> Type | None:
+        version = UUID(int=number)
+        if version.variant != RFC_4122:  # another record that begins as these do
+            return None
+        path = folder / f"{version}.avsc"
+        if not path.is_file():
+            msg = (
+                f"payload.schema_file {folder} has no file for a version of a schema: bring those that "
+                "`aws glue list-schema-versions` names. Records wait until it has; an empty file makes them malformed"
+            )
+            raise SchemaUnavailableError(msg)
+        try:
+            return _from_file(path)
+        except ConfigError:
+            sources.log_unreadable(number, "avro")
+            return None
+
+    return lookup
 
 
 def _from_file(path: Any) -> Type:
