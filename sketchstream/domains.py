@@ -177,8 +177,12 @@ class Index:
         Raises:
             DomainError, ItemError: say the position, never the item; the state is as before.
         """
-        counted = int(events[self.locate(items) != -1].sum()) if len(counters) > 1 else 0
-        Batch(state, items, sums, self._routes[items.kind], 0, modulus or 0, invalid, counters[:1]).apply()
+        from sketchstream import kernels
+
+        route, counted = self._routes[items.kind], 0
+        if len(counters) > 1:  # an open domain holds every item: no second hash
+            counted = int((events if route.way == kernels.HASHED else events[self.locate(items) != -1]).sum())
+        Batch(state, items, sums, route, 0, modulus or 0, invalid, counters[:1]).apply()
         counters[1:] += counted
 
 

@@ -356,6 +356,8 @@ def _arrow_ints(column: Any, name: str, null: int) -> Numbers:
     import pyarrow as pa
 
     kind = column.type
+    if pa.types.is_signed_integer(kind) and not column.null_count:  # most columns: nothing can be wrong with these
+        return Numbers(column.to_numpy(zero_copy_only=False).astype(np.int64), np.ones(len(column), np.bool_))
     there = ~column.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
         wide = pa.float64() if pa.types.is_floating(kind) else pa.uint64() if kind == pa.uint64() else pa.int64()

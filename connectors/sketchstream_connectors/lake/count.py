@@ -184,11 +184,15 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     good = decoded.valid if found.good is None else decoded.valid & found.good
     units, valid = _units(spec, found.weights, len(events))
     good = good & valid
-    items, units, numbers = found.items.take(good), units[good], events[good]
-    room = ((1 << 63) - 1) // np.maximum(numbers, 1)
-    if ((units > room) | (units < -room)).any():
-        msg = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
-        raise WeightError(msg)
+    items, numbers = found.items, events
+    if not good.all():
+        items, units, numbers = items.take(good), units[good], events[good]
+    room = ((1 << 63) - 1) // int(numbers.max(initial=1))  # of the row with most events: for nearly all batches enough
+    if len(units) and not -room <= units.min() <= units.max() <= room:
+        rooms = ((1 << 63) - 1) // np.maximum(numbers, 1)
+        if ((units > rooms) | (units < -rooms)).any():
+            msg = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
+            raise WeightError(msg)
     return int(events.sum()), items, units * numbers, numbers
 
 
