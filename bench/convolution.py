@@ -22,8 +22,9 @@ import numpy as np
 from scipy import fft, linalg
 
 import sketchstream as ss
-from sketchstream.kinds.convolution import Updater, add_noise, decode, new_state
-from sketchstream.kinds.convolution.update import columns
+from sketchstream.kinds.convolution.answers import decode
+from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.update import Updater, columns
 
 DELTA = Fraction(1, 10**6)
 LENGTH = 1024

@@ -34,18 +34,13 @@ from data import Unavailable, _flights, _packages
 from sklearn.random_projection import GaussianRandomProjection
 
 from sketchstream.kernels import kernel
-from sketchstream.kinds.projection import (
-    Distances,
-    Matrix,
-    Projection,
-    ProjectionSpec,
-    add_layer,
-    apply,
-    creation_sigma2,
-    expected,
-    publication_sigma2,
-)
+from sketchstream.kinds.projection.answers import Projection
+from sketchstream.kinds.projection.forecast import expected
 from sketchstream.kinds.projection.kernels import AHEAD, _prefetch
+from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.mechanism import add_layer, apply, creation_sigma2, publication_sigma2
+from sketchstream.kinds.projection.neighbours import Distances
+from sketchstream.kinds.projection.spec import ProjectionSpec
 
 K = 64
 NEAREST = 10

@@ -19,22 +19,17 @@ from fractions import Fraction
 import data
 import numpy as np
 
-from sketchstream.kinds.workload import (
-    Column,
-    Columns,
-    Universe,
-    Workload,
-    WorkloadSpec,
-    add_noise,
-    choose,
-    estimate,
-    optimise,
-)
+from sketchstream.kinds.workload.answers import estimate
 from sketchstream.kinds.workload.ellipsoid import enclosing_shape, paper_shape, plain_shape, uniform_bound
-from sketchstream.kinds.workload.mechanism import laplace_candidates, unit_variance
-from sketchstream.kinds.workload.optimise import reduce, reduce_matrix, smallest_total
+from sketchstream.kinds.workload.mechanism import choose, laplace_candidates, unit_variance
+from sketchstream.kinds.workload.noise import add_noise
+from sketchstream.kinds.workload.optimise import optimise, reduce, reduce_matrix, smallest_total
 from sketchstream.kinds.workload.projection import project
 from sketchstream.kinds.workload.pure import laplace_variance
+from sketchstream.kinds.workload.queries import Workload
+from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.universe import Column, Universe
+from sketchstream.kinds.workload.update import Columns
 
 ONE, DELTA = Fraction(1), Fraction(1, 10**6)
 PUBLISHED = ((1 + math.sqrt(2 * math.log(1e6))) / 1) ** 2

@@ -36,7 +36,8 @@ _HOMES = {
     "sketchstream_connectors.published": ("windows",),
     "sketchstream.kinds.profile.estimate.result": ("Estimate", "Profile"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
-    "sketchstream.kinds.gaussian": ("GaussianEstimate", "GaussianSpec"),
+    "sketchstream.kinds.gaussian.answers": ("GaussianEstimate",),
+    "sketchstream.kinds.gaussian.spec": ("GaussianSpec",),
     "sketchstream.privacy.calibration": (
         "DiscreteCalibration",
         "calibrate",
@@ -44,7 +45,8 @@ _HOMES = {
         "delta_of",
         "epsilon_of",
     ),
-    "sketchstream.kinds.workload": ("Universe", "WorkloadSpec"),
+    "sketchstream.kinds.workload.spec": ("WorkloadSpec",),
+    "sketchstream.kinds.workload.universe": ("Column", "Universe"),
     "sketchstream.kinds.projection.spec": ("ProjectionSpec",),
     "sketchstream.items": ("Pairs",),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
@@ -78,6 +80,7 @@ __all__ = [
     "BudgetError",
     "ChecksumError",
     "ClosedDomain",
+    "Column",
     "ConfigError",
     "ConvolutionSpec",
     "DataLossError",
@@ -162,13 +165,15 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.items import Pairs
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
-    from sketchstream.kinds.gaussian import GaussianEstimate, GaussianSpec
+    from sketchstream.kinds.gaussian.answers import GaussianEstimate
+    from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
     from sketchstream.kinds.profile.group_list import Groups
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.kinds.projection.spec import ProjectionSpec
-    from sketchstream.kinds.workload import Universe, WorkloadSpec
+    from sketchstream.kinds.workload.spec import WorkloadSpec
+    from sketchstream.kinds.workload.universe import Column, Universe
     from sketchstream.privacy.calibration import (
         DiscreteCalibration,
         calibrate,

@@ -7,7 +7,7 @@ entropy, through the sketches it makes. Nothing here calls internals of sketches
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -87,11 +87,6 @@ def costs(ledger: Any) -> list[tuple[str, Fraction | None]]:
 def entries(ledger: Any) -> list[str]:
     """Kinds of a ledger's entries, without copies."""
     return [kind for kind, _ in costs(ledger)]
-
-
-def instead(found: Iterable[str], wanted: Iterable[str]) -> str:
-    """Text with the entries of a ledger and the expected ones."""
-    return f"{', '.join(found)}; wanted {', '.join(wanted)}"
 
 
 def merged(parts: Sequence[Any], counter: str = "counter") -> Outcome:

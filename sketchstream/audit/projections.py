@@ -25,7 +25,7 @@ import numpy.typing as npt
 from sketchstream.audit.cases import Case, Number
 from sketchstream.audit.observed import Outcome, judge, state_of, untouched
 from sketchstream.hashing import Key
-from sketchstream.kinds.projection import IdentityRowsWarning, ProjectionSpec
+from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch

@@ -30,7 +30,7 @@ from sketchstream.audit.observed import (
     untouched,
     variance_of_unit,
 )
-from sketchstream.kinds.workload import WorkloadSpec
+from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
 

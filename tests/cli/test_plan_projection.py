@@ -10,7 +10,8 @@ import math
 import pytest
 
 from helpers.commands import Run
-from sketchstream.kinds.projection import ProjectionSpec, expected
+from sketchstream.kinds.projection.forecast import expected
+from sketchstream.kinds.projection.spec import ProjectionSpec
 
 EVENTS = ("plan", "--kind", "projection", "--rows", "50", "--features", "300", "--epsilon", "1", "--delta", "1e-6",
           "--family", "rademacher")  # fmt: skip

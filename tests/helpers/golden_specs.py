@@ -19,7 +19,9 @@ import pytest
 
 import sketchstream as ss
 from sketchstream import kinds
-from sketchstream.kinds.workload import Column, Strategy, Workload
+from sketchstream.kinds.workload.queries import Workload
+from sketchstream.kinds.workload.strategy import Strategy
+from sketchstream.kinds.workload.universe import Column
 from sketchstream.noise import entropy
 
 DRAWN: Final = 64

@@ -17,8 +17,9 @@ import pytest
 from helpers.noise.words import Recorded, Seeded
 from sketchstream import noise
 from sketchstream.errors import SketchstreamError, SpecError
-from sketchstream.kinds.convolution import ConvolutionSpec, add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise, new_state
 from sketchstream.kinds.convolution.noise import add_gaussian, add_laplace
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.workload.ball import add_ball_noise
 from sketchstream.noise import entropy, laplace
 from sketchstream.noise.blocks import block_samples

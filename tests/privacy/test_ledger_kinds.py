@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.convolution_losses import Neighbour, exact_loss, spectral_loss
 from sketchstream import kinds
 from sketchstream.kinds.convolution.update import columns
-from sketchstream.kinds.convolution.verification import Neighbour, exact_loss, spectral_loss
 from sketchstream.privacy import oracle
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.history import History, LayerEntry, Loss, View

@@ -88,8 +88,8 @@ def command(
       sketchstream plan --kind projection --rows 1000 --features 100000 --epsilon 1 --delta 1e-6 \
           --unit item --max-norm 1 --matrix-seed secret --squared-distance 1e4 --format json
     """
-    from sketchstream.kinds.projection import IdentityRowsWarning, ProjectionSpec
     from sketchstream.kinds.projection.forecast import plan
+    from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 
     given = {name: value for name, value in promise.items() if value is not None}
     with warnings.catch_warnings():

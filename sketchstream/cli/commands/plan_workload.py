@@ -100,7 +100,8 @@ def command(
 
 def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Callable[..., WorkloadSpec]:
     """The spec of the options, with any mechanism."""
-    from sketchstream.kinds.workload import Workload, WorkloadSpec
+    from sketchstream.kinds.workload.queries import Workload
+    from sketchstream.kinds.workload.spec import WorkloadSpec
 
     asked = Workload.named(workload)
     delta = promise["delta"]

@@ -87,16 +87,6 @@ class Spectrum:
         out: Floats = np.mean(np.abs(self.eigenvalues) ** 2, axis=1)
         return out
 
-    @property
-    def largest_block(self) -> float:
-        """s_0 = max over K of K^2 |h_(K)|^2 / M, h_(K) the K-th largest unitary coefficient: a diagnostic.
-
-        Every private mechanism has an error of at least a constant times s_0 / log2(M)^2, and the constant is not
-        known; s_0 is at most the square of `mean_magnitude`.
-        """
-        ordered = np.sort(self.magnitude)[::-1] / self.group.size
-        return float(np.max(np.arange(1, len(ordered) + 1) * ordered) ** 2)
-
 
 @dataclass(frozen=True)
 class Shape:

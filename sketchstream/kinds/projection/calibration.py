@@ -35,9 +35,6 @@ MARGIN: Final = Fraction(1, 10**12)
 """Relative amount by which epsilon and delta are lowered for the difference of discrete and continuous noise."""
 TABLE_EXCESS: Final = Fraction(1, 10**9)
 """Relative amount by which sigma is raised for a secret matrix: its entries come from a table of 63-bit thresholds."""
-PANELS: Final = 60
-NODES: Final = 16
-MIX_INFLATION: Final = 1e-8
 SECRET_INFLATION: Final = 1e-5
 STEP: Final = 1e-13
 """Relative step of log sigma at which a search has converged."""
@@ -63,38 +60,10 @@ def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     return math.sqrt(stretch * 2 * (math.log(1 / target) + eps)) / eps
 
 
-def paper_theorem_1_as_printed(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
-    """Sigma of the paper's Theorem 1 as it is typeset, which is too small: for the demonstration that it fails.
-
-    Args:
-        epsilon: above 0.
-        delta: from 1e-300 to 0.5.
-        k: columns.
-    """
-    eps, target, k = _checked(epsilon, delta, k)
-    log2 = math.log(2 / target)
-    inner = 2 * (math.log(1 / (2 * target)) + eps)
-    return math.sqrt((k + 2 * math.sqrt(k * log2) + 2 * log2 * math.sqrt(inner) / eps) / k)
-
-
-def paper_theorem_2(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
-    """Sigma of the paper's Theorem 2, corrected: far too large, it composes k mechanisms; for comparison.
-
-    Args:
-        epsilon: above 0.
-        delta: from 1e-300 to 0.5.
-        k: columns.
-    """
-    eps, target, k = _checked(epsilon, delta, k)
-    base = 2 * k * math.log(2 / target)
-    one = (math.sqrt(base + 8 * k * eps) - math.sqrt(base)) / (4 * k)
-    return math.sqrt(4 * math.log(4 * k / target) * (math.log(2 * k / target) + one) / k) / one
-
-
 def split(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     """Sigma by a quantile of the sensitivity: part of delta for a longer projection, the rest for the noise.
 
-    Sufficient for a secret matrix; for comparison, and as the start of `mixture`.
+    Sufficient for a secret matrix; for comparison.
 
     Args:
         epsilon: at least 0.
@@ -112,53 +81,6 @@ def split(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
         return calibrate(eps, target * (1 - share), math.sqrt(longest / k))
 
     return float(minimize_scalar(sigma, bounds=(-25.0, 12.0), method="bounded", options={"xatol": 1e-9}).fun)
-
-
-def mixture_delta(epsilon: Epsilon, scale: float, k: int) -> float:
-    """The delta of a secret Gaussian matrix: the mean of D(epsilon, scale sqrt c) over c ~ chi^2 with k degrees.
-
-    Args:
-        epsilon: at least 0.
-        scale: the norm of the difference of two rows over sqrt(k) sigma; above 0.
-        k: columns.
-
-    Source: docs/theory/projection.md, theorem 3.
-    """
-    from scipy.special import gammaln
-
-    eps = float(checked(epsilon, "epsilon", _EPSILON))
-    k = whole(k, "k", 1, 1 << 40)
-    low, high = max(0.0, math.sqrt(k) - 14), math.sqrt(k) + 16
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    half = (high - low) / PANELS / 2
-    centres = low + half * (2 * np.arange(PANELS) + 1)
-    r = (centres[:, None] + half * nodes).reshape(-1)
-    log_density = (k - 1) * np.log(r) - r * r / 2 - (k / 2 - 1) * math.log(2) - gammaln(k / 2)
-    with np.errstate(under="ignore"):
-        terms = np.exp(log_divergence(np.full_like(r, eps), scale * r) + log_density)
-    return math.fsum((np.tile(weights, PANELS) * half * terms).tolist())
-
-
-def mixture(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
-    """The smallest sigma for a secret matrix with Gaussian entries: necessary and sufficient.
-
-    Args:
-        epsilon: at least 0.
-        delta: from 1e-300 to 0.5.
-        k: columns.
-
-    Returns:
-        Sigma in JL units for rows of norm 1; at most a relative 2e-8 too large.
-    """
-    eps, target, k = _checked(epsilon, delta, k)
-    root = math.sqrt(k)
-    found = _least(
-        lambda log_sigma: mixture_delta(eps, math.exp(-log_sigma) / root, k),
-        target,
-        math.log(calibrate(eps, target)) - 1e-6,
-        math.log(split(eps, target, k)) + 1e-6,
-    )
-    return found * (1 + MIX_INFLATION)
 
 
 def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:

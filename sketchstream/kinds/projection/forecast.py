@@ -233,17 +233,6 @@ def best_columns(
     return min(found, key=lambda k: found[k].distance), found
 
 
-def ideal_columns(distance2: float, sigma: float, layers: int = 2) -> float:
-    """The best k if sigma does not depend on it: distance2 / (2 layers sigma^2).
-
-    Args:
-        distance2: squared distance of two typical rows, user units.
-        sigma: noise of one layer, JL units.
-        layers: number of equal layers in the publication: 2 with the one that is added at the seal.
-    """
-    return distance2 / (2 * layers * sigma**2)
-
-
 def with_columns(spec: ProjectionSpec, k: int) -> ProjectionSpec:
     """The spec with another number of columns; warnings are not repeated.
 

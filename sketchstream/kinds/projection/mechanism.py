@@ -15,15 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import ItemError, SpecError
+from sketchstream.errors import ItemError
 from sketchstream.kinds.projection.calibration import (
-    MARGIN,
     on_grid,
     public_sigma2,
-    secret_delta,
     secret_sigma2,
-    verify_public,
-    verify_secret,
 )
 from sketchstream.kinds.projection.kernels import add_rows
 from sketchstream.kinds.projection.matrix import PRECOMPUTED, Matrix
@@ -32,7 +28,7 @@ from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spect
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.entropy import Source
-from sketchstream.privacy.calibration.discrete import GRID, verify_parts
+from sketchstream.privacy.calibration.discrete import GRID
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
 
@@ -115,48 +111,6 @@ def creation_sigma2(spec: ProjectionSpec) -> Fraction:
 def publication_sigma2(spec: ProjectionSpec) -> Fraction:
     """Parameter of the layer that is added at the seal; 0 if `intrusion` is False."""
     return sigma2(spec, spec.epsilon_publish, spec.delta_publish) if spec.intrusion else Fraction(0)
-
-
-def verify(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction, parameter: Fraction) -> float:
-    """An upper bound of the delta of one layer with this parameter, counters included, which is at most `delta`.
-
-    Args:
-        spec: spec of the sketch.
-        epsilon: of the layer.
-        delta: of the layer.
-        parameter: sigma2 of the layer, lattice units.
-
-    Raises:
-        SpecError: the noise is too small.
-    """
-    if spec.matrix_seed == "secret":
-        return verify_secret(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance, parameter)
-    if not spec.counted_share:
-        return verify_public(epsilon, delta, sensitivity2(spec), spec.k, parameter)
-    parts = [(part.sensitivity2, part.coordinates, part.share) for part in unit_shift(spec).parts]
-    return verify_parts(epsilon, delta, parameter, parts).delta
-
-
-def secret_loss_delta(spec: ProjectionSpec, epsilon: Fraction, parameter: Fraction, views: Fraction) -> float:
-    """An upper bound of delta for a secret matrix and several views.
-
-    Args:
-        spec: with matrix_seed "secret".
-        epsilon: at least 0.
-        parameter: sigma2 of the layer to which the views are compared, lattice units.
-        views: the ladder's mu^2 over that of this layer alone: 1 for the layer alone, 1/2 for the default publication.
-
-    Source: docs/theory/projection.md, theorem 5.
-    """
-    if spec.matrix_seed != "secret":
-        msg = "secret_loss_delta is for matrix_seed = 'secret'; take the ledger's loss for a public matrix"
-        raise SpecError(msg)
-    return secret_delta(epsilon * (1 - MARGIN), row_norm2(spec) * views, spec.k, spec.entry_variance, parameter)
-
-
-def empty_state(spec: ProjectionSpec) -> State:
-    """(users, k) int64 zeros: a state before its first layer."""
-    return np.zeros(spec.shape, np.int64)
 
 
 def add_layer(state: State, parameter: Fraction, entropy: Source | None = None) -> None:

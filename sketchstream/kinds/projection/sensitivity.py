@@ -185,16 +185,6 @@ def sparse(matrix: Matrix, max_features: int) -> Fraction:
     return min(Fraction(bound), spectral(matrix))
 
 
-def top_direction(matrix: Matrix) -> Floats:
-    """(d,) the unit vector z for which the norm of z R is largest: the worst difference of two rows."""
-    gram = np.zeros((matrix.columns, matrix.columns))
-    for block in _blocks(matrix):
-        gram += block.T @ block
-    right = np.linalg.eigh(gram)[1][:, -1]
-    out: Floats = np.concatenate([block @ right for block in _blocks(matrix)])
-    return out / np.linalg.norm(out)
-
-
 def _blocks(matrix: Matrix, most_rows: int = BLOCK) -> Iterator[Floats]:
     """The rows as float64, block by block."""
     step = max(1, min(most_rows, BLOCK // matrix.columns))

@@ -10,25 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution import (
-    ConvolutionSpec,
-    Updater,
-    add_noise,
-    answers,
-    new_state,
-    parse_filter,
-    quantiles,
-)
-from sketchstream.kinds.convolution.accounting import mu_of
-from sketchstream.kinds.convolution.forecast import advice, factorisation_rmse, figure, forecast, square_root
-from sketchstream.kinds.convolution.quantiles import _by_inversion, _inverted, normal_half_width
-from sketchstream.kinds.convolution.verification import (
+from helpers.convolution_losses import (
     exact_loss,
     extreme_neighbours,
     spectral_loss,
     verified_delta,
 )
+from sketchstream.errors import SpecError
+from sketchstream.kinds.convolution import quantiles
+from sketchstream.kinds.convolution.accounting import mu_of
+from sketchstream.kinds.convolution.answers import answers
+from sketchstream.kinds.convolution.filters import parse_filter
+from sketchstream.kinds.convolution.forecast import advice, factorisation_rmse, figure, forecast, square_root
+from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.quantiles import _by_inversion, _inverted, normal_half_width
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
+from sketchstream.kinds.convolution.update import Updater
 from sketchstream.spec import NoPrivacyWarning
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}
@@ -106,6 +103,7 @@ def test_privacy_of_layout_time_against_the_best_test(seeded: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sketchstream.NoPrivacyWarning")
 def test_privacy_of_layout_time_over_many_draws(seeded: Any) -> None:
     for kernel in ([1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0]):
         spec = ConvolutionSpec(

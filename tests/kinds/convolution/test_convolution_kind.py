@@ -16,11 +16,12 @@ from scipy import stats
 
 import sketchstream as ss
 from helpers.commands import Run
+from helpers.convolution_losses import verified_delta
 from helpers.paths import GOLDEN
 from sketchstream import kinds, wire
-from sketchstream.kinds.convolution import ConvolutionSpec, answers
+from sketchstream.kinds.convolution.answers import answers
 from sketchstream.kinds.convolution.group import Coordinates
-from sketchstream.kinds.convolution.verification import verified_delta
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
 from sketchstream.published import Instalment, Origin
 

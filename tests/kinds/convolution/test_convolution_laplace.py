@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pytest
 
 import sketchstream as ss
+from helpers.convolution_losses import exact_loss, extreme_neighbours, verified_delta
 from sketchstream import kinds
 from sketchstream.errors import FormatError
-from sketchstream.kinds.convolution import ConvolutionSpec
-from sketchstream.kinds.convolution.verification import exact_loss, extreme_neighbours, verified_delta
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.privacy.deployment import Deployment, Record
 from sketchstream.privacy.dp_events import dp_event
 from sketchstream.privacy.euclidean_ledger import EuclideanLedger

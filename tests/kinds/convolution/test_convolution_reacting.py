@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 import sketchstream as ss
-from sketchstream.kinds.convolution import ConvolutionSpec
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 Floats = npt.NDArray[np.float64]
 SERIES: dict[str, Any] = {"epsilon": 1, "delta": "1e-6", "layout": "time", "transform_length": 8}

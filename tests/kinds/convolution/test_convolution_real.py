@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sketchstream.kinds.convolution import ConvolutionSpec, Updater, add_noise, answers, new_state
-from sketchstream.kinds.convolution.answers import FilterAnswers
+from sketchstream.kinds.convolution.answers import FilterAnswers, answers
+from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
+from sketchstream.kinds.convolution.update import Updater
 
 FILTERS = ("window:24", "window:168", "decay:0.99", "sum")
 QUANTITIES = 15

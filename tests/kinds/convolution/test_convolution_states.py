@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
-from sketchstream.kinds.convolution import (
-    Columns,
-    ConvolutionSpec,
-    Updater,
-    add_noise,
-    answers,
-    closed_values,
-    decode,
-    joined,
-    new_state,
-)
-from sketchstream.kinds.convolution.update import columns
+from sketchstream.kinds.convolution.answers import answers, closed_values, decode
+from sketchstream.kinds.convolution.filters import Columns
+from sketchstream.kinds.convolution.joining import joined
+from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
+from sketchstream.kinds.convolution.update import Updater, columns
 
 
 def spec_of(kernel: object, length: int | None = None, **given: Any) -> ConvolutionSpec:

@@ -11,10 +11,11 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import DomainError, EstimateError
-from sketchstream.kinds.gaussian import GaussianEstimate, GaussianSpec, expected_errors
+from sketchstream.kinds.gaussian.answers import GaussianEstimate
 from sketchstream.kinds.gaussian.denoise import centred, cut, denoise, refined, shrunk, soft, universal_threshold
-from sketchstream.kinds.gaussian.expected import shrinkage_error, threshold_errors
+from sketchstream.kinds.gaussian.expected import expected_errors, shrinkage_error, threshold_errors
 from sketchstream.kinds.gaussian.quantiles import half_width, noise_law, sure_width, tails
+from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise.laws import DiscreteGaussian
 
 Y = np.array([3.0, -1.0, 2.0, 0.5])

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.gaussian_attack import epsilon_lower_bound, intruded, neighbours, sealed, statistics
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian import GaussianSpec, add_layer
-from sketchstream.kinds.gaussian.audit import epsilon_lower_bound, intruded, neighbours, sealed, statistics
+from sketchstream.kinds.gaussian.spec import GaussianSpec
+from sketchstream.kinds.gaussian.state import add_layer
 from sketchstream.noise.laws import DiscreteGaussian
 from sketchstream.privacy.calibration.discrete import discrete_delta_of
 

@@ -10,8 +10,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import SpecError
-from sketchstream.kinds.gaussian import GaussianSpec
-from sketchstream.kinds.gaussian.spec import LISTED_TOTAL
+from sketchstream.kinds.gaussian.spec import LISTED_TOTAL, GaussianSpec
 from sketchstream.privacy.calibration import verify_discrete
 from sketchstream.spec import NoPrivacyWarning
 

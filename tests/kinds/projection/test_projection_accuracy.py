@@ -19,15 +19,11 @@ import pytest
 
 from helpers.noise.words import Seeded
 from sketchstream.cli.flights import data_folder
-from sketchstream.kinds.projection import (
-    Distances,
-    Matrix,
-    Projection,
-    ProjectionSpec,
-    add_layer,
-    creation_sigma2,
-    publication_sigma2,
-)
+from sketchstream.kinds.projection.answers import Projection
+from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.mechanism import add_layer, creation_sigma2, publication_sigma2
+from sketchstream.kinds.projection.neighbours import Distances
+from sketchstream.kinds.projection.spec import ProjectionSpec
 
 ROWS = 100
 K = 64

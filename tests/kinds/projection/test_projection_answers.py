@@ -13,18 +13,13 @@ import pytest
 import sketchstream as ss
 from sketchstream.errors import DomainError, EstimateError, MergeError, SpecError
 from sketchstream.kinds import shown
-from sketchstream.kinds.projection import (
-    Distances,
-    Matrix,
-    Projection,
-    ProjectionSpec,
-    add_layer,
-    best_columns,
-    expected,
-    nearest,
-)
-from sketchstream.kinds.projection.forecast import ideal_columns, with_columns
+from sketchstream.kinds.projection.answers import Projection
+from sketchstream.kinds.projection.forecast import best_columns, expected, with_columns
+from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.mechanism import add_layer
+from sketchstream.kinds.projection.neighbours import Distances, nearest
 from sketchstream.kinds.projection.questions import asked
+from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.projection.variance import Law
 
 U = np.repeat([1, 0], [50, 50])
@@ -384,7 +379,6 @@ def test_the_best_number_of_columns() -> None:
     sigma = ss.calibrate(1, "1e-6")
     best, tried = best_columns(spec, 64 * 4 * sigma**2)
     assert best == 64
-    assert ideal_columns(64 * 4 * sigma**2, sigma) == pytest.approx(64)
     assert tried[64].distance / (64 * 4 * sigma**2) == pytest.approx(4 * 2**0.5 * sigma / (256**0.5 * sigma), rel=0.02)
     assert expected(with_columns(spec, 64), 1000.0, layers=3).tau == pytest.approx(2 * tried[64].tau, rel=1e-9)
     assert tried[8].to_dict()["k"] == 8

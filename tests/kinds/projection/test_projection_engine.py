@@ -17,6 +17,7 @@ import pytest
 import sketchstream as ss
 from helpers.noise.words import Seeded
 from helpers.paths import ROOT
+from helpers.projection_attack import secret_loss_delta
 from sketchstream import kinds
 from sketchstream.errors import DomainError, EstimateError, ItemError, MergeError, SealedError, SpecError, WeightError
 from sketchstream.kinds.projection import mechanism
@@ -338,14 +339,12 @@ def test_losses_of_secret_matrices_are_those_of_the_mixture() -> None:
     assert 0.98 < looked.epsilon(spec.delta) < 1 + 1e-6
     assert isinstance(quiet, SecretLoss)
     assert quiet.mean * 2 == looked.mean
-    views = mechanism.secret_loss_delta(spec, Fraction(1), mechanism.creation_sigma2(spec), Fraction(1, 2))
+    views = secret_loss_delta(spec, Fraction(1), mechanism.creation_sigma2(spec), Fraction(1, 2))
     assert quiet.delta(1) == pytest.approx(views, rel=1e-6)
     # the mean of mu^2 taken for a known one would promise too much
     mean = GaussianLoss.of(ledger.history, ledger.shift, unit="item", look=True)
     assert mean.delta(1) < looked.delta(1) / 5
-    assert looked.delta(1) > mechanism.secret_loss_delta(
-        spec, Fraction(2), mechanism.creation_sigma2(spec), Fraction(1)
-    )
+    assert looked.delta(1) > secret_loss_delta(spec, Fraction(2), mechanism.creation_sigma2(spec), Fraction(1))
     # whoever knows nothing of secret matrices finds no bound, and nothing is added up wrongly
     for one in (quiet + mean, mean + quiet, GaussianLoss.worst([quiet, mean])):
         assert one.delta(30) == 1.0

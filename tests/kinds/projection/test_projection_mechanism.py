@@ -10,20 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.projection_attack import delta_lower_bound, direction, empty_state, extremes, within
 from sketchstream.errors import ItemError
-from sketchstream.kinds.projection import (
-    Matrix,
-    ProjectionSpec,
-    add_layer,
-    apply,
-    calibration,
-    creation_sigma2,
-    empty_state,
-    extremes,
-    mechanism,
-    sensitivity2,
-)
-from sketchstream.kinds.projection.adversary import delta_lower_bound, direction, within
+from sketchstream.kinds.projection import calibration, mechanism
+from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.mechanism import add_layer, apply, creation_sigma2, sensitivity2
+from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration import delta_of
 
 Apply = Callable[..., None]

@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 
 import sketchstream as ss
+from helpers.projection_attack import secret_loss_delta, verify
 from sketchstream.errors import SpecError
-from sketchstream.kinds.projection import (
-    IdentityRowsWarning,
-    ProjectionSpec,
+from sketchstream.kinds.projection.mechanism import (
     creation_sigma2,
     publication_sigma2,
     row_norm2,
-    secret_loss_delta,
-    secret_seed,
     sensitivity2,
-    verify,
 )
+from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec, secret_seed
 
 EVENT: dict[str, Any] = {"users": 10, "features": 200, "k": 64, "epsilon": "1", "delta": "1e-6"}
 ITEM: dict[str, Any] = {**EVENT, "unit": "item"}

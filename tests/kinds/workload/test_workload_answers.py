@@ -13,21 +13,14 @@ import pytest
 
 from helpers.noise.words import Seeded
 from sketchstream.errors import EstimateError, FormatError, SpecError
-from sketchstream.kinds.workload import (
-    Columns,
-    Law,
-    Universe,
-    Workload,
-    WorkloadSpec,
-    WorkloadWarning,
-    add_noise,
-    break_even,
-    estimate,
-    forecast,
-    marginals,
-)
-from sketchstream.kinds.workload.answers import quantiles
-from sketchstream.kinds.workload.universe import Column
+from sketchstream.kinds.workload.answers import break_even, estimate, quantiles
+from sketchstream.kinds.workload.mechanism import Law
+from sketchstream.kinds.workload.noise import add_noise
+from sketchstream.kinds.workload.planning import forecast
+from sketchstream.kinds.workload.queries import Workload, marginals
+from sketchstream.kinds.workload.spec import WorkloadSpec, WorkloadWarning
+from sketchstream.kinds.workload.universe import Column, Universe
+from sketchstream.kinds.workload.update import Columns
 from sketchstream.spec import NoPrivacyWarning
 
 

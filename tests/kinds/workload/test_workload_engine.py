@@ -13,8 +13,9 @@ import pytest
 import sketchstream as ss
 from sketchstream import kinds, wire
 from sketchstream.errors import BudgetError, DomainError, EstimateError, FormatError, MergeError, SpecError, WeightError
-from sketchstream.kinds.workload import Column, Workload
 from sketchstream.kinds.workload.kind import KIND
+from sketchstream.kinds.workload.queries import Workload
+from sketchstream.kinds.workload.universe import Column
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import Context

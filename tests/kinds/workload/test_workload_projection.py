@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
+from helpers.discrepancy import color, herdisc_bounds
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload import Workload, color, herdisc_bounds
 from sketchstream.kinds.workload.projection import project
+from sketchstream.kinds.workload.queries import Workload
 
 
 def test_one_dimension_is_solved_by_hand() -> None:

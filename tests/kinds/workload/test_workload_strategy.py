@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import ChecksumError, FormatError, SpecError
-from sketchstream.kinds.workload import Strategy, Workload, choose, marginals, mechanism, optimise
-from sketchstream.kinds.workload.mechanism import candidates, laplace_candidates, layer_law
-from sketchstream.kinds.workload.optimise import reduce_matrix, triangle
+from sketchstream.kinds.workload import mechanism
+from sketchstream.kinds.workload.mechanism import candidates, choose, laplace_candidates, layer_law
+from sketchstream.kinds.workload.optimise import optimise, reduce_matrix, triangle
 from sketchstream.kinds.workload.packing import packed, unpacked
 from sketchstream.kinds.workload.pure import tree_levels
-from sketchstream.kinds.workload.strategy import attained, from_matrix, from_shape
+from sketchstream.kinds.workload.queries import Workload, marginals
+from sketchstream.kinds.workload.strategy import Strategy, attained, from_matrix, from_shape
 
 ONE, DELTA = Fraction(1), Fraction(1, 10**6)
 EXAMPLES = [

@@ -7,8 +7,11 @@ import pytest
 
 from helpers.noise.words import Seeded
 from sketchstream.errors import DomainError, SpecError, WeightError
-from sketchstream.kinds.workload import Columns, Strategy, Workload, WorkloadSpec, add_noise, check_events, drop_events
-from sketchstream.kinds.workload.strategy import from_matrix
+from sketchstream.kinds.workload.noise import add_noise
+from sketchstream.kinds.workload.queries import Workload
+from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategy import Strategy, from_matrix
+from sketchstream.kinds.workload.update import Columns, check_events, drop_events
 
 RANDOM = np.random.default_rng(6)
 

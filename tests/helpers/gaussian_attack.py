@@ -1,4 +1,4 @@
-"""Audit of one unit's privacy: extreme neighbours, and lower bounds on epsilon at a given delta.
+"""Attack on one unit's privacy: extreme neighbours, and lower bounds on epsilon at a given delta.
 
 In: a spec, published states of neighbouring streams. Out: lower confidence bounds on epsilon. Touches: entropy, through
 the states that it makes.

@@ -94,7 +94,7 @@ def color(
     if chosen.ndim != 1 or (chosen.size and not (chosen.min() >= 0 and chosen.max() < array.shape[1])):
         msg = f"columns must be a list of column numbers from 0 to {array.shape[1] - 1}"
         raise SpecError(msg)
-    generator = np.random.default_rng(seed)  # noqa: TID251 - colours public matrices; no noise
+    generator = np.random.default_rng(seed)
     vectors = known.right[:, chosen]
     for _ in range(TRIALS):
         signs = _walk(vectors, generator)
@@ -137,7 +137,7 @@ def _walk(vectors: Floats, generator: Any) -> Floats:
 
 def _best_minor(matrix: Floats, seed: int) -> tuple[float, Ints, Ints]:
     """The largest |det|^(1/k) / 2 that elimination with complete pivoting finds, then improved by swaps."""
-    generator = np.random.default_rng(seed)  # noqa: TID251 - a search over a public matrix; no noise
+    generator = np.random.default_rng(seed)
     best, kept = 0.0, (np.zeros(1, np.int64), np.zeros(1, np.int64))
     for start in range(STARTS):
         rest = matrix.copy()
