@@ -129,7 +129,7 @@ def b_splines(t: Floats, x: Floats, derivative: int = 0) -> Floats:
     """
     last = np.searchsorted(t, t[-1]) - 1
     interval = np.minimum(np.searchsorted(t, x, side="right") - 1, last)
-    out = (np.arange(t.size - 1) == interval[:, None]).astype(np.float64)
+    out: Floats = (np.arange(t.size - 1) == interval[:, None]).astype(np.float64)
     for degree in range(1, 4):
         span = t[degree:] - t[:-degree]
         scaled = out / np.where(span > 0.0, span, np.inf)
