@@ -17,6 +17,7 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.workload import plots
 from sketchstream.kinds.workload.factors import Floats, Ints
 from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.projection import FeasibleSet, project
@@ -145,8 +146,6 @@ class WorkloadAnswers(LinearAnswers):
 
     def _draw(self, tables: Sequence[str] | None = None) -> Figure:
         """One panel for each table of one or two columns, or for the named ones."""
-        from sketchstream.kinds.workload import plots
-
         return plots.draw(self, tables)
 
     def _noted(self) -> str:

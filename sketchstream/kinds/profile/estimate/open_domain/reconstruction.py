@@ -16,7 +16,7 @@ from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
 from sketchstream.kinds.profile.estimate.linear.line import linear
 from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints, Observed
-from sketchstream.kinds.profile.estimate.open_domain import events, intervals
+from sketchstream.kinds.profile.estimate.open_domain import events, intervals, likelihood
 from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, Model, Part, read_part, resolved
 from sketchstream.kinds.profile.estimate.open_domain.slices import about, moved_to
 
@@ -31,9 +31,6 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     span = resolved(parts[0], span)
     found = [read_part(part, span) for part in parts]
     if method == "likelihood":
-        # imported only if chosen: it takes a tenth of a second, and the other methods do not need it
-        from sketchstream.kinds.profile.estimate.open_domain import likelihood
-
         found = [
             replace(part, model=_counted(part, likelihood.fit(one, part)))
             for one, part in zip(parts, found, strict=True)
