@@ -52,16 +52,31 @@ LABELS: Final = 12
 """At most so many windows have a label."""
 WRITTEN: Final = (24, 8)
 """Tables of at most so many rows and columns have their numbers written into the heat map."""
+LETTER, MARGIN = 0.075, 0.6
+"""Inches of a letter in a cell of a heat map, and of what stands beside the cells and their names."""
 NARROW: Final = (5.2, 3.9)
 WIDE: Final = (11.0, 4.2)
 TREND: Final = (5.2, 1.1)
 """Inches wide and high."""
 LETTERS: Final = (26, 60)
 """Longest name of a bar, on narrow charts and on wide ones."""
+COLUMNS: Final = 400
+"""Of more than twice as many numbers, a chart shows the least and the largest of each column of pixels."""
 POINTS: Final = 2000
 """A chart of more numbers than this has none of them in words; its table has."""
 TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 _ONE_DRAWS: Final = threading.Lock()
+
+
+def shown(value: float) -> str:
+    """Format a number: thousands separated, four digits for small ones, 0 for tiny ones."""
+    if not math.isfinite(value):
+        return str(value)
+    if abs(value) < 1e-6:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 @dataclass(frozen=True)
@@ -74,6 +89,7 @@ class Curve:
         low: (n,) lower ends of the intervals; equal to `value` without intervals.
         high: (n,) upper ends of the intervals; equal to `value` without intervals.
         truth: (n,), or None.
+        spell: writes a number in words: items are whole.
     """
 
     k: npt.NDArray[np.int64]
@@ -81,6 +97,7 @@ class Curve:
     low: Floats
     high: Floats
     truth: Floats | None = None
+    spell: Callable[[float], str] = field(default="{:,.0f}".format, kw_only=True)
 
     def spoken(self, name: str) -> str:
         """The curve's shape in a sentence, for screen readers."""
@@ -100,6 +117,7 @@ class Series:
         high: (n,) upper ends of the intervals.
         truth: (n,), or None.
         firm: (n,) whether windows are complete; others have hollow dots. None: all are complete.
+        spell: writes a number in words.
 
     A window without an answer is NaN in the first three arrays: the line has a gap there.
     """
@@ -110,6 +128,7 @@ class Series:
     high: Floats
     truth: Floats | None = None
     firm: npt.NDArray[np.bool_] | None = None
+    spell: Callable[[float], str] = field(default=shown, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -121,12 +140,14 @@ class Bars:
         value: (n,) lengths.
         low: (n,) lower ends of the intervals; equal to `value` without intervals.
         high: (n,) upper ends of the intervals; equal to `value` without intervals.
+        spell: writes a number in words.
     """
 
     names: Sequence[str]
     value: Floats
     low: Floats
     high: Floats
+    spell: Callable[[float], str] = field(default=shown, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -139,6 +160,7 @@ class Grid:
         value: (r, c) numbers; NaN if there is none.
         low: (r, c) lower ends of the intervals; equal to `value` without intervals.
         high: (r, c) upper ends of the intervals; equal to `value` without intervals.
+        spell: writes a number in words.
     """
 
     rows: Sequence[str]
@@ -146,6 +168,7 @@ class Grid:
     value: Floats
     low: Floats
     high: Floats
+    spell: Callable[[float], str] = field(default=shown, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -184,17 +207,6 @@ Placed = tuple[float, float, str]
 """A point before it is drawn: its place on the axes, in their own units, and its words."""
 
 
-def shown(value: float) -> str:
-    """Format a number: thousands separated, four digits for small ones, 0 for tiny ones."""
-    if not math.isfinite(value):
-        return str(value)
-    if abs(value) < 1e-6:
-        return "0"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
-
-
 def between(low: float | None, high: float | None, spell: Callable[[float], str] = shown) -> str:
     """The ends of an interval as text; None or infinite: no end on this side.
 
@@ -209,9 +221,9 @@ def between(low: float | None, high: float | None, spell: Callable[[float], str]
     return f"{spell(low)} or more" if high is None else f"{spell(low)} to {spell(high)}"
 
 
-def said(value: float, low: float, high: float) -> str:
+def said(value: float, low: float, high: float, spell: Callable[[float], str] = shown) -> str:
     """A number with its interval as text; only the number if the ends are not an interval."""
-    return f"{shown(value)}, 95% interval {between(low, high)}" if low < high else shown(value)
+    return f"{spell(value)}, 95% interval {between(low, high, spell)}" if low < high else spell(value)
 
 
 def reach_chart(curve: Curve, title: str, axis: str, caption: str) -> Chart:
@@ -270,8 +282,9 @@ def band_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = 
         wide: whether it is for wide screens; it is not legible on narrow ones.
     """
     words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
-    spoken = f"{title}. {len(words)} numbers, {shown(bars.value.min())} to {shown(bars.value.max())}."
+    spoken = f"{title}. {len(words)} numbers, {bars.spell(bars.value.min())} to {bars.spell(bars.value.max())}."
     places = _placed(np.arange(len(words)), bars.value, words)
+    caption += _columns(len(words))
     ends = _ends(bars) if np.any(bars.high > bars.low) else None
     size = WIDE if wide else NARROW
     return _chart(
@@ -287,7 +300,8 @@ def trend_chart(bars: Bars, title: str) -> Chart:
         title: of the number.
     """
     words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
-    spoken = f"{title}, {bars.names[0]} to {bars.names[-1]}: {shown(bars.value.min())} to {shown(bars.value.max())}."
+    least, most = bars.spell(bars.value.min()), bars.spell(bars.value.max())
+    spoken = f"{title}, {bars.names[0]} to {bars.names[-1]}: {least} to {most}."
     caption = f"{title[:1].upper()}{title[1:]}, {bars.names[0]} to {bars.names[-1]}, with 95% intervals."
     at = np.arange(len(words))
 
@@ -321,7 +335,7 @@ def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = F
     return _chart(lambda axes: _draw_bars(axes, bars, title, axis, letters), spoken, caption, places, size)
 
 
-def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str) -> Chart:
+def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str, *, wide: bool = False) -> Chart:
     """A heat map: larger numbers are darker, or brighter on a dark background.
 
     Args:
@@ -329,6 +343,7 @@ def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str
         title: title above the chart.
         axes_names: labels of the rows' and the columns' axis.
         caption: text below the chart.
+        wide: whether it is for wide screens, where more numbers fit into their cells.
     """
     places = []
     texts = iter(_said(grid))
@@ -338,19 +353,24 @@ def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str
             if math.isfinite(grid.value[row, column]):
                 places.append((column + 0.5, row + 0.5, f"{down}, {across}: {text}"))
     spoken = (
-        f"{title}. {len(grid.rows)} by {len(grid.columns)} numbers, {shown(float(np.nanmin(grid.value)))} to "
-        f"{shown(float(np.nanmax(grid.value)))}."
+        f"{title}. {len(grid.rows)} by {len(grid.columns)} numbers, {grid.spell(float(np.nanmin(grid.value)))} to "
+        f"{grid.spell(float(np.nanmax(grid.value)))}."
     )
     height = min(1.2 + 0.3 * len(grid.rows), 6.0)
+    width = WIDE[0] if wide else NARROW[0]
     return _chart(
-        lambda axes: _draw_heat(axes, grid, title, axes_names), spoken, caption, places, (NARROW[0], max(height, 2.2))
+        lambda axes: _draw_heat(axes, grid, title, axes_names, width),
+        spoken,
+        caption,
+        places,
+        (width, max(height, 2.2)),
     )
 
 
 def _said(numbers: Curve | Series | Bars | Grid) -> list[str]:
     """Each number as text, in order of position."""
     return [
-        said(float(value), float(low), float(high))
+        said(float(value), float(low), float(high), numbers.spell)
         for value, low, high in zip(numbers.value.flat, numbers.low.flat, numbers.high.flat, strict=True)
     ]
 
@@ -468,9 +488,7 @@ def draw_band(
         axis: label of the names' axis.
     """
     at: npt.NDArray[Any] = names if isinstance(names, np.ndarray) else np.arange(len(names))
-    if ends is not None:
-        axes.fill_between(at, *ends, color=BLUE, alpha=0.2, lw=0)
-    axes.plot(at, value, color=BLUE, lw=1.5)
+    _line(axes, at, value, ends, BLUE)
     if not isinstance(names, np.ndarray):
         _finish_named(axes, title, names, axis)
         return
@@ -481,6 +499,37 @@ def draw_band(
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.set_xlabel(axis, color=GREY)
     _finish(axes, title, "", zero=False)
+
+
+def _line(axes: Axes, at: npt.NDArray[Any], value: Floats, ends: tuple[Floats, Floats] | None, color: str) -> None:
+    """Draw a line with the band of its intervals; of too many numbers for the pixels, what lies in each column.
+
+    Args:
+        axes: of one panel.
+        at: (n,) ascending positions or times.
+        value: (n,) values; NaN where there is none.
+        ends: (n,) lower and (n,) upper ends of the intervals, or None.
+        color: of the line.
+    """
+    if value.size <= 2 * COLUMNS:
+        if ends is not None:
+            axes.fill_between(at, *ends, color=color, alpha=0.2, lw=0)
+        axes.plot(at, value, color=color, lw=1.5)
+        return
+    first = np.linspace(0, value.size, COLUMNS, endpoint=False).astype(np.int64)
+    if ends is not None:
+        low, high = np.fmin.reduceat(ends[0], first), np.fmax.reduceat(ends[1], first)
+        axes.fill_between(at[first], low, high, color=color, alpha=0.2, lw=0)
+    least, most = np.fmin.reduceat(value, first), np.fmax.reduceat(value, first)
+    axes.fill_between(at[first], least, most, color=color, alpha=0.8, lw=0.8)
+
+
+def _columns(count: int) -> str:
+    """Sentence on a chart of more numbers than pixels; empty for fewer."""
+    if count <= 2 * COLUMNS:
+        return ""
+    each = -(-count // COLUMNS)
+    return f" Each column of the picture shows the least and the largest of some {each} neighbouring numbers."
 
 
 def draw_table(
@@ -722,8 +771,7 @@ def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], t
         if one.truth is not None:
             axes.hlines(one.truth, at - 0.4, at + 0.4, color=INK, lw=1.1, zorder=1)
         if many:
-            axes.fill_between(at, _shown_low(one), _ends(one)[1], color=color, alpha=0.2, lw=0)
-            axes.plot(at, one.value, color=color, lw=1.5)
+            _line(axes, at, one.value, (_shown_low(one), _ends(one)[1]), color)
         else:
             low, high = _ends(one)
             ends = np.maximum(one.value - low, 0), np.maximum(high - one.value, 0)
@@ -778,8 +826,11 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24
     _count_scale(axes.xaxis)
 
 
-def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str]) -> None:
-    """Draw a blue cell for each number, more opaque for larger ones, as shapes that take the colors of a page."""
+def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str], width: float) -> None:
+    """Draw a blue cell for each number, more opaque for larger ones, as shapes that take the colors of a page.
+
+    Where they fit into a chart so many inches wide, the numbers stand in their cells.
+    """
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgba
 
@@ -787,7 +838,13 @@ def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str]) -> No
     share = (grid.value - low) / (high - low) if high > low else np.full(grid.value.shape, 0.5)
     corners = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     cells = [np.add(corners, (column, row)) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
-    faces = [to_rgba(BLUE, 0.06 + 0.94 * float(one) if math.isfinite(one) else 0.0) for one in share.flat]
+    texts = [grid.spell(float(one)) if math.isfinite(one) else "" for one in grid.value.flat]
+    room = (width - MARGIN - LETTER * max(len(_short(name)) for name in grid.rows)) / max(len(grid.columns), 1)
+    written = LETTER * (max(map(len, texts)) + 1) <= room and len(grid.rows) <= WRITTEN[0]
+    strongest = 0.45 if written else 0.94  # the color of text must be legible on it, on light and on dark paper
+    faces = [to_rgba(BLUE, 0.06 + strongest * float(one) if math.isfinite(one) else 0.0) for one in share.flat]
+    for place, text in zip(np.ndindex(grid.value.shape), texts if written else (), strict=False):
+        axes.annotate(text, (place[1] + 0.5, place[0] + 0.5), ha="center", va="center", color=INK, fontsize=8)
     axes.add_collection(PolyCollection(cells, facecolors=faces, edgecolors="none"))
     _finish(axes, title, names[0])
     axes.grid(visible=False)

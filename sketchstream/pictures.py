@@ -24,6 +24,12 @@ LISTED: Final = 1000
 """Rows of a table of a page; downloads have all."""
 SHORT: Final = 14
 """Rows of a table that is not folded."""
+COUNTS: Final = ("distinct", "at_least", "exactly", "total")
+"""Numbers of profiles that count things: they are shown without digits after the point."""
+SHARES: Final = ("one_hit_ratio", "coverage", "above")
+"""Numbers of profiles that are shares: they are shown in per cent."""
+Spell = Callable[[float], str]
+"""Writes a number."""
 Number = Mapping[str, float | None]
 """A value, and the ends of its interval: both None where intervals do not hold, an end None where there is none."""
 
@@ -57,20 +63,34 @@ class Picture:
         return replace(self, note=f"{text} {self.note}".strip()) if text else self
 
 
-def value(one: Number) -> str:
+def spelling(metric: str) -> Spell:
+    """How a number of a profile is written without digits that say nothing: things whole, shares in per cent.
+
+    Args:
+        metric: its name, such as "at_least.3"; empty for numbers of other kinds.
+    """
+    family = metric.partition(".")[0]
+    if family in COUNTS:
+        return "{:,.0f}".format
+    return "{:.1%}".format if family in SHARES else charts.shown
+
+
+def value(one: Number, spell: Spell = charts.shown) -> str:
     """The cell of a number; a dash if there is none."""
-    return "-" if one["value"] is None else report.exact(one["value"])
+    return "-" if one["value"] is None else report.exact(one["value"], spell)
 
 
-def interval(one: Number) -> str:
+def interval(one: Number, spell: Spell = charts.shown) -> str:
     """The cell of a number's interval; a dash if none is valid."""
     low, high = one["low"], one["high"]
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
     if low is None and high is None:
         return "-"
     if high is None or low is None:
-        return report.exact(low) + " or more" if low is not None else report.exact(high or 0.0) + " or less"
-    return report.exact(low) + " to " + report.exact(high)
+        if low is not None:
+            return report.exact(low, spell) + " or more"
+        return report.exact(high or 0.0, spell) + " or less"
+    return report.exact(low, spell) + " to " + report.exact(high, spell)
 
 
 def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
@@ -97,6 +117,7 @@ def listed(
     caption: str = "Estimates with their 95% intervals.",
     *,
     ordered: bool = False,
+    spell: Spell = charts.shown,
 ) -> Picture:
     """Picture of named numbers: bars for a few, a line with its band for more, or if they are ordered.
 
@@ -108,12 +129,13 @@ def listed(
         columns: headers of the table, for the names and the numbers.
         caption: text below the chart.
         ordered: whether the names are ordered, such as times.
+        spell: writes a number.
     """
     found, low, high = (np.asarray(one, np.float64) for one in numbers)
-    shown, note = table(title, names, (found, low, high), columns)
+    shown, note = table(title, names, (found, low, high), columns, spell)
     chart = wide = None
     if len(names) > 1:
-        bars = charts.Bars(names, found, low, high)
+        bars = charts.Bars(names, found, low, high, spell=spell)
         if len(names) <= FEW and not ordered:
             chart = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption))
             if max(map(len, names)) > charts.LETTERS[0]:
@@ -126,7 +148,7 @@ def listed(
 
 def table(
     title: str, names: Sequence[str], numbers: tuple[charts.Floats, charts.Floats, charts.Floats],
-    columns: tuple[str, str],
+    columns: tuple[str, str], spell: Spell = charts.shown,
 ) -> tuple[report.Table, str]:  # fmt: skip
     """Table of named numbers, with a note on omitted ones.
 
@@ -135,12 +157,13 @@ def table(
         names: names of n numbers.
         numbers: (n,) values, low ends and high ends.
         columns: headers, for the names and the numbers.
+        spell: writes a number.
     """
     rows = []
     for name, one, low, high in zip(names[:LISTED], *numbers, strict=False):
         exactly = low == one == high
-        between = interval({"value": one, "low": low, "high": high}) if low <= high and not exactly else "-"
-        rows.append((name, report.exact(one), between))
+        between = interval({"value": one, "low": low, "high": high}, spell) if low <= high and not exactly else "-"
+        rows.append((name, report.exact(one, spell), between))
     note = ""
     if len(names) > LISTED:
         note = f"The table has the first {LISTED:,} of {len(names):,} rows; downloads have all."

@@ -6,7 +6,7 @@ Touches: the templates in `sketchstream/templates`, reading.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -53,11 +53,11 @@ class Section:
     folds: Sequence[Fold] = ()
 
 
-def exact(value: float) -> Markup:
-    """A cell of a table with a rounded number, and its exact value as machine-readable data."""
+def exact(value: float, spell: Callable[[float], str] = shown) -> Markup:
+    """A cell of a table with a number as `spell` writes it, and its exact value as machine-readable data."""
     from markupsafe import Markup
 
-    return Markup('<data value="{}">{}</data>').format(repr(float(value)), shown(value))
+    return Markup('<data value="{}">{}</data>').format(repr(float(value)), spell(value))
 
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import numpy as np
 
 from sketchstream import charts, kinds, report
-from sketchstream.pictures import SHORT, Number, Picture, drawn, ends, interval, value
+from sketchstream.pictures import SHORT, Number, Picture, Spell, drawn, ends, interval, value
 
 if TYPE_CHECKING:
     from sketchstream.report import Table
@@ -174,7 +174,12 @@ def trend(
 
 
 def over_time(
-    name: str, title: str, points: Sequence[Number | None], labels: Sequence[str], firm: Sequence[bool]
+    name: str,
+    title: str,
+    points: Sequence[Number | None],
+    labels: Sequence[str],
+    firm: Sequence[bool],
+    spell: Spell = charts.shown,
 ) -> Picture:
     """One number over several windows.
 
@@ -184,8 +189,9 @@ def over_time(
         points: ascending; None: a window without it.
         labels: of the windows.
         firm: whether each window is complete.
+        spell: writes a number.
     """
-    series = charts.Series("", *ends(points), firm=np.array(firm, bool))
+    series = charts.Series("", *ends(points), firm=np.array(firm, bool), spell=spell)
     caption = "One dot for each window, its 95% interval as a bar; hollow dots are windows that are not complete."
     if len(points) > charts.MANY:
         caption = "A line of estimates with the band of their 95% intervals; gaps are windows without a number."
@@ -195,7 +201,7 @@ def over_time(
         wide = drawn(lambda: charts.series_chart([series], labels, title, "", caption, wide=True))
     nothing: Number = {"value": None, "low": None, "high": None}
     rows = [
-        (label, value(one or nothing), interval(one or nothing), "complete" if whole else "not complete")
+        (label, value(one or nothing, spell), interval(one or nothing, spell), "complete" if whole else "not complete")
         for label, one, whole in zip(labels, points, firm, strict=True)
     ]
     table = report.Table(f"{title}, by window", ("window", title, "95% interval", "window is"), rows)

@@ -7,7 +7,7 @@ Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.100
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ OUTSIDE: Final = (
     "an estimate lies outside its own interval, which holds possible values only: the noise is larger than the number, "
     "and the difference is computed from the estimates"
 )
-BOUNDS: Final = (0.0, 1.0)
+BOUNDS: Final = frozenset((0.0, 1.0))
 """Least and largest possible values of counts, norms, shares and means."""
 WRAPPED: Final = (
     "counts are kept modulo a modulus, and one of the numbers is a bound for that reason: the difference of what was "
@@ -167,6 +167,27 @@ def subtract(first: Point, second: Point, bounds: Collection[float] = BOUNDS) ->
     low = None if a_down is None or b_up is None else a - b - math.hypot(a_down, b_up)
     high = None if a_up is None or b_down is None else a - b + math.hypot(a_up, b_down)
     return a - b, low, high
+
+
+def mean(points: Sequence[Point]) -> Point:
+    """The mean of a number over windows whose noises are independent, with an interval; an infinite end is None.
+
+    Intervals of profiles lie symmetrically around unbiased linear estimates of their numbers: it is these whose mean is
+    taken, so that no bias of single estimates adds up. Where an end was cut at a possible value, its middle is no such
+    estimate; there the ends are averaged, which holds however the errors depend on each other, and is too wide.
+
+    Args:
+        points: value, low and high of each window, at least one; an end of None is infinite.
+    """
+    count = len(points)
+    lows, highs = ([one[end] for one in points] for end in (1, 2))
+    value = sum(one[0] or 0.0 for one in points) / count
+    low, high = (None if None in ends else sum(end or 0.0 for end in ends) / count for ends in (lows, highs))
+    if count == 1 or low is None or high is None or not BOUNDS.isdisjoint(lows) or not BOUNDS.isdisjoint(highs):
+        return value, low, high
+    middle = (low + high) / 2
+    half = math.hypot(*((b or 0.0) - (a or 0.0) for a, b in zip(lows, highs, strict=True))) / 2 / count
+    return middle, middle - half, middle + half
 
 
 def _reach(value: float, low: End, high: End, bounds: Collection[float]) -> tuple[End, End]:

@@ -202,3 +202,31 @@ def test_an_interval_of_one_number_is_shown_beside_another_value() -> None:
     numbers = (np.array([-5.0, 7.0, np.nan]), np.array([0.0, 7.0, np.nan]), np.array([0.0, 7.0, np.nan]))
     table, _ = pictures.table("Distances", ["a", "b", "c"], numbers, ("pair", "distance"))
     assert [str(row[2]) != "-" for row in table.rows] == [True, False, False]
+
+
+def test_many_numbers_are_drawn_as_what_each_column_of_pixels_holds() -> None:
+    """A year of hours: nothing that is far out is lost, and the picture is small."""
+    value = np.sin(np.arange(8760) / 24.0)
+    value[5000] = 50.0
+    many = charts.band_chart(
+        charts.Bars([str(i) for i in range(8760)], value, value - 1, value + 1), "year", "hours", "c"
+    )
+    few = charts.band_chart(
+        charts.Bars([str(i) for i in range(700)], *(value[:700] + d for d in (0, -1, 1))), "a", "b", "c"
+    )
+    assert len(many.svg) < 60_000
+    assert "of some 22 neighbouring numbers" in many.caption
+    assert few.caption == "c"
+    figure = charts.notebook_figure(5, 4)
+    axes = figure.subplots()
+    charts.draw_band(axes, "year", [str(i) for i in range(8760)], value, (value - 1, value + 1), "hours")
+    tops = [float(one.get_paths()[0].vertices[:, 1].max()) for one in axes.collections]
+    assert tops == [51.0, 50.0]
+
+
+def test_heat_maps_carry_their_numbers_where_they_fit() -> None:
+    grid = charts.Grid(["x", "y"], [f"c{i}" for i in range(16)], *(np.arange(32.0).reshape(2, 16) * 12_345,) * 3)
+    narrow, wide = (charts.heat_chart(grid, "heat", ("r", "c"), "", wide=wide) for wide in (False, True))
+    assert ">382,695<" not in narrow.svg
+    assert ">382,695<" in wide.svg
+    assert ">6</text>" in drawn()[5].svg

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
-from sketchstream.query.differences import OUTSIDE, Difference, Point, subtract
+from sketchstream.query.differences import OUTSIDE, Difference, Point, mean, subtract
 
 RUNS = 10_000
 LEAST = 0.95 - 5 * math.sqrt(0.95 * 0.05 / RUNS)
@@ -102,3 +102,25 @@ def test_an_estimate_outside_its_interval_is_said() -> None:
 def test_a_cut_end_beside_one_without_limit_has_no_limit_either() -> None:
     assert subtract((5.0, 0.0, None), (1.0, 0.5, 2.0))[1:] == (None, None)
     assert subtract((900.0, 900.0, 900.0), (900.0, 900.0, 900.0), (0.0, 1.0, 900.0)) == (0.0, 0.0, 0.0)
+
+
+def test_the_mean_of_windows_covers_and_narrows_with_their_number():
+    """19 of 20 intervals hold the true mean, of counts far from 0 and near it; those of one window are its own."""
+    rng, runs, n = np.random.default_rng(39), 2000, 7
+    assert mean([(5.0, 2.0, 9.0)]) == (5.0, 2.0, 9.0)
+    for truth, least in ((100.0, 0.94), (1.0, 0.94)):
+        held, widths = 0, []
+        for linear in truth + rng.normal(size=(runs, n)):
+            # the estimate shrinks towards 90, as likelihoods do, and the interval lies around the linear one
+            points = [(x + 0.1 * (90 - x), max(x - 1.96, 0.0), max(x + 1.96, 0.0)) for x in linear.tolist()]
+            _, low, high = mean(points)
+            held += low <= truth <= high
+            widths.append(high - low)
+        assert held >= least * runs
+        if truth == 100.0:
+            assert held <= 0.97 * runs, "it would be too wide"
+            assert np.allclose(widths, 2 * 1.96 / math.sqrt(n))
+
+
+def test_a_missing_end_of_one_window_leaves_none_of_the_mean():
+    assert mean([(5.0, None, 9.0), (7.0, 6.0, 8.0)]) == (6.0, None, 8.5)

@@ -19,7 +19,8 @@ from helpers import browsers, pages
 from helpers.commands import Run
 from helpers.serving import MINUTE
 from helpers.streams import EPOCH
-from sketchstream.charts import said, shown
+from sketchstream.charts import said
+from sketchstream.pictures import spelling
 from sketchstream.stream.windows import iso
 
 pytestmark = pytest.mark.browser
@@ -238,18 +239,18 @@ def test_a_new_user_finds_the_month_with_the_most_aircraft_seen_once_by_keyboard
         focus(page, "button")
         page.keyboard.press("Enter")
         page.wait_for_url("**metric=exactly.1**")
-        told = page.inner_text("#largest")
+        told, whole = page.inner_text("#largest"), spelling("exactly")
         month = f"{np.datetime64(best['window_start'][:19]).item():%B %Y}"
         assert told.startswith(
-            f"Most items seen only once: {month}, {shown(once['value'])} "
-            f"(95% interval {shown(once['low'])} to {shown(once['high'])})."
+            f"Most items seen only once: {month}, {whole(once['value'])} "
+            f"(95% interval {whole(once['low'])} to {whole(once['high'])})."
         )
         # the chart reads out the same, month by month
         focus(page, ".wide input[type=range]")
         for number, row in enumerate(rows):
             one = row["exactly"]["1"]
             name = row["window_start"][:7]
-            expected = f"{name}: {said(one['value'], one['low'], one['high'])}"
+            expected = f"{name}: {said(one['value'], one['low'], one['high'], whole)}"
             assert page.inner_text(".wide output") == expected
             assert page.get_attribute(".wide input", "aria-valuetext") == expected
             if number < len(rows) - 1:
@@ -261,6 +262,7 @@ def test_a_new_user_finds_the_month_with_the_most_aircraft_seen_once_by_keyboard
 
 def test_the_pointer_reads_the_same_numbers(browser, demo, run):
     _, rows = largest(demo[0], run)
+    whole = spelling("exactly")
     with browsers.visit(browser, base(demo)) as visit:
         page = visit.open(ONCE)
         points = json.loads(page.get_attribute(".wide .chart", "data-points") or "[]")
@@ -270,7 +272,7 @@ def test_the_pointer_reads_the_same_numbers(browser, demo, run):
             x, y, _ = points[number]
             page.mouse.move(box["x"] + x * box["width"] + 3, box["y"] + y * box["height"] + 40)
             one = rows[number]["exactly"]["1"]
-            assert page.inner_text(".wide output").endswith(said(one["value"], one["low"], one["high"]))
+            assert page.inner_text(".wide output").endswith(said(one["value"], one["low"], one["high"], whole))
         # the mark stands on the dot that matplotlib drew
         mark = page.locator(".mark").bounding_box()
         assert mark is not None

@@ -17,9 +17,11 @@ from helpers.pages import Parsed, ends, mixed, settle
 from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
-from sketchstream.query import words
+from sketchstream.pictures import spelling
+from sketchstream.query import differences, words
 from sketchstream.serve.access import Access, Token
 from sketchstream.serve.page import calendar, home, pictures, rendering, series, wording
+from sketchstream.serve.service import read_time
 from sketchstream.stream.windows import iso
 
 
@@ -130,11 +132,13 @@ def test_charts_say_the_numbers_of_their_tables(site):
     reach, exact = (json.loads(one.replace("&#34;", '"')) for one in found)
     from sketchstream.charts import said
 
+    whole = spelling("exactly")
+    told = said(*(answer["distinct"][end] for end in ("value", "low", "high")), whole)
     assert [point[2] for point in exact] == [
-        f"exactly {k} times: {said(*(answer['exactly'][str(k)][end] for end in ('value', 'low', 'high')))}"
+        f"exactly {k} times: {said(*(answer['exactly'][str(k)][end] for end in ('value', 'low', 'high')), whole)}"
         for k in range(1, 13)
     ]
-    assert reach[0][2] == f"1 times or more: {said(*(answer['distinct'][end] for end in ('value', 'low', 'high')))}"
+    assert reach[0][2] == f"1 times or more: {told}"
 
 
 def test_states_are_shown_in_words(site):
@@ -487,6 +491,22 @@ def test_the_first_page_shows_the_newest_numbers_of_the_api(site):
     assert "Metric must be one of distinct" in refused.text
 
 
+def test_a_range_shows_means_of_its_windows_and_never_their_sum(site):
+    _, _, client = site
+    points = client.get("/v1/sketches/minutes/series", params={"metric": "at_least.3"}).json()["points"]
+    known = [one for one in points if one["complete"] is not False and one["value"] is not None]
+    last = read_time(known[-1]["window_end"], "to")
+    points = [tuple(one[end] for end in ("value", "low", "high")) for one in known]
+    found = Parsed(client.get("/", params={"metric": "at_least.3", "days": "7"}).text)
+    assert found.values[0] == pytest.approx(differences.mean(points)[0])
+    assert f"Items seen 3 times or more, mean of {len(known)} windows" in found.said
+    assert "windows do not add up to a range" in found.said
+    assert client.get("/", params={"days": "3"}).status_code == 400
+    assert home.earlier(last, 1, "UTC") == last - 86_400_000
+    sunday = int(datetime(2024, 3, 31, 22, tzinfo=UTC).timestamp() * 1000)  # midnight in Berlin; the clock changed
+    assert sunday - home.earlier(sunday, 1, "Europe/Berlin") == 23 * 3_600_000
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "said"),
     [
@@ -498,7 +518,7 @@ def test_the_first_page_shows_the_newest_numbers_of_the_api(site):
     ],
 )
 def test_things_are_whole_and_shares_are_in_per_cent(metric, value, said):
-    assert home.spelled(metric, value) == said
+    assert spelling(metric)(value) == said
     tile = home.tile("title", (value, value - 1, None), metric)
     assert tile.title == "Title"
     assert tile.interval.endswith(" or more")

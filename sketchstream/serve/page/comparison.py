@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from sketchstream import charts
 from sketchstream.errors import ConfigError
-from sketchstream.pictures import Picture, ends, interval, listed, value
+from sketchstream.pictures import Picture, Spell, ends, interval, listed, spelling, value
 from sketchstream.report import Table
 from sketchstream.serve.page import links
 from sketchstream.serve.service import NotFoundError, Service, read_time
@@ -132,19 +132,20 @@ def lead(found: Changes, labels: tuple[str, str], group: str) -> str:
         return "The two windows have no number in common."
     change, title = first["difference"], first["title"]
     said = verdict(first)
-    size = charts.shown(abs(change["value"]))
+    spell = spelling(first.get("spelled", ""))
+    size = spell(abs(change["value"]))
     way = "more" if change["value"] >= 0 else "less"
     title = f"{group}, {title}" if group else f"{title[:1].upper()}{title[1:]}"
     start = f"{title}: {labels[0]} has {size} {way} than {labels[1]}"
     if said == "no interval":
         return f"{start}; there is no interval of that."
-    held = f"{start} (95% interval: {_signed(change, way)})"
+    held = f"{start} (95% interval: {_signed(change, way, spell)})"
     if said == "cannot be told":
         return f"{held}. The interval holds 0: the data do not tell which of the two has more."
     return f"{held}. The interval does not hold 0."
 
 
-def _signed(change: Mapping[str, Any], way: str) -> str:
+def _signed(change: Mapping[str, Any], way: str, spell: Spell = charts.shown) -> str:
     """The interval of a difference in words: "3 to 9 more", "2 less to 9 more", "4 more or above that"."""
     other = "less" if way == "more" else "more"
     ends = [change["low"], change["high"]]
@@ -152,12 +153,10 @@ def _signed(change: Mapping[str, Any], way: str) -> str:
         ends = [None if end is None else -end for end in reversed(ends)]
     low, high = ends
     if low is None or high is None:
-        return (
-            f"up to {charts.shown(high)} {way}" if high is not None else f"{charts.shown(low or 0)} {way} or above that"
-        )
+        return f"up to {spell(high)} {way}" if high is not None else f"{spell(low or 0)} {way} or above that"
     if low < 0 <= high:
-        return f"{charts.shown(-low)} {other} to {charts.shown(high)} {way}"
-    return f"{charts.shown(low)} to {charts.shown(high)} {way}"
+        return f"{spell(-low)} {other} to {spell(high)} {way}"
+    return f"{spell(low)} to {spell(high)} {way}"
 
 
 def note(found: Changes, first: Side, second: Side) -> str:
@@ -201,8 +200,9 @@ def picture(found: Changes, labels: tuple[str, str]) -> Picture | None:
         return None
     numbers = ends([one["difference"] for one in drawn])
     caption = f"{labels[0]} minus {labels[1]}, with 95% intervals: a bar whose interval does not hold 0 shows a change."
-    columns = ("number", "difference")
-    return listed("differences", "What has changed", [one["title"] for one in drawn], numbers, columns, caption)
+    spell = spelling("distinct" if all(one.get("spelled") for one in drawn) and counts else "")
+    titles = [one["title"] for one in drawn]
+    return listed("differences", "What has changed", titles, numbers, ("number", "difference"), caption, spell=spell)
 
 
 def table(
@@ -221,10 +221,16 @@ def table(
     for one in found:
         href = links.difference_address(name, one["metric"], first, second)
         title = Markup('<a href="{}">{}</a>').format(href, one["title"])
-        change = interval(one["difference"]) if one["independent"] else "none: not independent"
+        spell = spelling(one.get("spelled", ""))
+        change = interval(one["difference"], spell) if one["independent"] else "none: not independent"
         rows.append(
-            (title, value(one["window"]), interval(one["window"]), value(one["against"]), interval(one["against"]),
-             value(one["difference"]), change, verdict(one))
-        )  # fmt: skip
+            (
+                title,
+                *(cell(one[side], spell) for side in ("window", "against") for cell in (value, interval)),
+                value(one["difference"], spell),
+                change,
+                verdict(one),
+            )
+        )
     columns = ("number", "this", "95% interval", "other", "95% interval", "difference", "95% interval", "this has")
     return Table(f"This: {labels[0]}. Other: {labels[1]}. Each name leads to the API's answer.", columns, rows)

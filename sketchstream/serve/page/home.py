@@ -7,16 +7,19 @@ pool, which computes the answers of groups that nobody has asked for yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from markupsafe import Markup
 
 from sketchstream import charts
 from sketchstream.errors import EstimateError
-from sketchstream.pictures import Picture, drawn, ends, listed
+from sketchstream.kinds.profile.show import pages
+from sketchstream.pictures import Picture, Spell, drawn, ends, listed, spelling
 from sketchstream.query import overlaps, words
+from sketchstream.query.differences import mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
 from sketchstream.serve.page.pictures import number
 from sketchstream.serve.questions import Question
@@ -34,10 +37,10 @@ LARGE: Final = 4
 """Numbers of a sketch that are shown large."""
 WINDOWS: Final = 30
 """Newest windows in the small chart."""
+RANGES: Final = {"": "newest window", "1": "last day", "7": "last 7 days", "28": "last 28 days"}
+"""Ranges of time that can be chosen, by their days."""
 GROUPS: Final = 24
 """Groups that are shown, the first of the list."""
-COUNTS: Final = ("distinct", "at_least", "exactly", "total")
-"""Numbers of profiles that count things: they are shown without digits after the point."""
 
 
 class Tile(NamedTuple):
@@ -82,6 +85,7 @@ def card(
     metric: str,
     zone: str,
     drawn_once: Callable[[Any, Callable[[], Any]], Any],
+    days: int = 0,
 ) -> Card:
     """The newest numbers of a sketch.
 
@@ -91,12 +95,15 @@ def card(
         metric: number of profiles that is shown first.
         zone: timezone of the sketch.
         drawn_once: gets a picture by its key, or draws it.
+        days: length of the range that is shown; 0: the newest window.
     """
     stored = firm_window(service, name)
     if stored is None:
         return Card(None)
     if service.patterns_alone(name):
         return _sets(service, stored)
+    if days and service.answers(name) == "profile" and stored.window[0] > earlier(stored.window[1], days, zone):
+        return _ranged(service, stored, metric, zone, days, drawn_once)
     groups = service.groups(name)
     if groups:
         return _by_group(service, stored, groups, metric, drawn_once)
@@ -136,25 +143,13 @@ def tile(title: str, point: Point, metric: str, change: str = "") -> Tile:
     """
     value, low, high = point
     assert value is not None
-    told = "" if low is None and high is None else f"95% interval {charts.between(low, high, partial(spelled, metric))}"
+    spell = spelling(metric)
+    told = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}"
     shown = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
     if shown != value:  # of a number that cannot be negative, noise may leave an estimate that is
-        told += f"; the estimate itself, {spelled(metric, value)}, is not possible"
-    exact = Markup('<data value="{}">{}</data>').format(repr(float(value)), spelled(metric, shown))
+        told += f"; the estimate itself, {spell(value)}, is not possible"
+    exact = Markup('<data value="{}">{}</data>').format(repr(float(value)), spell(shown))
     return Tile(f"{title[:1].upper()}{title[1:]}", exact, told, change)
-
-
-def spelled(metric: str, value: float) -> str:
-    """A number without digits that say nothing: things are whole, shares are in per cent.
-
-    Args:
-        metric: name of a number of a profile, or empty.
-        value: the number.
-    """
-    family = metric.partition(".")[0]
-    if family in COUNTS:
-        return f"{value:,.0f}"
-    return f"{value:.1%}" if family in ("one_hit_ratio", "coverage") else charts.shown(value)
 
 
 def _change(service: Service, stored: StoredWindow, before: StoredWindow | None, metric: str) -> str:
@@ -166,16 +161,81 @@ def _change(service: Service, stored: StoredWindow, before: StoredWindow | None,
         return ""
     found = service.difference(pair[0], pair[1], metric)
     one = found["difference"]
-    if not found["independent"] or one["value"] is None or one["low"] is None or one["high"] is None:
+    point = one["value"], one["low"], one["high"]
+    return _told(point, spelling(metric), "the window before") if found["independent"] else ""
+
+
+def _told(difference: Point, spell: Spell, other: str) -> str:
+    """A difference in words; empty without an interval."""
+    value, low, high = difference
+    if value is None or low is None or high is None:
         return ""
-    if one["low"] <= 0 <= one["high"]:
-        return "no difference from the window before can be told"
-    way = "more" if one["value"] > 0 else "less"
-    low, high = sorted((abs(one["low"]), abs(one["high"])))
-    return (
-        f"{spelled(metric, abs(one['value']))} {way} than the window before "
-        f"({spelled(metric, low)} to {spelled(metric, high)})"
+    if low <= 0 <= high:
+        return f"no difference from {other} can be told"
+    low, high = sorted((abs(low), abs(high)))
+    way = "more" if value > 0 else "less"
+    return f"{spell(abs(value))} {way} than {other} ({spell(low)} to {spell(high)})"
+
+
+def earlier(time: int, days: int, zone: str) -> int:
+    """The same time of day so many days before, in ms since 1970; days with a change of the clock are shorter."""
+    return round((datetime.fromtimestamp(time / 1000, ZoneInfo(zone)) - timedelta(days=days)).timestamp() * 1000)
+
+
+def _ranged(
+    service: Service,
+    stored: StoredWindow,
+    metric: str,
+    zone: str,
+    days: int,
+    drawn_once: Callable[[Any, Callable[[], Any]], Any],
+) -> Card:
+    """Means over the windows of a range that are not known to lack anything, and what differs from the range before.
+
+    Distinct items of windows do not add up to those of a range, so no number but that of events is summed.
+    """
+    name, end = stored.sketch, stored.window[1]
+    ends = [end, earlier(end, days, zone), earlier(end, 2 * days, zone)]
+    now, before = (
+        [one for one in service.store.windows(name, since, until) if one.fields.get("complete", False) is not False]
+        for since, until in ((ends[1], ends[0]), (ends[2], ends[1]))
     )
+    groups = service.groups(name)[:GROUPS]
+    counted = f"of {len(now):,} windows" if len(now) > 1 else "of one window"
+    note = (
+        f"From {words.window_label(ends[1], ends[0], zone)}: means {counted}. An item that comes in several windows "
+        "counts in each, so windows do not add up to a range: for distinct items of a range, a sketch needs windows "
+        "of that length."
+    )
+    if groups:
+        waiting = next((lack for one in reversed(now) if (lack := answer_groups(service, one, groups))), 0)
+        found = {group: _known(service.computed(now, metric, group)) for group in groups}
+        some = {group: mean(points) for group, points in found.items() if points}
+        title = f"{_title(service, name, metric)}, mean {counted}"
+        picture = _bars(f"groups-{name}", title, some, spelling(metric), drawn_once) if some else None
+        return Card(stored, groups=picture, note=note, waiting=waiting)
+    tiles, last = [], "the day before" if days == 1 else f"the {days} days before"
+    for one in list(dict.fromkeys([metric, *BESIDE]))[:LARGE]:
+        points, past = (
+            _known([service.number(each, Question(), one)[1] for each in windows]) for windows in (now, before)
+        )
+        if points:
+            point, spell = mean(points), spelling(one)
+            change = _told(subtract(point, mean(past)), spell, last) if past else ""
+            tiles.append(tile(f"{_title(service, name, one)}, mean {counted}", point, one, change))
+    chart = _lately(service, name, metric, _title(service, name, metric), zone, drawn_once, now)
+    return Card(stored, tiles, chart, note=note)
+
+
+def _title(service: Service, name: str, metric: str) -> str:
+    """A number of profiles in words."""
+    plan = service.plan(name)
+    return pages.title(metric) if plan is None else pages.title_of(plan.spec, metric)
+
+
+def _known(points: Sequence[Point | None]) -> list[Point]:
+    """Numbers that are there."""
+    return [one for one in points if one is not None and one[0] is not None]
 
 
 def _lately(
@@ -185,9 +245,10 @@ def _lately(
     title: str,
     zone: str,
     drawn_once: Callable[[Any, Callable[[], Any]], Any],
+    windows: Sequence[StoredWindow] = (),
 ) -> charts.Chart | None:
-    """The small chart of a number over the newest windows."""
-    windows = service.store.windows(name, limit=WINDOWS, newest=True)[::-1]
+    """The small chart of a number over some windows, or the newest ones."""
+    windows = windows or service.store.windows(name, limit=WINDOWS, newest=True)[::-1]
     known = service.store.points(name, metric, windows[0].window[0], windows[-1].window[1])
     spans = [one.window for one in windows if known.get(one.window, (None,))[0] is not None]
     if len(spans) < 2:
@@ -197,7 +258,8 @@ def _lately(
     def draw() -> charts.Chart | None:
         value, low, high = ends(list(map(number, points)))
         labels = [words.window_label(*one, zone) for one in spans]
-        return drawn(lambda: charts.trend_chart(charts.Bars(labels, value, low, high), title))
+        spell = spelling(metric if service.answers(name) == "profile" else "")
+        return drawn(lambda: charts.trend_chart(charts.Bars(labels, value, low, high, spell=spell), title))
 
     chart: charts.Chart | None = drawn_once(("lately", name, metric, zone, tuple(spans), tuple(points)), draw)
     return chart
@@ -224,18 +286,30 @@ def _by_group(
     if not found:
         return Card(stored, waiting=missing)
     title = next(iter(found.values()))[0]
-    name = f"groups-{stored.sketch}"
-    key = ("home groups", name, title, tuple((group, point) for group, (_, point) in found.items()))
-
-    def draw() -> Picture:
-        numbers = ends([number(point) for _, point in found.values()])
-        heading = f"{title[:1].upper()}{title[1:]}"
-        return listed(name, f"{heading} by group", list(found), numbers, ("group", title))
-
+    points = {group: point for group, (_, point) in found.items()}
+    picture = _bars(f"groups-{stored.sketch}", title, points, spelling(metric if profile else ""), drawn_once)
     note = "An item can be in several groups: groups do not add up."
     if len(groups) > GROUPS:
         note += f" The first {GROUPS} of {len(groups):,} groups are shown."
-    return Card(stored, groups=drawn_once(key, draw), note=note, waiting=missing)
+    return Card(stored, groups=picture, note=note, waiting=missing)
+
+
+def _bars(
+    name: str,
+    title: str,
+    found: Mapping[str, Point],
+    spell: Spell,
+    drawn_once: Callable[[Any, Callable[[], Any]], Any],
+) -> Picture:
+    """A number of each group as bars."""
+
+    def draw() -> Picture:
+        numbers = ends([number(point) for point in found.values()])
+        heading = f"{title[:1].upper()}{title[1:]}"
+        return listed(name, f"{heading} by group", list(found), numbers, ("group", title), spell=spell)
+
+    picture: Picture = drawn_once(("home groups", name, title, tuple(found.items())), draw)
+    return picture
 
 
 def _sets(service: Service, stored: StoredWindow) -> Card:

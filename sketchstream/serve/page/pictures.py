@@ -14,7 +14,7 @@ import numpy as np
 
 from sketchstream import charts
 from sketchstream.kinds import shown
-from sketchstream.pictures import Number, Picture, drawn, ends, interval, listed, value
+from sketchstream.pictures import Number, Picture, Spell, drawn, ends, interval, listed, spelling, value
 from sketchstream.query.differences import Point
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
@@ -36,6 +36,7 @@ def by_group(
     spans: Sequence[tuple[int, int]],
     timezone: str,
     found: Sequence[Sequence[Point | None]],
+    spell: Spell = charts.shown,
 ) -> Picture:
     """A number of several groups in several windows as a heat map.
 
@@ -45,29 +46,33 @@ def by_group(
         spans: of c columns, [start, end) in ms since 1970.
         timezone: of the sketch.
         found: r rows of c numbers; None if not computed.
+        spell: writes a number.
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
     nothing = {"value": None, "low": None, "high": None}
     known = [[nothing if one is None else number(one) for one in row] for row in found]
     flat = ends([one for row in known for one in row])
-    grid = charts.Grid(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat))
+    grid = charts.Grid(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat), spell=spell)
     missing = sum(one is None for row in found for one in row)
     note = "An item can be in several groups: groups do not add up."
     if missing:
         note += f" {missing:,} of {len(groups) * len(spans):,} numbers are not computed yet: choose their group above."
     heading = f"{title[:1].upper()}{title[1:]} by group and window"
-    least, most = (charts.shown(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
+    least, most = (spell(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
     caption = f"The stronger the color, the larger the number: {least} to {most}."
-    chart = drawn(lambda: charts.heat_chart(grid, heading, ("group", "window"), caption))
+    chart, wide = (
+        drawn(lambda wide=wide: charts.heat_chart(grid, heading, ("group", "window"), caption, wide=wide))  # type: ignore[misc]
+        for wide in (False, True)
+    )
     rows = [
-        (group, window_label(*span, timezone), value(one), interval(one))
+        (group, window_label(*span, timezone), value(one, spell), interval(one, spell))
         for group, row in zip(groups, known, strict=True)
         for span, one in zip(spans, row, strict=True)
         if one["value"] is not None
     ]
     table = Table(heading, ("group", "window", title, "95% interval"), rows)
-    return Picture("by-group", heading, chart, table, folded=True, note=note)
+    return Picture("by-group", heading, chart, table, wide, folded=True, note=note)
 
 
 def number(point: Point) -> Number:
@@ -86,5 +91,8 @@ def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Picture]:
     found = {group: shown.of(one).number(one, metric) for group, one in groups.items()}
     title = next((one[0] for one in found.values() if one is not None), metric)
     numbers = ends([None if one is None else one[1] for one in found.values()])
-    picture = listed("groups", f"{title[:1].upper()}{title[1:]} by group", list(groups), numbers, ("group", title))
+    spell = spelling(metric if shown.of(first) is shown.named("profile") else "")
+    picture = listed(
+        "groups", f"{title[:1].upper()}{title[1:]} by group", list(groups), numbers, ("group", title), spell=spell
+    )
     return [picture.noted("An item can be in several groups: groups do not add up.")]

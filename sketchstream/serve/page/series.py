@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from sketchstream import charts
 from sketchstream.kinds import shown
-from sketchstream.pictures import Picture, interval, value
+from sketchstream.pictures import Picture, Spell, interval, value
 from sketchstream.query.differences import subtract
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
@@ -32,6 +32,7 @@ def picture(
     timezone: str,
     order: str,
     href: Callable[[tuple[int, int]], str],
+    spell: Spell = charts.shown,
 ) -> Picture:
     """The chart of a series with its table.
 
@@ -42,11 +43,12 @@ def picture(
         timezone: of the sketch.
         order: of the table's rows, of `ORDERS`.
         href: the address of a window.
+        spell: writes a number.
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
-    found = shown.over_time("series", title, points, labels, [bool(one["complete"]) for one in points])
-    rows = [_row(*one, timezone, href) for one in _ordered(points, spans, order)]
+    found = shown.over_time("series", title, points, labels, [bool(one["complete"]) for one in points], spell)
+    rows = [_row(*one, timezone, href, spell) for one in _ordered(points, spans, order)]
     return replace(found, table=replace(found.table, rows=rows))
 
 
@@ -58,6 +60,7 @@ def largest(
     *,
     counts: bool = True,
     independent: bool = True,
+    spell: Spell = charts.shown,
 ) -> str:
     """Which window has the largest estimate, and which others may have more, in sentences.
 
@@ -68,6 +71,7 @@ def largest(
         timezone: of the sketch.
         counts: whether the number is a count, so that its largest value is the "most".
         independent: whether the noises of all windows are.
+        spell: writes a number.
     """
     known = [(one, span) for one, span in zip(points, spans, strict=True) if one["value"] is not None]
     if not known:
@@ -76,11 +80,11 @@ def largest(
     told = (
         ""
         if best["low"] is None and best["high"] is None
-        else f" (95% interval {charts.between(best['low'], best['high'])})"
+        else f" (95% interval {charts.between(best['low'], best['high'], spell)})"
     )
     unfinished = "" if best["complete"] else ", a window that is not complete"
     most = "Most" if counts else "Largest"
-    text = f"{most} {title}: {window_label(*span, timezone)}, {charts.shown(best['value'])}{told}{unfinished}."
+    text = f"{most} {title}: {window_label(*span, timezone)}, {spell(best['value'])}{told}{unfinished}."
     if best["low"] is None:
         return text
     others = [(one, window) for one, window in known if one is not best]
@@ -117,7 +121,7 @@ def _ordered(
 
 
 def _row(
-    one: Point, span: tuple[int, int], timezone: str, href: Callable[[tuple[int, int]], str]
+    one: Point, span: tuple[int, int], timezone: str, href: Callable[[tuple[int, int]], str], spell: Spell
 ) -> tuple[str, str, str, str]:
     """A window's line of the table."""
     link = Markup('<a href="{}">{}</a>').format(href(span), window_label(*span, timezone))
@@ -128,4 +132,4 @@ def _row(
         "none": "without an answer",
         "incident": "an incident",
     }
-    return link, value(one), interval(one), said[one["answer"]]
+    return link, value(one, spell), interval(one, spell), said[one["answer"]]

@@ -31,7 +31,7 @@ from sketchstream.errors import (
     SpecError,
 )
 from sketchstream.kinds import shown
-from sketchstream.pictures import Picture, interval, value
+from sketchstream.pictures import Picture, Spell, interval, spelling, value
 from sketchstream.privacy.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
@@ -158,6 +158,10 @@ class Views:
         if metric not in home.CHOICES:
             msg = f"metric must be one of {', '.join(home.CHOICES)}, found {metric!r:.40}"
             raise ConfigError(msg)
+        days = request.query_params.get("days", "")
+        if days not in home.RANGES:
+            msg = f"days must be one of {', '.join(filter(None, home.RANGES))}, found {days!r:.40}"
+            raise ConfigError(msg)
         found, waiting = [], 0
         for one in self._service.sketches(request.state.allowed)["sketches"]:
             name, counts = one["name"], one["counts"]
@@ -166,7 +170,7 @@ class Views:
             what, promise = wording.about(plan)
             parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
             parts += [wording.counted(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
-            card = home.card(self._service, name, metric, zone, self._drawn.get)
+            card = home.card(self._service, name, metric, zone, self._drawn.get, int(days or 0))
             waiting += card.waiting
             chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
             follows = chosen and not self._service.patterns_alone(name)
@@ -193,6 +197,8 @@ class Views:
             if any(self._service.answers(one["name"]) == "profile" for one in found)
             else [],
             metric=metric,
+            ranges=list(home.RANGES.items()),
+            days=days,
             notices=self._notices(request),
             **more,
         )
@@ -690,7 +696,11 @@ class Views:
         if before is None or earlier is None:
             return []
         rows = [
-            (found["title"], *(value(found[one]) for one in ("window", "against", "difference")), _change(found))
+            (
+                found["title"],
+                *(value(found[one], spelling(found["spelled"])) for one in ("window", "against", "difference")),
+                _change(found),
+            )
             for found in self._changes(answer, earlier, len(COMPARED), COMPARED)
         ]
         label = words.window_label(*before.window, zone)
@@ -740,15 +750,21 @@ class Views:
         title, points = found["title"], found["points"]
         out["metrics"] = list((offered | {metric: title}).items())
         key = orjson.dumps([name, group, title, order, zone, points])
-        href = self._href(name, group)
-        picture = self._drawn.get(key, lambda: series.picture(points, spans, title, zone, order, href))
+        href, spell = self._href(name, group), self._spelling(name, metric)
+        picture = self._drawn.get(key, lambda: series.picture(points, spans, title, zone, order, href, spell))
         times = {"from": iso(spans[0][0]), "to": iso(spans[-1][1])} | ({"group": group} if group else {})
         address = links.sketch_address(name)
         counts = kinds.named(self._kind(name)).answer == "profile" and metric.partition(".")[0] not in UNCOUNTED
         out |= {
             "series": _at(picture, f"{address}/over-time/series", {"metric": metric, **times}),
             "largest": series.largest(
-                points, spans, title, zone, counts=counts, independent=not kinds.named(self._kind(name)).continues
+                points,
+                spans,
+                title,
+                zone,
+                counts=counts,
+                independent=not kinds.named(self._kind(name)).continues,
+                spell=spell,
             ),
             "chain": [
                 _at(one, f"{address}/over-time/{one.name}", {"metric": metric, **times})
@@ -771,14 +787,20 @@ class Views:
         if len(groups) < 2 or not any(one is not None for row in found for one in row):
             return []
         key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], found])
-        spans = [one.window for one in windows]
-        drawn: list[Picture] = self._drawn.get(key, lambda: [pictures.by_group(title, groups, spans, zone, found)])
+        spans, spell = [one.window for one in windows], self._spelling(name, metric)
+        drawn: list[Picture] = self._drawn.get(
+            key, lambda: [pictures.by_group(title, groups, spans, zone, found, spell)]
+        )
         return drawn
 
     def _kind(self, name: str) -> str:
         """The kind of a sketch; profile if it was removed from the configuration."""
         plan = self._service.plan(name)
         return "profile" if plan is None else kinds.of(plan.spec).name
+
+    def _spelling(self, name: str, metric: str) -> Spell:
+        """How a number of a sketch is written."""
+        return spelling(metric if kinds.named(self._kind(name)).answer == "profile" else "")
 
     def _offered(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> dict[str, str]:
         """The numbers of a sketch's windows, by name; for kinds other than profiles, those of the newest window."""
@@ -887,12 +909,13 @@ class Views:
         """
         data = first.to_dict()
         names = list(shown.of(data).numbers(data))
-        if wanted and kinds.named(self._kind(first.stored.sketch)).answer == "profile":
+        profile = kinds.named(self._kind(first.stored.sketch)).answer == "profile"
+        if wanted and profile:
             names = list(wanted)
         read, found = self._service.differences(first, second), []
         for metric in names[:most]:
             try:
-                found.append(read(metric))
+                found.append(read(metric) | {"spelled": metric if profile else ""})
             except EstimateError:  # this number is not one of both windows
                 continue
         return found
@@ -964,7 +987,8 @@ def _form(request: Request) -> str:
 
 def _change(found: Mapping[str, Any]) -> str:
     """The cell of a difference's interval, or the reason for a missing one."""
-    return interval(found["difference"]) if found["independent"] else "none: not independent"
+    spell = spelling(found["spelled"])
+    return interval(found["difference"], spell) if found["independent"] else "none: not independent"
 
 
 def _loss(value: Any) -> str:

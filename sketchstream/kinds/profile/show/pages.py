@@ -16,7 +16,7 @@ import numpy.typing as npt
 from sketchstream import charts, report
 from sketchstream.cards import drawn
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marked
-from sketchstream.pictures import Number, Picture, ends, interval, value
+from sketchstream.pictures import Number, Picture, ends, interval, spelling, value
 from sketchstream.pictures import drawn as one_drawn
 from sketchstream.privacy.guarantee import summary
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Estimate, Profile
 
 LISTED: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+WHOLE: Final = spelling("at_least")
 BARS: Final = 12
 """Largest count with a bar of its own."""
 SHORTEST: Final = 5
@@ -176,7 +177,7 @@ def reach_table(data: Mapping[str, Any]) -> report.Table:
         one = data["at_least"][str(k)]
         share = f"{one['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
-        rows.append((marked(name, _bound(one)), value(one), interval(one), share))
+        rows.append((marked(name, _bound(one)), value(one, WHOLE), interval(one, WHOLE), share))
         if one["value"] < SEEN:  # nothing visible beyond
             break
     return report.Table("Items by how often they were counted", ("counted", "items", "95% interval", "share"), rows)
@@ -188,7 +189,7 @@ def exact_table(data: Mapping[str, Any]) -> report.Table:
     for k in range(1, min(BARS, data["max_count"]) + 1):
         one = data["exactly"][str(k)]
         name = "once" if k == 1 else f"{k} times"
-        rows.append((marked(name, _bound(one)), value(one), interval(one)))
+        rows.append((marked(name, _bound(one)), value(one, WHOLE), interval(one, WHOLE)))
     return report.Table("Items by their exact count", ("counted exactly", "items", "95% interval"), rows)
 
 
@@ -214,7 +215,7 @@ def other_table(data: Mapping[str, Any]) -> report.Table:
         one = find(data, name)
         unseen = name == "above" and data["max_count"] + 1 >= data.get("wrapping", {}).get("modulus", math.inf)
         if one is not None and one["value"] is not None and not unseen:
-            rows.append((marked(title, _bound(one)), value(one), interval(one)))
+            rows.append((marked(title, _bound(one)), value(one, spelling(name)), interval(one, spelling(name))))
     return report.Table("What follows from it", ("number", "estimate", "95% interval"), rows)
 
 
