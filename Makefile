@@ -23,7 +23,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser bench faults audit mutants processors fuzz-formats docs site release-files format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons bench faults audit mutants processors fuzz-formats docs site release-files format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -93,6 +93,19 @@ promtool:  ## promtool for the tests of alerts and dashboard, with apt where it 
 	@command -v promtool >/dev/null || { \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "promtool not found: install it (Debian: apt-get install prometheus) and run this again" >&2; exit 1; }; \
 	  echo "installing promtool"; apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus >/dev/null; }
+
+pictures: setup chromium  ## the screenshots of the documents, made anew by the test that holds them to the page
+	@SKETCHSTREAM_PICTURES=docs/images $(BIN)/python -m pytest -q -m browser tests/serve/test_browser_page.py -k pictures_of_the_documents
+
+pythons: setup  ## wheel and sdist under other Pythons: install, life cycle, quick tests (PYTHONS="python3.12 python3.13")
+	@$(PIP) build && rm -rf .cache/dist && $(BIN)/python -m build --quiet --outdir .cache/dist .
+	@for python in $(or $(PYTHONS),python3.12 python3.13 python3.14); do \
+	  "$$python" -c 'import venv' 2>/dev/null || { echo "$$python: not found, not tried"; continue; }; \
+	  place=.cache/pythons/$$(basename "$$python"); rm -rf "$$place"; mkdir -p "$$place"; "$$python" -m venv "$$place/env"; \
+	  "$$place/env/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt "$$(ls .cache/dist/*.whl)[all,dev]"; \
+	  tar xzf .cache/dist/*.tar.gz --strip-components=1 -C "$$place" && rm -rf "$$place/sketchstream" "$$place/connectors"; \
+	  ( cd "$$place" && NUMBA_CACHE_DIR=$$PWD/numba env/bin/python -m pytest -q -m 'not slow and not statistics and not kafka and not browser' \
+	    tests/sketch tests/wire tests/noise tests/config tests/query ) || exit 1; done
 
 browser: setup chromium  ## reports and the service's page in a real Chromium (part of `make test`)
 	@$(BIN)/python -m pytest -q -m browser tests/cli/test_browser.py tests/serve/test_browser_page.py

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -17,6 +19,7 @@ from PIL import Image
 
 from helpers import browsers, pages
 from helpers.commands import Run
+from helpers.paths import ROOT
 from helpers.serving import MINUTE
 from helpers.streams import EPOCH
 from sketchstream.charts import said
@@ -315,6 +318,20 @@ def test_a_page_that_waits_for_numbers_shows_them_by_itself(browser, tmp_path):
         assert "being reconstructed" in page.inner_text("main")
         page.wait_for_selector(".picture svg", timeout=60_000)
         assert "2 of 3 partitions" in page.inner_text("main")
+
+
+def test_the_pictures_of_the_documents_are_of_this_page(browser, demo, tmp_path):
+    """`make pictures` writes them; a run without that holds the stored ones to what the page is now."""
+    folder = Path(os.environ.get("SKETCHSTREAM_PICTURES", tmp_path))
+    with browsers.visit(browser, base(demo), 1280) as visit:
+        page = visit.open("/?metric=at_least.3")
+        page.screenshot(path=folder / "page.png")
+        assert "Items seen 3 times or more" in page.inner_text("main")
+    stored, made = (Image.open(one / "page.png") for one in (ROOT / "docs" / "images", folder))
+    assert stored.size == made.size
+    apart = np.abs(np.asarray(stored.convert("L"), float) - np.asarray(made.convert("L"), float)) > 60
+    assert apart.mean() < 0.08, "the page looks otherwise: run `make pictures`"
+    assert "docs/images/page.png" in (ROOT / "README.md").read_text()
 
 
 def test_printed_pages_leave_the_controls_out(browser, demo):
