@@ -9,7 +9,7 @@ import pytest
 from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 18_700, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 18_500, 13_500),
     "members of Kind": (lambda: facts.members_of_kind()[0], 66, 20),
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 22, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 35, 0),
@@ -26,7 +26,7 @@ Lines of code grew from 70,000 by histories, Avro files, sets of groups over HTT
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 18, 21),
-    "comments in the files of compiled loops": (facts.comments_in_kernels, 39, 250),
+    "comments in the files of compiled loops": (facts.comments_in_kernels, 85, 250),
 }
 """What is measured, the least that is allowed, and the aim."""
 

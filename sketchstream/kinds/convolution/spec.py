@@ -36,7 +36,7 @@ from sketchstream.kinds.convolution.mechanism import (
 from sketchstream.kinds.linear.fields import delta_of
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.privacy.calibration.discrete import closeness
-from sketchstream.privacy.gaussian import Part, UnitShift
+from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.spec import (
     UNITS,
     ClosedDomain,
@@ -538,10 +538,7 @@ class ConvolutionSpec(LinearSpec):
         one word. A thinning of every word by the same variance costs no more than it would cost a single word of the
         least variance (docs/theory/convolution.md, section 10).
         """
-        if not self.counted_share:
-            return UnitShift.of(self.least_variance, self.size)
-        words = Part(self.least_variance, self.size, 1 - self.counted_share)
-        return UnitShift((words, Part(Fraction(1), 1, self.counted_share)))
+        return self.shift_of(self.least_variance, self.size)
 
     def words_loss(self, layer: Layer) -> Fraction:
         """Cost of a layer for the words alone; the counter of events has the rest."""
@@ -709,45 +706,17 @@ class ConvolutionSpec(LinearSpec):
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: equal specs give equal dictionaries."""
         written = [one.to_data() for one in self.filters]
-        out: dict[str, Any] = {
-            "kind": self.kind,
-            "kernel": written[0] if len(written) == 1 else written,
-            "length": self.length,
-            "group": list(self.group.shape) if self.mode == "circular" else "cyclic",
-            "mode": self.mode,
-            "origin": self.origin,
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-            "noise": self.noise,
-            "layout": self.layout,
-            "floor": str(self.floor),
-            "unit": self.unit,
-            "capacity": self.capacity,
-            "publish": self.publish,
-            "intrusion": self.intrusion,
-            "epsilon_publish": str(self.epsilon_publish),
-            "delta_publish": str(self.delta_publish),
-            "transform_length": self.transform_length,
-            "grid": self.grid,
-            "support": self.support_digest,
-        }
-        if self.mode == "circular" and len(self.group.shape) == 1:
-            out["group"] = "cyclic"
+        out: dict[str, Any] = {"kind": self.kind, "kernel": written[0] if len(written) == 1 else written}
+        out |= self._plain("length", "group", "mode", "origin", "epsilon", "delta", "noise", "layout")
+        out |= self._plain("floor", "unit", "capacity", "publish", "intrusion", "epsilon_publish", "delta_publish")
+        out |= {"transform_length": self.transform_length, "grid": self.grid, "support": self.support_digest}
+        several = self.mode == "circular" and len(self.group.shape) > 1
+        out["group"] = list(self.group.shape) if several else "cyclic"
         if self.columns is not None:
             out["columns"] = [[name, listed] for name, listed in self.columns.to_dict().items()]
         if len(written) > 1:
             out["weights"] = [str(one) for one in self.weights]
-        if self.step_ms is not None:
-            out["step_ms"] = self.step_ms
-        if self.counted_share:
-            out["counted_share"] = str(self.counted_share)
-        if self.epsilon_records:
-            out["epsilon_records"] = str(self.epsilon_records)
-        if self.max_weight is not None:
-            out["max_weight"] = self.max_weight
-        if self.max_total is not None:
-            out["max_total"] = self.max_total
-        return out
+        return out | self._given("step_ms", "counted_share", "epsilon_records", "max_weight", "max_total")
 
     @property
     def support_digest(self) -> str:

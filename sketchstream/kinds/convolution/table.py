@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.tables import Around, Number, SketchTable
+from sketchstream.kinds.linear.table import LinearTable
+from sketchstream.kinds.tables import Around, Number
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 
-class ConvolutionTable(SketchTable):
+class ConvolutionTable(LinearTable):
     """One `[[sketch]]` of kind "convolution"."""
 
     kind: Literal["convolution"] = "convolution"
@@ -32,11 +33,7 @@ class ConvolutionTable(SketchTable):
     max_total: int | None = None
     capacity: int = 1 << 31
     publish: Literal["state", "closed"] = "state"
-    intrusion: bool = True
-    epsilon_publish: Number | None = None
-    delta_publish: Number | None = None
     counted_share: Number | None = None
-    epsilon_records: Number | None = None
 
     def fields(self) -> Mapping[str, str]:
         """The field of the position, or one for each column, which has its name."""
@@ -93,25 +90,9 @@ class ConvolutionTable(SketchTable):
         if isinstance(kernel, str) and kernel.endswith(".npy"):
             kernel = str(around.folder / kernel)
         pure = self.columns is not None or self.delta == "0"
-        return ConvolutionSpec(
-            kernel,
-            **self._axis(around),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            noise=self.noise,
-            layout=self.layout or ("fourier" if pure else "time"),
-            floor=self.floor,
-            unit=self.unit,
-            max_weight=self.max_weight,
-            max_total=self.max_total,
-            capacity=self.capacity,
-            publish=self.publish,
-            intrusion=self.intrusion,
-            epsilon_publish=self.epsilon_publish,
-            delta_publish=self.delta_publish,
-            counted_share=self.counted_noise(self.counted_share, around),
-            epsilon_records=self.records_noise(self.epsilon_records, around),
-        )
+        layout = self.layout or ("fourier" if pure else "time")
+        given = self.arguments(ConvolutionSpec, around) | {"kernel": kernel, "layout": layout}
+        return ConvolutionSpec(**given | self._axis(around))
 
 
 TABLE = ConvolutionTable

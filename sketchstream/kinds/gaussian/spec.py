@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import msgpack
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.linear.fields import epsilon_of
+from sketchstream.kinds.linear.fields import epsilon_of, stored_domain
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.privacy.calibration.discrete import (
@@ -29,7 +29,6 @@ from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
     UNITS,
     ClosedDomain,
-    DomainOutline,
     Epsilon,
     Item,
     Unit,
@@ -344,30 +343,14 @@ class GaussianSpec(LinearSpec):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: equal specs give equal dictionaries."""
-        out: dict[str, Any] = {
-            "kind": self.kind,
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-            "unit": self.unit,
-            "domain": self.domain.to_dict(),
-            "max_weight": str(self.max_weight),
-            "fraction_bits": self.fraction_bits,
-            "capacity": str(self.capacity),
-            "intrusion": self.intrusion,
-        }
-        if self.max_total is not None:
-            out["max_total"] = str(self.max_total)
-        if self.max_per_slot is not None:
-            out["max_per_slot"] = str(self.max_per_slot)
+        out = self._plain("kind", "epsilon", "delta", "unit", "domain", "max_weight", "fraction_bits", "capacity")
+        out |= {"domain": self.domain.to_dict(), "intrusion": self.intrusion}
+        out |= self._given("max_total", "max_per_slot")
         if self.intrusion:
-            out["epsilon_publish"] = str(self.epsilon_publish)
-            out["delta_publish"] = str(self.delta_publish)
+            out |= self._plain("epsilon_publish", "delta_publish")
         if self.total_share:
-            out["total_share"] = str(self.total_share)
-            out["counted"] = self.counted
-        if self.epsilon_records:
-            out["epsilon_records"] = str(self.epsilon_records)
-        return out
+            out |= self._plain("total_share", "counted")
+        return out | self._given("epsilon_records")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:
@@ -382,26 +365,8 @@ class GaussianSpec(LinearSpec):
             SpecError: the data do not describe a spec of this kind, or have another list of items.
         """
         fields = cls._stored(data)
-        described = fields.pop("domain", None)
-        if not isinstance(described, dict) or described.get("kind") != "closed":
-            msg = "a spec of kind 'gaussian' needs a closed domain"
-            raise SpecError(msg)
-        domain = {name: value for name, value in described.items() if name != "kind"}
-        digest = domain.pop("items_digest", None)
-        try:
-            if digest is None:
-                made = ClosedDomain(**domain)
-            elif items is None:
-                made = DomainOutline(digest=digest, **domain)
-            else:
-                made = ClosedDomain(items=items)
-                if made.items_digest != digest or made.size != domain.get("size"):
-                    msg = "the list of items is not the one this sketch was made with"
-                    raise SpecError(msg)
-        except TypeError:
-            msg = "spec has a domain with fields that this version does not know"
-            raise SpecError(msg) from None
-        return cls._made(domain=made, **fields)
+        domain = stored_domain(fields.pop("domain", None), items, "the domain of kind 'gaussian'")
+        return cls._made(domain=domain, **fields)
 
     def _canonical(self) -> bytes:
         """Sorted, the domain too."""

@@ -6,12 +6,22 @@ In: values as users write them, or as stored specs have them. Out: exact numbers
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
 from sketchstream.errors import SpecError
-from sketchstream.spec import NO_PRIVACY, Epsilon, NoPrivacyWarning, exact_delta, exact_epsilon, exact_rational
+from sketchstream.spec import (
+    NO_PRIVACY,
+    ClosedDomain,
+    DomainOutline,
+    Epsilon,
+    Item,
+    NoPrivacyWarning,
+    exact_delta,
+    exact_epsilon,
+    exact_rational,
+)
 
 LARGE_DELTA: Final = Fraction(1, 1000)
 """Above this delta a warning is given: a mechanism that shows one unit in a thousand whole would be allowed."""
@@ -58,6 +68,38 @@ def delta_of(value: Epsilon, name: str, *, zero: bool) -> Fraction:
     if zero and not exact_rational(value, f"{name} must be 0 or in [1e-300, 0.5], such as '1e-6'"):
         return Fraction(0)
     return exact_delta(value, name)
+
+
+def stored_domain(described: object, items: Sequence[Item] | None, what: str) -> ClosedDomain:
+    """The closed domain that its dictionary describes.
+
+    Args:
+        described: as stored.
+        items: of a listed domain, which are not in the dictionary; without them publications can be read, but events
+            have no slots.
+        what: the parameter, in words.
+
+    Raises:
+        SpecError: no such dictionary, or another list of items.
+    """
+    if not isinstance(described, Mapping) or described.get("kind") != "closed":
+        msg = f"{what} must be a closed domain"
+        raise SpecError(msg)
+    fields = {name: value for name, value in described.items() if name != "kind"}
+    digest = fields.pop("items_digest", None)
+    try:
+        if digest is None:
+            return ClosedDomain(**fields)
+        if items is None:
+            return DomainOutline(digest=digest, **fields)
+    except TypeError:
+        msg = "spec has a domain with fields that this version does not know"
+        raise SpecError(msg) from None
+    made = ClosedDomain(items=items)
+    if made.items_digest != digest or made.size != fields.get("size"):
+        msg = "the list of items is not the one this sketch was made with"
+        raise SpecError(msg)
+    return made
 
 
 def require_fresh_noise(intrusion: bool, values: Iterable[object]) -> None:

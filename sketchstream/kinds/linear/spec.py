@@ -23,6 +23,7 @@ from sketchstream.kinds.linear.fields import (
     require_fresh_noise,
     warn_of_little_privacy,
 )
+from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import NO_PRIVACY, Domain, Epsilon, Unit, flag
 
 PRIVATE: Final = ("epsilon", "delta", "epsilon_publish", "delta_publish")
@@ -127,6 +128,15 @@ class LinearSpec:
         """Plain data, canonical: equal specs give equal dictionaries."""
         raise NotImplementedError
 
+    def _plain(self, *names: str) -> dict[str, Any]:
+        """Fields as plain data: exact numbers as text, others as they are."""
+        values = ((name, getattr(self, name)) for name in names)
+        return {name: str(value) if isinstance(value, Fraction) else value for name, value in values}
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        """The same of fields that are neither None nor 0, which stand for "not given"."""
+        return self._plain(*(name for name in names if getattr(self, name)))
+
     @classmethod
     def _stored(cls, data: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of stored data, whose numbers need only satisfy the rules of the version that wrote them.
@@ -153,6 +163,19 @@ class LinearSpec:
         except TypeError:
             msg = "spec has fields that this version does not know, or lacks some"
             raise SpecError(msg) from None
+
+    def shift_of(self, sensitivity2: Fraction | int, coordinates: int) -> UnitShift:
+        """Shift by one unit of the state and, if it has a share of every cost, of the number of events counted.
+
+        Args:
+            sensitivity2: squared L2 norm of the state's shift.
+            coordinates: number of counters of the state that one unit moves, at most.
+        """
+        share: Fraction = getattr(self, "counted_share", Fraction(0))
+        if not share:
+            return UnitShift.of(sensitivity2, coordinates)
+        state = Part(Fraction(sensitivity2), coordinates, 1 - share)
+        return UnitShift((state, Part(Fraction(1), 1, share)))
 
     def comparable(self) -> Self:
         """The spec with all fields in which parts of a stack may differ set to one value."""

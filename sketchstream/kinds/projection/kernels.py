@@ -89,7 +89,11 @@ def _constant(value: int) -> Any:
 def _compressed(builder: Any, chain: list[Any], message: dict[int, Any]) -> list[Any]:
     """The digest words of one last block; words of the message that are not given are 0."""
     rotate = _get_or_insert(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fshr.v{LANES}i64")
+    # RFC 7693, section 3.2, unrolled when the code is made: v is a list of 16 registers, each with one word of
+    # the state of 8 independent hashes, and the schedule is known, so nothing is left of its loops, and of message
+    # words that are 0 not even an addition.
     v = chain + [_constant(word) for word in IV]
+    # Bytes hashed so far: the key's block and the counter; then the mark of the last block.
     v[12] = builder.xor(v[12], _constant(BLOCK_BYTES + COUNTER_BYTES))
     v[14] = builder.xor(v[14], _constant(2**64 - 1))
     for number in range(ROUNDS):
@@ -100,9 +104,11 @@ def _compressed(builder: Any, chain: list[Any], message: dict[int, Any]) -> list
                 if (word := schedule[2 * step + half]) in message:
                     v[a] = builder.add(v[a], message[word])
                 for to, other, bits in ((d, a, ROTATIONS[2 * half]), (b, c, ROTATIONS[2 * half + 1])):
+                    # Before b is turned, c gets d: the third line of the RFC's G, once for each half.
                     if to == b:
                         v[c] = builder.add(v[c], v[d])
                     mixed = builder.xor(v[to], v[other])
+                    # fshr of a word with itself is a rotation, one instruction of AVX-512.
                     v[to] = builder.call(rotate, [mixed, mixed, _constant(bits)])
     return [builder.xor(builder.xor(h, v[i]), v[i + WORDS]) for i, h in enumerate(chain)]
 
@@ -113,11 +119,13 @@ def _hash_lanes(typingctx: Any, chain: Any, counters: Any, out: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         nothing, zero = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
+        # The chaining value is the same in all lanes: each of its words is spread over a register.
         first = context.make_array(signature.args[0])(context, builder, args[0]).data
         spread = []
         for i in range(WORDS):
             word = builder.load(builder.gep(first, [_I64(i)]))
             spread.append(builder.shuffle_vector(builder.insert_element(nothing, word, _I32(0)), nothing, zero))
+        # Of the 16 message words only two are not 0: the feature, and the number of the block.
         message = {
             i: builder.load(_lanes(context, builder, signature.args[1], args[1], i * LANES), align=8) for i in range(2)
         }
@@ -137,9 +145,13 @@ def _add_scaled(typingctx: Any, cells: Any, to: Any, weight: Any, entries: Any, 
         target = context.make_array(kinds[0])(context, builder, args[0]).data
         source = context.make_array(kinds[3])(context, builder, args[3]).data
         pointer = builder.bitcast(builder.gep(target, [args[1]]), _VECTOR.as_pointer())
+        # Entries are int16: a quarter of the memory that int64 would read. Addresses need not be aligned to a register,
+        # so loads and stores claim the alignment of one element.
         short = ir.VectorType(ir.IntType(16), LANES)
         row = builder.load(builder.bitcast(builder.gep(source, [args[4]]), short.as_pointer()), align=2)
         nothing, zero = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
+        # Both factors are sign-extended from 32 bits or fewer, which the compiler sees: one multiplication of 32-bit
+        # halves makes the 64-bit product, where full int64 factors would need three.
         one = builder.insert_element(nothing, builder.sext(args[2], _I64), _I32(0))
         product = builder.mul(builder.sext(row, _VECTOR), builder.shuffle_vector(one, nothing, zero))
         builder.store(builder.add(builder.load(pointer, align=8), product), pointer, align=8)
@@ -181,10 +193,14 @@ def keyed_words(chain: U64, features: U64, first: int, out: U64) -> None:
         first: number of the first block.
         out: (n, 8 blocks) uint64, C-contiguous; overwritten.
     """
+    # A unit of work is one digest: (feature, block), blocks fastest. LANES of them are hashed at once. In the last
+    # round unused lanes hash what was there before; their digests are not copied, so any number of units will do.
     blocks = out.shape[1] // WORDS
     total = len(features) * blocks
     counters = np.zeros(2 * LANES, np.uint64)
     digests = np.zeros(WORDS * LANES, np.uint64)
+    # counters: 8 features, then 8 numbers of blocks. digests: word w of lane l at 8 w + l, as registers are stored;
+    # copying them out transposes.
     flat = out.reshape(-1)
     for start in range(0, total, LANES):
         used = min(LANES, total - start)
@@ -196,6 +212,7 @@ def keyed_words(chain: U64, features: U64, first: int, out: U64) -> None:
             at = (start + lane) * WORDS
             for word in range(WORDS):
                 flat[at + word] = digests[word * LANES + lane]
+    # Digests decide a secret matrix, and counters say which features occurred: neither outlives the call.
     counters[:] = 0
     digests[:] = 0
 
@@ -216,6 +233,9 @@ def gaussian_entries(words: U64, cumulative: U64, guide: I64, shift: Any, out: I
     for i in range(out.shape[0]):
         row, source = out[i], words[i]
         for c in range(len(row)):
+            # An entry of size t or more has probability 1 - cumulative[t - 1] / 2^63: its size is the number of
+            # thresholds at or below a 63-bit number. The guide starts the search in the right neighbourhood, so it
+            # takes a step or two; it ends before the table does, because the last threshold is above every number.
             number = source[c] & low
             place = guide[number >> shift]
             while cumulative[place] <= number:
@@ -247,6 +267,7 @@ def hadamard_entries(features: U64, words: U64, columns: U64, out: I16) -> None:
         row = out[i]
         minus = words[i, 0] >> np.uint64(63)
         for c in range(len(row)):
+            # The parity of common bits, by folding halves onto each other: bit 0 is the xor of all.
             bits = features[i] & columns[c]
             for half in (32, 16, 8, 4, 2, 1):
                 bits ^= bits >> np.uint64(half)
@@ -272,11 +293,17 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
     # Compared without signs, negative numbers are large. |weight| <= most is 0 <= weight + most <= 2 most, modulo 2^64.
     n, d, most = np.uint64(limits[0]), np.uint64(limits[1]), limits[2]
     twice = np.uint64(2 * most)
+    # So each check is one comparison, and a checked event needs no further test of its addresses: row < n gives
+    # row * width + c < n * width. The place of a checked event's feature lies in `matrix` by contract.
     count, moved = len(rows), 0
     width = state.shape[1]
     flat, entries = state.reshape(-1), matrix.reshape(-1)
+    # Users are drawn from far more rows than a cache holds: without a prefetch every event would wait for memory.
+    # AHEAD events are enough to cover that wait. Unchecked events are asked for too: a prefetch cannot fail.
     far = len(entries) > NEAR
     small = most < SHORT
+    # Columns [0, wide) go four registers at a time, [wide, first) one, the rest one number at a time. Weights beyond
+    # 32 bits take the last loop for all columns: first = wide = 0.
     first, wide = (width // LANES * LANES, width // (4 * LANES) * (4 * LANES)) if small else (0, 0)
     for i in range(count):
         coming = i + AHEAD
@@ -285,6 +312,7 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
             for c in range(0, width, LINE):
                 _prefetch(flat, start + c)
             if far:
+                # A line of 8 words of 8 bytes has 32 entries of 2.
                 start = places[coming] * width
                 for c in range(0, width, 4 * LINE):
                     _prefetch_to_read(entries, start + c)
@@ -301,6 +329,7 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
                     _add_scaled(flat, target + c + 3 * LANES, short, entries, source + c + 3 * LANES)
                 for c in range(wide, first, LANES):
                     _add_scaled(flat, target + c, short, entries, source + c)
+            # Products and sums wrap modulo 2^64, here as in the registers.
             if first < width:
                 for c in range(first, width):
                     flat[target + c] += weight * entries[source + c]
@@ -319,6 +348,7 @@ def squared_gaps(left: I64, right: I64, first: I64, second: I64, out: Any) -> No
         second: (p,) int64, rows of `right`.
         out: (p,) float64; overwritten.
     """
+    # The difference is formed before it becomes a float64: two large cells that nearly agree lose no digits.
     for i in range(len(out)):
         a, b = left[first[i]], right[second[i]]
         total = 0.0

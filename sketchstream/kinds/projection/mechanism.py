@@ -29,7 +29,7 @@ from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.entropy import Source
 from sketchstream.privacy.calibration.discrete import GRID
-from sketchstream.privacy.gaussian import Part, UnitShift
+from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
 
 State = npt.NDArray[np.int64]
@@ -76,10 +76,7 @@ def unit_shift(spec: ProjectionSpec) -> UnitShift:
     """
     if spec.matrix_seed == "secret":
         return SecretShift.mean(row_norm2(spec), spec.k, spec.entry_variance)
-    if not spec.counted_share:
-        return UnitShift.of(sensitivity2(spec), spec.k)
-    cells = Part(sensitivity2(spec), spec.k, 1 - spec.counted_share)
-    return UnitShift((cells, Part(Fraction(1), 1, spec.counted_share)))
+    return spec.shift_of(sensitivity2(spec), spec.k)
 
 
 @lru_cache(maxsize=256)

@@ -20,6 +20,7 @@ import msgpack
 
 from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
+from sketchstream.kinds.linear.fields import stored_domain
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.kinds.projection.matrix import FAMILIES, MOST_COLUMNS, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.sensitivity import MOST_PASSED
@@ -28,7 +29,6 @@ from sketchstream.spec import (
     MAX_SLOTS,
     UNITS,
     ClosedDomain,
-    DomainOutline,
     Epsilon,
     Item,
     Unit,
@@ -318,33 +318,13 @@ class ProjectionSpec(LinearSpec):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: equal specs give equal dictionaries."""
-        out: dict[str, Any] = {
-            "kind": self.kind,
-            "users": self.users.to_dict(),
-            "features": self.features.to_dict(),
-            "k": self.k,
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-            "unit": self.unit,
-            "matrix": self.matrix,
-            "matrix_seed": self.matrix_seed,
-            "fraction_bits": self.fraction_bits,
-            "capacity": self.capacity,
-            "epsilon_publish": str(self.epsilon_publish),
-            "delta_publish": str(self.delta_publish),
-            "intrusion": self.intrusion,
-        }
-        for name in ("max_weight", "max_total", "max_norm"):
-            if (value := getattr(self, name)) is not None:
-                out[name] = str(value)
-        if self.max_features is not None:
-            out["max_features"] = self.max_features
+        out = self._plain("kind", "users", "features", "k", "epsilon", "delta", "unit", "matrix", "matrix_seed")
+        out |= {"users": self.users.to_dict(), "features": self.features.to_dict()}
+        out |= self._plain("fraction_bits", "capacity", "epsilon_publish", "delta_publish", "intrusion")
+        out |= self._given("max_weight", "max_total", "max_norm", "max_features")
         if self.seed is not None:
             out["seed"] = self.seed.hex()
-        for name in ("counted_share", "epsilon_records"):
-            if value := getattr(self, name):
-                out[name] = str(value)
-        return out
+        return out | self._given("counted_share", "epsilon_records")
 
     @classmethod
     def from_dict(
@@ -364,8 +344,8 @@ class ProjectionSpec(LinearSpec):
             SpecError: the dictionary is none of ours, or a list is not the one the spec was made with.
         """
         fields = cls._stored(data)
-        fields["users"] = _domain(fields.get("users"), users)
-        fields["features"] = _domain(fields.get("features"), features)
+        for name, listed in (("users", users), ("features", features)):
+            fields[name] = stored_domain(fields.get(name), listed, f"{name} of a projection")
         return cls._made(**fields)
 
     def _canonical(self) -> bytes:
@@ -422,20 +402,3 @@ def _seed(value: Any) -> bytes:
         msg = f"seed must be {SEED_BYTES} bytes or {2 * SEED_BYTES} hexadecimal digits, found {type(value).__name__}"
         raise SpecError(msg)
     return raw
-
-
-def _domain(described: object, items: Sequence[Item] | None) -> ClosedDomain:
-    """The closed domain that a dictionary describes."""
-    if not isinstance(described, Mapping) or described.get("kind") != "closed":
-        msg = "users and features of a projection must be closed domains"
-        raise SpecError(msg)
-    size, digest = described.get("size"), described.get("items_digest")
-    if digest is None:
-        return ClosedDomain(size=size)
-    if items is None:
-        return DomainOutline(size=whole(size, "size", 1, MAX_SLOTS), digest=digest)
-    made = ClosedDomain(items=items)
-    if made.items_digest != digest or made.size != size:
-        msg = "the list of items is not the one this sketch was made with"
-        raise SpecError(msg)
-    return made

@@ -12,9 +12,10 @@ from typing import Final, Literal
 
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.item_lists import read_items
+from sketchstream.kinds.linear.table import LinearTable
 from sketchstream.kinds.projection.matrix import Family
 from sketchstream.kinds.projection.spec import CAPACITY, MatrixSeed, ProjectionSpec
-from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable, Table
+from sketchstream.kinds.tables import Around, DomainTable, Number, Table
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 ONE: Final = "takes exactly one of size (ids 0..size-1) or items_file (a list)"
@@ -45,7 +46,7 @@ class RowsTable(Table):
         return ClosedDomain(items=read_items(path, self.item_type, "rows.items_file"))
 
 
-class ProjectionTable(SketchTable):
+class ProjectionTable(LinearTable):
     """One `[[sketch]]` of kind "projection"; items are the features."""
 
     kind: Literal["projection"] = "projection"
@@ -53,10 +54,6 @@ class ProjectionTable(SketchTable):
     rows: RowsTable
     domain: DomainTable
     k: int
-    delta: Number
-    epsilon_publish: Number | None = None
-    delta_publish: Number | None = None
-    intrusion: bool = True
     max_weight: Number | None = None
     max_total: Number | None = None
     max_norm: Number | None = None
@@ -67,7 +64,6 @@ class ProjectionTable(SketchTable):
     fraction_bits: int = 0
     capacity: int = CAPACITY
     counted_share: Number | None = None
-    epsilon_records: Number | None = None
 
     def fields(self) -> Mapping[str, str]:
         """The field that holds the row."""
@@ -89,28 +85,9 @@ class ProjectionTable(SketchTable):
         if isinstance(domain, OpenDomain):
             msg = f"kind 'projection' needs a closed domain of features: domain {ONE}"
             raise SpecError(msg)
-        return ProjectionSpec(
-            self.rows.to_domain(around.folder),
-            domain or ClosedDomain(size=1),
-            self.k,
-            self.epsilon,
-            self.delta,
-            self.unit,
-            max_weight=self.max_weight,
-            max_total=self.max_total,
-            max_norm=self.max_norm,
-            max_features=self.max_features,
-            matrix=self.matrix,
-            matrix_seed=self.matrix_seed,
-            seed=self.seed,
-            fraction_bits=self.fraction_bits,
-            capacity=self.capacity,
-            epsilon_publish=self.epsilon_publish,
-            delta_publish=self.delta_publish,
-            intrusion=self.intrusion,
-            counted_share=self.counted_noise(self.counted_share, around),
-            epsilon_records=self.records_noise(self.epsilon_records, around),
-        )
+        given = self.arguments(ProjectionSpec, around)
+        rows = self.rows.to_domain(around.folder)
+        return ProjectionSpec(**given, users=rows, features=domain or ClosedDomain(size=1))
 
 
 TABLE = ProjectionTable

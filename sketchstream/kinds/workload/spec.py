@@ -27,7 +27,7 @@ from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.strategy import MOST_SPREAD, Strategy, coefficients
 from sketchstream.kinds.workload.universe import Universe
 from sketchstream.kinds.workload.update import Columns
-from sketchstream.privacy.gaussian import Part, UnitShift
+from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
 from sketchstream.spec import (
     UNITS,
@@ -270,11 +270,7 @@ class WorkloadSpec(LinearSpec):
     @cached_property
     def shift(self) -> UnitShift:
         """Shift of the queries' counters and of the events counted by one unit."""
-        square = self.strategy.sensitivity2 * self.weight**2
-        if not self.counted_share:
-            return UnitShift.of(square, self.length)
-        parts = Part(Fraction(square), self.length, 1 - self.counted_share), Part(Fraction(1), 1, self.counted_share)
-        return UnitShift(parts)
+        return self.shift_of(self.strategy.sensitivity2 * self.weight**2, self.length)
 
     @property
     def counted(self) -> bool:
@@ -341,29 +337,11 @@ class WorkloadSpec(LinearSpec):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: it contains the queries and the strategy, so that any reader can answer."""
-        out: dict[str, Any] = {
-            "kind": self.kind,
-            "workload": self.workload.to_dict(),
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-            "mechanism": self.mechanism,
-            "unit": self.unit,
-            "max_weight": self.max_weight,
-            "objective": self.objective,
-            "capacity": self.capacity,
-            "intrusion": self.intrusion,
-            "epsilon_publish": str(self.epsilon_publish),
-            "delta_publish": str(self.delta_publish),
-            "strategy": self.strategy.to_bytes(),
-        }
-        if self.counted_share:
-            out["counted_share"] = str(self.counted_share)
-        if self.epsilon_records:
-            out["epsilon_records"] = str(self.epsilon_records)
-        if self.max_total is not None:
-            out["max_total"] = self.max_total
-        if self.n_bound is not None:
-            out["n_bound"] = self.n_bound
+        out = self._plain("kind", "workload", "epsilon", "delta", "mechanism", "unit", "max_weight", "objective")
+        out["workload"] = self.workload.to_dict()
+        out |= self._plain("capacity", "intrusion", "epsilon_publish", "delta_publish")
+        out["strategy"] = self.strategy.to_bytes()
+        out |= self._given("counted_share", "epsilon_records", "max_total", "n_bound")
         if self.row_weights is not None:
             out["row_weights"] = np.array(self.row_weights, "<f8").tobytes()
         if self.universe is not None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from sketchstream.errors import ConfigError, FormatError, SpecError
-from sketchstream.kinds.tables import Around, Number, SketchTable, Table
+from sketchstream.kinds.linear.table import LinearTable
+from sketchstream.kinds.tables import Around, Number, Table
 from sketchstream.kinds.workload.mechanism import Mechanism
 from sketchstream.kinds.workload.queries import Workload, read_queries
 from sketchstream.kinds.workload.spec import WorkloadSpec
@@ -46,7 +47,7 @@ class ColumnTable(Table):
         return Column.from_dict(given)
 
 
-class WorkloadTable(SketchTable):
+class WorkloadTable(LinearTable):
     """One `[[sketch]]` of kind "workload"."""
 
     kind: Literal["workload"] = "workload"
@@ -56,14 +57,10 @@ class WorkloadTable(SketchTable):
     mechanism: Literal["auto", "gaussian", "laplace", "l2ball", "paper", "plain"] = "auto"
     objective: Literal["total", "max"] = "total"
     strategy: Path | None = None
-    epsilon_publish: Number | None = None
-    delta_publish: Number | None = None
-    intrusion: bool = True
     max_weight: int = 1
     max_total: int | None = None
     n_bound: int | None = None
     counted_share: Number | None = None
-    epsilon_records: Number | None = None
 
     def fields(self) -> Mapping[str, str]:
         """The field of each column."""
@@ -139,24 +136,8 @@ class WorkloadTable(SketchTable):
         Raises:
             SpecError: the sketch is invalid.
         """
-        return WorkloadSpec(
-            workload,
-            self.epsilon,
-            self.delta,
-            mechanism,
-            unit=self.unit,
-            max_weight=self.max_weight,
-            max_total=self.max_total,
-            n_bound=self.n_bound,
-            objective=self.objective,
-            intrusion=self.intrusion,
-            epsilon_publish=self.epsilon_publish,
-            delta_publish=self.delta_publish,
-            counted_share=self.counted_noise(self.counted_share, around),
-            epsilon_records=self.records_noise(self.epsilon_records, around),
-            universe=universe,
-            strategy=strategy,
-        )
+        computed = {"workload": workload, "universe": universe, "mechanism": mechanism, "strategy": strategy}
+        return WorkloadSpec(**self.arguments(WorkloadSpec, around) | computed)
 
 
 def read_strategy(path: Path, workload: Workload) -> Strategy:
