@@ -169,21 +169,25 @@ def subtract(first: Point, second: Point, bounds: Collection[float] = BOUNDS) ->
     return a - b, low, high
 
 
-def mean(points: Sequence[Point]) -> Point:
-    """The mean of a number over windows whose noises are independent, with an interval; an infinite end is None.
+def mean(points: Sequence[Point], *, together: bool) -> Point:
+    """The mean of a number over windows with noises of their own, with an interval; an infinite end is None.
 
-    Intervals of profiles lie symmetrically around unbiased linear estimates of their numbers: it is these whose mean is
+    Where items are hashed into slots or sampled, the same items meet in the same slots in every window, so that errors
+    go together and do not average out: the ends are averaged, which holds however errors depend on each other. Else
+    intervals of profiles lie symmetrically around unbiased linear estimates of their numbers: it is these whose mean is
     taken, so that no bias of single estimates adds up. Where an end was cut at a possible value, its middle is no such
-    estimate; there the ends are averaged, which holds however the errors depend on each other, and is too wide.
+    estimate; there the ends are averaged too.
 
     Args:
         points: value, low and high of each window, at least one; an end of None is infinite.
+        together: whether the errors of windows may go together: domains that are open or sampled.
     """
     count = len(points)
     lows, highs = ([one[end] for one in points] for end in (1, 2))
     value = sum(one[0] or 0.0 for one in points) / count
     low, high = (None if None in ends else sum(end or 0.0 for end in ends) / count for ends in (lows, highs))
-    if count == 1 or low is None or high is None or not BOUNDS.isdisjoint(lows) or not BOUNDS.isdisjoint(highs):
+    cut = not BOUNDS.isdisjoint(lows) or not BOUNDS.isdisjoint(highs)
+    if together or cut or count == 1 or low is None or high is None:
         return value, low, high
     middle = (low + high) / 2
     half = math.hypot(*((b or 0.0) - (a or 0.0) for a, b in zip(lows, highs, strict=True))) / 2 / count

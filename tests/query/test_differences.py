@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.crowds import Cell, publish, reconstruct, shares
+from helpers.thrown import thrown
 from sketchstream.query.differences import OUTSIDE, Difference, Point, mean, subtract
 
 RUNS = 10_000
@@ -107,13 +109,13 @@ def test_a_cut_end_beside_one_without_limit_has_no_limit_either() -> None:
 def test_the_mean_of_windows_covers_and_narrows_with_their_number():
     """19 of 20 intervals hold the true mean, of counts far from 0 and near it; those of one window are its own."""
     rng, runs, n = np.random.default_rng(39), 2000, 7
-    assert mean([(5.0, 2.0, 9.0)]) == (5.0, 2.0, 9.0)
+    assert mean([(5.0, 2.0, 9.0)], together=False) == (5.0, 2.0, 9.0)
     for truth, least in ((100.0, 0.94), (1.0, 0.94)):
         held, widths = 0, []
         for linear in truth + rng.normal(size=(runs, n)):
             # the estimate shrinks towards 90, as likelihoods do, and the interval lies around the linear one
             points = [(x + 0.1 * (90 - x), max(x - 1.96, 0.0), max(x + 1.96, 0.0)) for x in linear.tolist()]
-            _, low, high = mean(points)
+            _, low, high = mean(points, together=False)
             held += low <= truth <= high
             widths.append(high - low)
         assert held >= least * runs
@@ -123,4 +125,27 @@ def test_the_mean_of_windows_covers_and_narrows_with_their_number():
 
 
 def test_a_missing_end_of_one_window_leaves_none_of_the_mean():
-    assert mean([(5.0, None, 9.0), (7.0, 6.0, 8.0)]) == (6.0, None, 8.5)
+    assert mean([(5.0, None, 9.0), (7.0, 6.0, 8.0)], together=False) == (6.0, None, 8.5)
+
+
+def test_the_mean_of_windows_that_hash_the_same_items_alike_covers():
+    """The same people come every day: their collisions are those of the day before, and only the little noise is new."""
+    held: dict[bool, int] = dict.fromkeys((True, False), 0)
+    runs, slots, cell = 24, 1 << 13, Cell(1.0, 3.0, "geometric", 32, 8, 1)
+    for run in range(runs):
+        rng = np.random.default_rng([39, run])
+        numbers = rng.multinomial(slots, shares(cell))
+        counters = thrown(np.arange(1, 32), numbers, slots, 8, rng)
+        points: list[Point] = []
+        for _ in range(5):
+            part = publish(counters.copy(), epsilon=16, cost=8, rng=rng, unit="item", form="bins", modulus=32,
+                           open_domain=True, grouped=True)  # fmt: skip
+            one = reconstruct([part], max_count=31, method="inverse").number("distinct")
+            points.append((one.value, one.low, one.high))
+        for together in held:
+            _, low, high = mean(points, together=together)
+            assert low is not None
+            assert high is not None
+            held[together] += low <= numbers.sum() <= high
+    assert held[True] >= 0.9 * runs
+    assert held[False] <= 0.85 * runs, "errors as independent as this would need no such rule"

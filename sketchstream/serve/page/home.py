@@ -23,6 +23,7 @@ from sketchstream.query.differences import mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
 from sketchstream.serve.page.pictures import number
 from sketchstream.serve.questions import Question
+from sketchstream.spec import ClosedDomain
 
 if TYPE_CHECKING:
     from sketchstream.query.differences import Point
@@ -200,7 +201,7 @@ def _ranged(
         [one for one in service.store.windows(name, since, until) if one.fields.get("complete", False) is not False]
         for since, until in ((ends[1], ends[0]), (ends[2], ends[1]))
     )
-    groups = service.groups(name)[:GROUPS]
+    groups, alike = service.groups(name)[:GROUPS], _hashed(service, name)
     counted = f"of {len(now):,} windows" if len(now) > 1 else "of one window"
     note = (
         f"From {words.window_label(ends[1], ends[0], zone)}: means {counted}. An item that comes in several windows "
@@ -210,7 +211,7 @@ def _ranged(
     if groups:
         waiting = next((lack for one in reversed(now) if (lack := answer_groups(service, one, groups))), 0)
         found = {group: _known(service.computed(now, metric, group)) for group in groups}
-        some = {group: mean(points) for group, points in found.items() if points}
+        some = {group: mean(points, together=alike) for group, points in found.items() if points}
         title = f"{_title(service, name, metric)}, mean {counted}"
         picture = _bars(f"groups-{name}", title, some, spelling(metric), drawn_once) if some else None
         return Card(stored, groups=picture, note=note, waiting=waiting)
@@ -220,11 +221,18 @@ def _ranged(
             _known([service.number(each, Question(), one)[1] for each in windows]) for windows in (now, before)
         )
         if points:
-            point, spell = mean(points), spelling(one)
-            change = _told(subtract(point, mean(past)), spell, last) if past else ""
+            point, spell = mean(points, together=alike), spelling(one)
+            change = _told(subtract(point, mean(past, together=alike)), spell, last) if past else ""
             tiles.append(tile(f"{_title(service, name, one)}, mean {counted}", point, one, change))
     chart = _lately(service, name, metric, _title(service, name, metric), zone, drawn_once, now)
     return Card(stored, tiles, chart, note=note)
+
+
+def _hashed(service: Service, name: str) -> bool:
+    """Whether the same items meet in the same slots in every window, so that errors of windows go together."""
+    plan = service.plan(name)
+    domain = None if plan is None else plan.spec.domain
+    return not isinstance(domain, ClosedDomain) or domain.sample_rate is not None
 
 
 def _title(service: Service, name: str, metric: str) -> str:
