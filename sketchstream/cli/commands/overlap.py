@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
 @click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
 @click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
-@click.option("--groups", metavar="A,B,...", help="Groups to combine, at most 8.  [default: all]")
+@click.option("--groups", metavar="A,B,...", help="Groups to combine.  [default: all]")
 @click.option("--query", "queries", metavar="SET", multiple=True,
               help="Set of groups, such as 'a & b - c'; several are possible.  [default: each group, all pairs, "
               "increments]")  # fmt: skip

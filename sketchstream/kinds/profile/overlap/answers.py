@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import accumulate, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from sketchstream.kinds import exports
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.result import Estimate
+from sketchstream.kinds.profile.overlap.covariance import Covariance, SumCovariance
 from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
 from sketchstream.spec import whole
 
@@ -65,7 +66,7 @@ class Overlap:
         groups: names of the groups, in the order of the patterns' bits, the highest first.
         counts: (2^m,) estimated number of items that are in exactly these groups, by pattern; not negative.
         free: (2^m,) the same, unbiased, some perhaps negative.
-        covariance: (2^m, 2^m) of `free`.
+        spread: covariance of `free` without that of no group.
         epsilon: cost of the patterns.
         most: number of items in the domain; None for an open one.
     """
@@ -73,28 +74,36 @@ class Overlap:
     groups: tuple[str, ...]
     counts: Floats
     free: Floats
-    covariance: Floats
+    spread: Covariance
     epsilon: Fraction
     most: float | None
 
     @classmethod
-    def of(cls, groups: tuple[str, ...], fit: Fit, *, epsilon: Fraction, rate: float, most: float | None) -> Overlap:
-        """The answers of a fit.
+    def of(
+        cls, groups: tuple[str, ...], fits: Sequence[Fit], *, epsilon: Fraction, rate: float, most: float | None
+    ) -> Overlap:
+        """The answers of the fits of one or several parts, whose items differ.
 
         Args:
             groups: their names.
-            fit: of their items.
+            fits: of their items.
             epsilon: cost of the patterns.
             rate: share of the items that have slots.
             most: number of slots of a closed domain.
         """
-        counts = np.round(np.concatenate([[0.0], fit.regions]) / rate * GRAIN) / GRAIN
-        free = np.concatenate([[0.0], fit.free]) / rate
-        covariance = np.zeros((len(free), len(free)))
-        covariance[1:, 1:] = fit.covariance / rate**2
-        if rate < 1:
-            covariance += np.diag(counts * (1 - rate) / rate)
-        return cls(groups, counts, free, covariance, epsilon, None if most is None else most / rate)
+        regions = np.sum([one.regions for one in fits], axis=0)
+        counts = np.round(np.concatenate([[0.0], regions]) / rate * GRAIN) / GRAIN
+        free = np.concatenate([[0.0], np.sum([one.free for one in fits], axis=0)]) / rate
+        spread = SumCovariance([one.covariance for one in fits], rate, counts[1:])
+        return cls(groups, counts, free, spread, epsilon, None if most is None else most / rate)
+
+    @property
+    def covariance(self) -> Floats:
+        """(2^m, 2^m) of `free`; for many groups as large as that."""
+        out = np.zeros((len(self.free), len(self.free)))
+        plus, minus = self.spread.parts(np.eye(len(self.free) - 1))
+        out[1:, 1:] = plus @ plus.T - minus @ minus.T
+        return out
 
     # Numbers of items.
 
@@ -184,12 +193,9 @@ class Overlap:
 
     def regions(self) -> list[dict[str, Any]]:
         """Every region with its interval, largest first: the items that are in exactly these groups."""
+        found = self._estimates(self.counts[1:], self.free[1:], self.spread.variances(), LEVEL)
         order = sorted(range(1, len(self.counts)), key=lambda c: (-self.counts[c], c))
-        rows = []
-        for pattern in order:
-            one = self._sum(np.arange(len(self.counts)) == pattern)
-            rows.append({"in": list(self._names(pattern)), **one.to_dict()})
-        return rows
+        return [{"in": list(self._names(pattern)), **found[pattern - 1].to_dict()} for pattern in order]
 
     def increments(self, order: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """What each group adds to those before it, and what all have reached by then.
@@ -197,13 +203,17 @@ class Overlap:
         Args:
             order: names of groups; None: as they were declared.
         """
-        rows: list[dict[str, Any]] = []
-        before: list[str] = []
-        for name in self.groups if order is None else order:
-            added, reached = self.increment(name, before), self.reach(*before, name)
-            rows.append({"group": name, "added": added.to_dict(), "reached": reached.to_dict()})
-            before.append(name)
-        return rows
+        names = list(self.groups if order is None else order)
+        inside = [self._in(name) for name in names]
+        reached = list(accumulate(inside, np.logical_or))
+        added = [
+            one & ~before for one, before in zip(inside, [np.zeros(len(self.counts), np.bool_), *reached], strict=False)
+        ]
+        adds, all_by_then = self._sums(added), self._sums(reached)
+        return [
+            {"group": name, "added": one.to_dict(), "reached": by_then.to_dict()}
+            for name, one, by_then in zip(names, adds, all_by_then, strict=True)
+        ]
 
     def usual(self) -> list[str]:
         """Expressions that are answered where none is given: each group, all pairs, all groups together, increments."""
@@ -218,7 +228,9 @@ class Overlap:
         Args:
             queries: expressions; None: the usual ones.
         """
-        return [{"query": one, **self.query(one).to_dict()} for one in (self.usual() if queries is None else queries)]
+        asked = self.usual() if queries is None else list(queries)
+        found = self._sums([regions_of(one, self.groups) for one in asked])
+        return [{"query": one, **row.to_dict()} for one, row in zip(asked, found, strict=True)]
 
     def to_dict(self, queries: Iterable[str] | None = None, *, covariance: bool = False) -> dict[str, Any]:
         """Plain data.
@@ -307,21 +319,33 @@ class Overlap:
 
     def _sum(self, chosen: Mask, level: float = LEVEL) -> SetEstimate:
         """Items of some regions."""
-        value = float(self.counts[chosen].sum())
-        free = float(self.free[chosen].sum())
-        sd = math.sqrt(max(float(self.covariance[np.ix_(chosen, chosen)].sum()), 0.0))
+        return self._sums([chosen], level)[0]
+
+    def _sums(self, chosen: Sequence[Mask], level: float = LEVEL) -> list[SetEstimate]:
+        """Items of each of several sets of regions."""
+        if not chosen:
+            return []
+        weights = np.array(chosen, np.float64)
+        plus, minus = self.spread.parts(weights[:, 1:])
+        variances = (plus**2).sum(axis=1) - (minus**2).sum(axis=1)
+        return self._estimates(weights @ self.counts, weights @ self.free, variances, level)
+
+    def _estimates(self, values: Floats, free: Floats, variances: Floats, level: float) -> list[SetEstimate]:
+        """Numbers of items with their intervals."""
+        sds = np.sqrt(np.maximum(variances, 0.0))
         most = math.inf if self.most is None else self.most
-        reach = normal_quantile(level) * sd
-        low, high = max(free - reach, 0.0), min(free + reach, most)
-        return SetEstimate(value, min(low, value), max(high, value), sd=sd)
+        reach = normal_quantile(level) * sds
+        low = np.minimum(np.maximum(free - reach, 0.0), values)
+        high = np.maximum(np.minimum(free + reach, most), values)
+        rows = zip(values.tolist(), low.tolist(), high.tolist(), sds.tolist(), strict=True)
+        return [SetEstimate(value, least, top, sd=sd) for value, least, top, sd in rows]
 
     def _ratio(self, part: Mask, every: Mask, level: float) -> SetEstimate:
         """Items of some regions over those of more of them, by Fieller's interval."""
         above, below = float(self.counts[part].sum()), float(self.counts[every].sum())
         x, y = float(self.free[part].sum()), float(self.free[every].sum())
-        xx = float(self.covariance[np.ix_(part, part)].sum())
-        yy = float(self.covariance[np.ix_(every, every)].sum())
-        xy = float(self.covariance[np.ix_(part, every)].sum())
+        plus, minus = self.spread.parts(np.array([part, every], np.float64)[:, 1:])
+        (xx, xy), (_, yy) = (plus @ plus.T - minus @ minus.T).tolist()
         value = above / below if below > 0 else 0.0
         squared = normal_quantile(level) ** 2
         a, b, c = y * y - squared * yy, x * y - squared * xy, x * x - squared * xx

@@ -18,6 +18,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 MEETING: Floats = np.array([[0.0, 1.0], [1.0, -1.0]])
 """Of one group: from Pr[empty in S] by S to Pr[true pattern]."""
+MISSING: Floats = np.array([[1.0, 1.0], [1.0, 0.0]])
+"""Of one group: from numbers of items by pattern to the number of those that are in no group of S, by S."""
 
 
 def contraction(epsilons: Iterable[float], modulus: int) -> float:
@@ -57,9 +59,14 @@ class Channel:
         """(2, 2) law of whether a counter is seen not 0 (rows), by whether some item is there (columns)."""
         return np.array([[1 - self.empty, 1 - self.full], [self.empty, self.full]])
 
-    def matrix(self, groups: int) -> Floats:
-        """(2^m, 2^m) law of the pattern that is seen (rows), by the true one (columns)."""
-        return kronecker(self.one, groups)
+    @property
+    def kept(self) -> float:
+        """Probability that a pattern is seen by `one` of each group; else it is that of drawn counters."""
+        return 1.0
+
+    def drawn(self, groups: int) -> Floats:
+        """(2^m,) law of the pattern of counters that were drawn together."""
+        return np.zeros(2**groups)
 
 
 @dataclass(frozen=True)
@@ -67,73 +74,85 @@ class JointChannel(Channel):
     """The same where the noise of a slot's counters is drawn together.
 
     Args:
-        kept: probability that it is 0; else it is uniform in all groups.
+        quiet: probability that it is 0; else it is uniform in all groups.
         uniform: Pr[a uniform counter is not 0].
         occupied: Pr[not 0 without noise | some item].
     """
 
-    kept: float = 1.0
+    quiet: float = 1.0
     uniform: float = 0.5
     occupied: float = 1.0
 
     @classmethod
     def of(cls, epsilons: Sequence[float], modulus: int, groups: int, *, presence: bool) -> JointChannel:
         """Of these layers of the noise of so many groups."""
-        kept, uniform = contraction(epsilons, modulus**groups), (modulus - 1) / modulus
+        quiet, uniform = contraction(epsilons, modulus**groups), (modulus - 1) / modulus
         occupied = uniform if presence else 1.0
-        seen = (1 - kept) * uniform
-        return cls(seen, seen + kept * occupied, kept, uniform, occupied)
+        seen = (1 - quiet) * uniform
+        return cls(seen, seen + quiet * occupied, quiet, uniform, occupied)
 
-    def matrix(self, groups: int) -> Floats:
+    @property
+    def one(self) -> Floats:
+        """See `Channel`; without noise."""
+        return np.array([[1.0, 1 - self.occupied], [0.0, self.occupied]])
+
+    @property
+    def kept(self) -> float:
         """See `Channel`."""
-        quiet = kronecker(np.array([[1.0, 1 - self.occupied], [0.0, self.occupied]]), groups)
-        drawn = kronecker(np.array([[1 - self.uniform], [self.uniform]]), groups)
-        return self.kept * quiet + (1 - self.kept) * drawn
+        return self.quiet
+
+    def drawn(self, groups: int) -> Floats:
+        """See `Channel`."""
+        return Kronecker(np.array([[1 - self.uniform, 0.0], [self.uniform, 0.0]]), groups)(np.eye(1, 2**groups)[0])
 
 
-def kronecker(one: Floats, groups: int) -> Floats:
-    """The same matrix for each group, over all patterns."""
+class Kronecker:
+    """A matrix over all patterns that is a product of one (2, 2) matrix for each group; it is never made.
+
+    Args:
+        axes: (m, 2, 2), or (2, 2): the same for each group.
+        groups: m.
+    """
+
+    def __init__(self, axes: Floats, groups: int) -> None:
+        self.axes: Floats = np.broadcast_to(axes, (groups, 2, 2))
+        halves = self.axes[: groups // 2], self.axes[groups // 2 :]
+        self._left, self._right = (_product(half) for half in halves)
+
+    def __call__(self, vectors: Floats) -> Floats:
+        """(..., 2^m) the product with each vector, as two products with matrices of half of the groups."""
+        left, right = (one.astype(vectors.dtype, copy=False) for one in (self._left, self._right))
+        found: Floats = (left @ vectors.reshape(-1, len(left), len(right)) @ right.T).reshape(vectors.shape)
+        return found
+
+    def columns(self, matrix: Floats) -> Floats:
+        """(2^m, n) the product with each column."""
+        below = (self._left @ matrix.reshape(len(self._left), -1)).reshape(len(self._left), len(self._right), -1)
+        found: Floats = (self._right @ below).reshape(matrix.shape)
+        return found
+
+    def __matmul__(self, other: Kronecker) -> Kronecker:
+        return Kronecker(self.axes @ other.axes, len(self.axes))
+
+    @property
+    def transposed(self) -> Kronecker:
+        """Rows and columns exchanged."""
+        return Kronecker(self.axes.transpose(0, 2, 1), len(self.axes))
+
+    @property
+    def inverse(self) -> Kronecker:
+        """Its inverse."""
+        return Kronecker(np.linalg.inv(self.axes).astype(np.float64), len(self.axes))
+
+    @property
+    def squared(self) -> Kronecker:
+        """The squares of its entries."""
+        return Kronecker(self.axes**2, len(self.axes))
+
+
+def _product(axes: Floats) -> Floats:
+    """(2^m, 2^m) the Kronecker product of a few matrices."""
     out: Floats = np.ones((1, 1))
-    for _ in range(groups):
+    for one in axes:
         out = np.asarray(np.kron(out, one), np.float64)
     return out
-
-
-def applied(one: Floats, vector: Floats) -> Floats:
-    """(..., 2^m) the product of `kronecker(one, m)` with each vector, without making that matrix.
-
-    Args:
-        one: (2, 2) of a single group.
-        vector: (..., 2^m).
-    """
-    shape = vector.shape
-    size = shape[-1]
-    out = vector.reshape(-1, size)
-    step = size // 2
-    while step:
-        pairs = out.reshape(-1, 2, step)
-        out = np.stack(
-            [one[0, 0] * pairs[:, 0] + one[0, 1] * pairs[:, 1], one[1, 0] * pairs[:, 0] + one[1, 1] * pairs[:, 1]],
-            axis=1,
-        ).reshape(-1, size)
-        step //= 2
-    found: Floats = out.reshape(shape)
-    return found
-
-
-def meets(groups: int) -> Floats:
-    """(2^m, 2^m - 1) whether the region c (columns, from 1) has a group of the set S (rows)."""
-    every = np.arange(2**groups)
-    found: Floats = ((every[:, None] & every[None, 1:]) != 0).astype(np.float64)
-    return found
-
-
-def reaches(regions: Floats) -> Floats:
-    """(..., 2^m) number of items in some group of S, by S.
-
-    Args:
-        regions: (..., 2^m) numbers of items by exact pattern.
-    """
-    inside = applied(np.array([[1.0, 0.0], [1.0, 1.0]]), regions)  # items all of whose groups are in S
-    found: Floats = inside[..., -1:] - inside[..., ::-1]
-    return found

@@ -14,8 +14,9 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.kinds.profile.overlap.answers import Overlap
 from sketchstream.kinds.profile.overlap.expression import quoted
-from sketchstream.kinds.profile.overlap.fit import expected_cells, fit
-from sketchstream.kinds.profile.overlap.published import MOST_FITTED, cell_noise, tables_of
+from sketchstream.kinds.profile.overlap.fit import fit
+from sketchstream.kinds.profile.overlap.law import expected_cells
+from sketchstream.kinds.profile.overlap.published import cell_noise, table_of
 from sketchstream.spec import OpenDomain
 
 if TYPE_CHECKING:
@@ -87,9 +88,7 @@ class Forecast:
     def notes(self) -> list[str]:
         """What is not in the numbers."""
         assert self.spec.overlap is not None
-        out = [] if self.spec.overlap.presence else [WRAPS]
-        left = len(self.spec.overlap.groups) - len(self.overlap.groups)
-        return [*out, f"{left} more groups are declared: at most {MOST_FITTED} are combined at a time"] if left else out
+        return [] if self.spec.overlap.presence else [WRAPS]
 
 
 def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int = 1) -> Forecast:
@@ -114,7 +113,7 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
     if not 1 <= items <= 1e12:
         msg = f"items of a group must be from 1 to 10^12, found {items:g}"
         raise SpecError(msg)
-    names, domain = spec.overlap.groups[:MOST_FITTED], spec.domain
+    names, domain = spec.overlap.groups, spec.domain
     rate = 1.0 if isinstance(domain, OpenDomain) or domain.sample_rate is None else float(domain.sample_rate)
     slots = parts * domain.size * rate / spec.levels
     regions = np.zeros(2 ** len(names))
@@ -125,7 +124,7 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
         msg = f"{regions.sum() / rate:,.0f} items do not fit a closed domain of {domain.size:,}"
         raise SpecError(msg)
     noise = parts * cell_noise(spec, spec.overlap.epsilon, len(names))
-    tables = tables_of(spec, np.zeros((spec.levels, len(regions))), [spec.epsilon], slots, noise)
-    whole = fit(expected_cells(tables, len(names), regions[1:]), len(names))
-    found = Overlap.of(names, whole, epsilon=spec.overlap.epsilon, rate=rate, most=most)
+    table = table_of(spec, np.zeros((spec.levels, len(regions))), [spec.epsilon], slots, noise)
+    whole = fit(expected_cells(table, regions[1:]))
+    found = Overlap.of(names, [whole], epsilon=spec.overlap.epsilon, rate=rate, most=most)
     return Forecast(spec, items, shared, parts, 1, found)

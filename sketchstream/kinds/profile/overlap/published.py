@@ -7,18 +7,20 @@ Source: docs/theory/overlap.md, sections 2 and 5.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import EstimateError, SpecError
+from sketchstream.errors import SpecError
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.overlap.answers import Overlap
 from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel, contraction
 from sketchstream.kinds.profile.overlap.expression import member
-from sketchstream.kinds.profile.overlap.fit import Fit, Table, fit
+from sketchstream.kinds.profile.overlap.fit import Fit, fit, start
+from sketchstream.kinds.profile.overlap.law import Table
 from sketchstream.kinds.profile.overlap.wraps import Wraps, law_of_counts
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from sketchstream.published import Published, Release
 
 Floats = npt.NDArray[np.float64]
-MOST_FITTED = 8
-"""Groups that are combined at a time: a fit has a number for each of their regions."""
 UNLIKE = 5.0
 """Standard errors by which numbers of slots differ between parts that have different numbers of items."""
 
@@ -42,7 +42,7 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
         groups: to combine; None: all.
 
     Raises:
-        EstimateError: no patterns were published, of too many groups, or every level is full.
+        EstimateError: no patterns were published, or every level is full.
         SpecError: there are no patterns of a group.
     """
     parts: Sequence[Any] = getattr(published, "parts", (published,))
@@ -52,17 +52,11 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
     assert spec.overlap is not None
     names = _chosen(spec.overlap.groups, groups)
     found = [_fitted(some, names) for some in _alike(parts)]
-    whole = Fit(
-        found[0].groups,
-        np.sum([one.free for one in found], axis=0),
-        np.sum([one.regions for one in found], axis=0),
-        np.sum([one.covariance for one in found], axis=0),
-    )
     rate = spec.domain.sample_rate if isinstance(spec.domain, ClosedDomain) else None
     most = None if isinstance(spec.domain, OpenDomain) else sum(part.slots for part in parts) / spec.group_count
     return Overlap.of(
         names,
-        whole,
+        found,
         epsilon=max(pattern_cost(part) for part in parts),
         rate=1.0 if rate is None else float(rate),
         most=most,
@@ -77,12 +71,6 @@ def _chosen(every: tuple[str, ...], groups: Sequence[str] | None) -> tuple[str, 
     if not names or len(set(names)) < len(names):
         msg = f"expected names of groups, each once, found {', '.join(names) or 'none'}"
         raise SpecError(msg)
-    if len(names) > MOST_FITTED:
-        msg = (
-            f"patterns of {len(names)} groups were published, and at most {MOST_FITTED} are combined at a time: name "
-            "them, overlap(['spring', 'summer']) or --groups spring,summer; asking again costs nothing"
-        )
-        raise EstimateError(msg)
     return names
 
 
@@ -141,13 +129,11 @@ def _fitted(parts: Sequence[Release], names: tuple[str, ...]) -> Fit:
     epsilons = [layer.parameter for layer in first.layers]
     cells = _marginal(cells, spec.overlap.groups, names)
     slots = sum(part.slots for part in parts) / spec.group_count / spec.levels
-    tables = tables_of(spec, cells, epsilons, slots, number * cell_noise(spec, pattern_cost(first), groups))
-    found = fit(tables, groups)
-    if not (tables[0].is_open and spec.overlap.histograms and first.final):
-        return found
-    shares = np.array([one.share for one in tables])
-    wraps = _wraps(spec, names, parts, epsilons, slots, shares, found)
-    return fit(tables, groups, [wraps] * len(tables))
+    table = table_of(spec, cells, epsilons, slots, number * cell_noise(spec, pattern_cost(first), groups))
+    begin = start(table)
+    if table.is_open and spec.overlap.histograms and first.final:
+        table = replace(table, wraps=_wraps(spec, names, parts, epsilons, table, begin))
+    return fit(table, begin)
 
 
 def cell_noise(spec: ProfileSpec, cost: Fraction, groups: int) -> float:
@@ -162,9 +148,7 @@ def cell_noise(spec: ProfileSpec, cost: Fraction, groups: int) -> float:
     return _variance(cost) * float(spec.overlap.cells) / 2.0**groups
 
 
-def tables_of(
-    spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slots: float, noise: float
-) -> list[Table]:
+def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slots: float, noise: float) -> Table:
     """What is fitted.
 
     Args:
@@ -174,11 +158,9 @@ def tables_of(
         slots: of each level of a group, in all parts.
         noise: variance of a cell's.
     """
-    shares = spec.domain.level_shares() if isinstance(spec.domain, OpenDomain) else np.ones(1)
-    channel, is_open = channel_of(spec, epsilons), isinstance(spec.domain, OpenDomain)
-    return [
-        Table(level, slots, float(share), noise, channel, is_open) for level, share in zip(cells, shares, strict=True)
-    ]
+    is_open = isinstance(spec.domain, OpenDomain)
+    shares = np.array(spec.domain.level_shares() if isinstance(spec.domain, OpenDomain) else [1.0], np.float64)
+    return Table(cells, shares, slots, noise, channel_of(spec, epsilons), is_open)
 
 
 def channel_of(spec: ProfileSpec, epsilons: Sequence[Fraction]) -> Channel:
@@ -197,11 +179,10 @@ def _wraps(
     names: tuple[str, ...],
     parts: Sequence[Release],
     epsilons: Sequence[Fraction],
-    slots: float,
-    shares: Floats,
-    found: Fit,
+    table: Table,
+    begin: Floats,
 ) -> Wraps:
-    """Laws of counts modulo p in each group, from its histogram."""
+    """Laws of counts modulo p in each group, from its histogram and about its number of items."""
     assert spec.groups is not None
     assert spec.modulus is not None
     every = np.sum([mechanism.histograms(spec, part.noised) for part in parts], axis=0)
@@ -210,10 +191,9 @@ def _wraps(
     cost = spec.epsilon_publish * spec.slots_share / 2
     noise = len(parts) * float(DiscreteLaplace(cost).variance)
     laws = []
-    regions = np.arange(1, 2**found.groups)
     for at, name in enumerate(names):
-        items = float(found.regions[(regions >> (found.groups - 1 - at)) & 1 == 1].sum())
+        items = float(begin[(1 << (len(names) - 1 - at)) - 1])
         rows = every[spec.groups.all.index(name)]
         n = spec.levels
-        laws.append(law_of_counts(list(rows), [slots] * n, list(shares), [kept] * n, [noise] * n, items))
+        laws.append(law_of_counts(list(rows), [table.slots] * n, list(table.shares), [kept] * n, [noise] * n, items))
     return Wraps(np.array(laws))

@@ -7,9 +7,9 @@ Source: docs/theory/overlap.md, section 4; Buchmann & Gruebel, Annals of Statist
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ MOST_LOAD = 60.0
 """Loads above it are taken as this: nothing is empty there."""
 FULL = 1.5
 """Items in a slot up to which a level tells the counts of single items."""
+KNOTS = 500
+"""Loads between which factors are interpolated."""
 SURE = 4.0
 """Standard errors by which a number of items with a count must be above 0 to be used for the tail."""
 
@@ -33,29 +35,34 @@ class Wraps:
 
     counts: Floats
 
-    def visible(self, groups: int) -> Floats:
-        """(2^m, 2^m) law of the groups in which an item shows (rows), by those in which it is (columns)."""
-        each = [np.array([[1.0, hidden], [0.0, 1.0 - hidden]]) for hidden in self.counts[:groups, 0]]
-        return reduce(np.kron, each)
+    @property
+    def visible(self) -> Floats:
+        """(m, 2, 2) of each group: whether an item shows in it (rows), by whether it is in it (columns)."""
+        return np.array([[[1.0, hidden], [0.0, 1.0 - hidden]] for hidden in self.counts[:, 0]])
 
     def factors(self, loads: Floats) -> Floats:
-        """(2^m,) how much likelier a slot is 0 in all groups of S than it is empty in them.
+        """(..., 2^m) how much likelier a slot is 0 in all groups of S than it is empty in them.
 
         Of groups that wrap, one at a time is exact, and several whose items differ are.
 
         Args:
-            loads: (2^m,) items a slot in some group of S, by S.
+            loads: (..., 2^m) items a slot in some group of S, by S.
         """
-        groups = len(self.counts)
-        every = np.arange(len(loads))
-        out = np.ones(len(loads))
-        waves = np.fft.fft(self.counts, axis=1)
-        for group in range(groups):
-            bit = 1 << (groups - 1 - group)
-            inside = every[(every & bit) != 0]
-            alone = np.clip(loads[inside] - loads[inside ^ bit], 0.0, MOST_LOAD)
-            out[inside] *= np.exp(alone[:, None] * waves[group]).real.mean(axis=1)
+        out = np.ones_like(loads)
+        for group, curve in enumerate(self._curves):
+            axes = (-1, 2**group, 2, loads.shape[-1] >> (group + 1))
+            (without, with_it), here = np.moveaxis(loads.reshape(axes), 2, 0), out.reshape(axes)
+            here[:, :, 1] *= np.exp(curve(np.clip(with_it - without, 0.0, MOST_LOAD)))
         return out
+
+    @cached_property
+    def _curves(self) -> list[Callable[[Floats], Floats]]:
+        """The logarithm of one group's factor, by the load of the items that are in no other group of S."""
+        from scipy.interpolate import CubicSpline
+
+        loads = MOST_LOAD * np.linspace(0, 1, KNOTS) ** 2
+        waves = np.fft.fft(self.counts, axis=1)
+        return [CubicSpline(loads, np.log(np.exp(loads[:, None] * wave).real.mean(axis=1))) for wave in waves]
 
 
 def law_of_counts(

@@ -20,7 +20,7 @@ from sketchstream import noise
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, SpecError, WeightError
 from sketchstream.kinds.profile.kind import KIND
-from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel
+from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel, Kronecker
 from sketchstream.kinds.profile.overlap.presence import best_modulus, residues, response_epsilon
 from sketchstream.noise.joint import joint_response
 from sketchstream.noise.laws import RandomizedResponse, battery
@@ -120,7 +120,7 @@ def test_joint_noise_is_zero_or_any_other_vector_alike() -> None:
 @pytest.mark.parametrize("presence", [False, True])
 def test_channels_are_those_of_the_noise(presence: bool) -> None:
     joint = JointChannel.of([2.0], 3, 2, presence=presence)
-    rows = joint.matrix(2)
+    rows = joint.kept * Kronecker(joint.one, 2)(np.eye(4)).T + (1 - joint.kept) * joint.drawn(2)[:, None]
     assert np.allclose(rows.sum(axis=0), 1)
     kept = math.expm1(2.0) / (math.exp(2.0) + 8)
     assert rows[3, 0] == pytest.approx((1 - kept) * 4 / 9)

@@ -1,0 +1,165 @@
+"""What is expected of published patterns of groups, given numbers of items by region, and how well that agrees.
+
+In: published histograms of patterns (`Table`). Out: a `Law`, a `Scoring`. Touches: nothing.
+Source: docs/theory/overlap.md, section 3 (McCullagh & Nelder 1989, quasi-likelihood).
+
+A region is the set of items that are in exactly these groups. Items fall into slots at random, so that a slot is empty
+in the groups S with probability exp(-share * reach(S) / slots) in an open domain; in a closed one slots are items. What
+noise and chance do to patterns is a Kronecker product over the groups, so that no matrix is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kinds.profile.overlap.channel import MEETING, MISSING, Channel, Kronecker
+from sketchstream.kinds.profile.overlap.wraps import Wraps
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What was published with equal noise, parts added up.
+
+    Args:
+        cells: (levels, 2^m) published numbers of slots by pattern.
+        shares: (levels,) of the items, that the levels receive.
+        slots: of each level, in all parts.
+        noise: variance of the published noise of a cell.
+        channel: what the layers did to each counter.
+        is_open: whether several items may share a slot.
+        wraps: what counts of several events that add up to 0 hide.
+    """
+
+    cells: Floats
+    shares: Floats
+    slots: float
+    noise: float
+    channel: Channel
+    is_open: bool
+    wraps: Wraps | None = None
+
+    @property
+    def groups(self) -> int:
+        """Number of groups, m."""
+        return int(self.cells.shape[-1]).bit_length() - 1
+
+
+class Law:
+    """Expected cells, given numbers of items by region, and what they do if these change.
+
+    Args:
+        table: its cells are not looked at.
+    """
+
+    def __init__(self, table: Table) -> None:
+        groups = table.groups
+        self.table, self.rate = table, table.shares / table.slots
+        self.seen = Kronecker(table.channel.one, groups)
+        self.shown = Kronecker(table.channel.one @ MEETING, groups)
+        missing = Kronecker(MISSING, groups)
+        self.missing = missing if table.wraps is None else missing @ Kronecker(table.wraps.visible, groups)
+        self.back = self.shown.transposed, self.missing.transposed
+        self.loads = missing
+        self.drawn = (1 - table.channel.kept) * table.channel.drawn(groups)
+
+    def filled(self, regions: Floats) -> Floats:
+        """(levels, 2^m) items a slot in some group of S."""
+        return self.rate[:, None] * -self.loads(balanced(regions))
+
+    def empty(self, regions: Floats) -> tuple[Floats, Floats]:
+        """(levels, 2^m) Pr[a slot is empty in S], and how many slots fewer are for each item more that fills S."""
+        loads = self.filled(regions)
+        if not self.table.is_open:
+            return 1 - loads, np.broadcast_to(self.table.shares[:, None], loads.shape)
+        empty = np.exp(-loads)
+        if self.table.wraps is not None:
+            empty = empty * self.table.wraps.factors(loads)
+        return empty, self.table.shares[:, None] * empty
+
+    def expected(self, empty: Floats) -> Floats:
+        """(levels, 2^m) shares of slots by seen pattern, from Pr[empty in S]."""
+        return self.table.channel.kept * self.shown(empty) + self.drawn
+
+
+class Scoring:
+    """Quasi-likelihood of numbers near others that are not negative, whose variances are those of the cells.
+
+    Args:
+        law: of the cells.
+        regions: (2^m - 1,) those numbers.
+    """
+
+    def __init__(self, law: Law, regions: Floats) -> None:
+        self.law, self.regions = law, regions
+        self.empty, falls = law.empty(regions)
+        kept, table = law.table.channel.kept, law.table
+        self.expected = law.expected(self.empty)
+        likely = np.maximum(self.expected, 0.0)
+        likely /= likely.sum(axis=-1, keepdims=True)
+        self.falls = kept * falls
+        self.each = table.slots * likely + table.noise
+        self.loss = likely / self.each
+        self.common = table.slots / (1 - table.slots * (likely * self.loss).sum(axis=-1, keepdims=True))
+        self.precision = ((kept * table.shares[:, None]) ** 2 / self.each).sum(axis=0)
+        self._quiet = law.seen.inverse
+        self._quiet_back = self._quiet.transposed
+        self.residuals = table.cells - table.slots * self.expected
+        self.score = self.gradient(self.residuals)
+
+    def weighed(self, cells: Floats) -> Floats:
+        """(levels, 2^m) what the inverse covariance of the cells gives: slots are independent and of one law."""
+        common: Floats = self.common * (self.loss * cells).sum(axis=-1, keepdims=True)
+        return np.asarray(cells / self.each + self.loss * common, np.float64)
+
+    def gradient(self, cells: Floats) -> Floats:
+        """(2^m - 1,) how much likelier these differences of cells are with one item more in a region."""
+        shown, missing = self.law.back
+        back = missing((self.falls * shown(self.weighed(cells))).sum(axis=0))
+        return np.asarray(back[1:] - back[0], np.float64)
+
+    def slope(self, regions: Floats) -> Floats:
+        """(levels, 2^m) what more items by region add to the cells."""
+        return self.law.shown(self.falls * self.law.missing(balanced(regions)))
+
+    def information(self, regions: Floats) -> Floats:
+        """(2^m - 1,) the product of the information and these numbers."""
+        return self.gradient(self.slope(regions))
+
+    def about(self, regions: Floats) -> Floats:
+        """(2^m - 1,) about the product of the inverse of the information and these: exact for empty slots."""
+        balanced_back = self._quiet_back(np.concatenate([[0.0], regions])) / self.precision
+        found: Floats = self._quiet(balanced_back)[1:]
+        return found
+
+    def misfit(self, moved: Floats) -> float:
+        """Half of the squared length of the differences to the published cells, in standard errors.
+
+        Args:
+            moved: (2^m - 1,) more items by region.
+        """
+        table, law = self.law.table, self.law
+        falls = law.rate[:, None] * law.missing(balanced(moved))
+        empty = self.empty * np.exp(falls) if table.is_open else self.empty + falls
+        rest = table.cells - table.slots * law.expected(empty)
+        return float((rest * self.weighed(rest)).sum()) / 2
+
+
+def balanced(regions: Floats) -> Floats:
+    """(2^m,) with those that are in no group, of whom there are fewer where there are more of others."""
+    return np.concatenate([[-regions.sum()], regions])
+
+
+def expected_cells(table: Table, regions: Floats) -> Table:
+    """The table with the numbers of slots that are expected in place of the published ones.
+
+    Args:
+        table: its cells are not looked at.
+        regions: (2^m - 1,) numbers of items.
+    """
+    law = Law(table)
+    return replace(table, cells=table.slots * law.expected(law.empty(regions)[0]))
