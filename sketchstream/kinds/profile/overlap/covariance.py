@@ -207,7 +207,8 @@ def information(scoring: Scoring, quiet: Kronecker) -> Floats:
     along = (law.missing @ quiet).transposed
     for first in range(0, len(matrix), ROWS):
         matrix[first : first + ROWS] = along(matrix[first : first + ROWS])
-    matrix = along.columns(matrix)
+    for first in range(0, len(matrix), ROWS):
+        matrix[:, first : first + ROWS] = along.columns(matrix[:, first : first + ROWS])
     matrix -= matrix[:, :1].copy()
     matrix -= matrix[:1].copy()
     return matrix[1:, 1:]
