@@ -381,12 +381,14 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         unclear: keys that were removed; mistakes about them are consequences and are not listed.
     """
     tables, mistakes = checks.apart(table)
-    made = [_assemble_one(one, path, unclear) for one in tables]
-    mistakes = list(dict.fromkeys(mistakes + [mistake for _, found in made for mistake in found]))
-    configs = [one for one, _ in made if one is not None]
-    if len(configs) == len(made) > 1 and len({one.fingerprint for one in configs}) > 1:
+    configs: list[Config] = []
+    for one in tables:
+        config, found = _assemble_one(one, path, unclear)
+        configs += [] if config is None else [config]
+        mistakes += [mistake for mistake in found if mistake not in mistakes]
+    if len({config.fingerprint for config in configs}) > 1:
         mistakes.append("input.topics: sketches differ between the topics: give all of them a weight, or none")
-    if mistakes or len(configs) < len(made):
+    if mistakes or len(configs) < len(tables):
         return None, mistakes
     return replace(configs[0], beside=tuple(configs[1:])), []
 

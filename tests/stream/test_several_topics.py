@@ -1,0 +1,195 @@
+"""Several topics as one input over ports in memory: numbers of partitions, restarts, idle topics, growth, readers.
+
+In: records of two topics. Out: nothing. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sketchstream.config.loader import Config
+from sketchstream.query.sealed import SealedReader, SealedWindow
+from sketchstream.stream.exposition import exposition
+from sketchstream.stream.interfaces import SealedEntry
+from sketchstream.stream.topics import APART
+from sketchstream.stream.worker import Worker
+from sketchstream.testing.memory import (
+    ManualClock,
+    MemoryLog,
+    MemoryPublisher,
+    MemorySealed,
+    MemorySink,
+    MemorySnapshots,
+    MemorySource,
+    MemoryStore,
+)
+from sketchstream_connectors.factory import decoder_of, rules, settings
+from sketchstream_connectors.kafka.several import Publishers, SealedSources, Sinks, Sources, Stores
+
+pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
+MINUTE = 60_000
+BASE = 28_333_334 * MINUTE
+CONFIG = """
+[kafka]
+"bootstrap.servers" = "unused:9092"
+"group.id" = "reach"
+[input]
+partitioned_by = "none"
+item_type = "int"
+item = "u"
+time = "ts"
+lateness = "5s"
+quorum = 1
+quorum_time = "1ms"
+max_ahead = "1h"
+idle = "1m"
+idle_topic = "5m"
+[[input.topics]]
+topic = "clicks"
+[[input.topics]]
+topic = "orders"
+item = "buyer.id"
+[[sketch]]
+name = "seen"
+window = "1m"
+unit = "event"
+epsilon = 30
+epsilon_publish = 30
+publish = "state"
+intrusion = true
+domain = { size = 40 }
+max_count = 30
+"""
+
+
+class Two:
+    """A worker over two topics in memory; each topic keeps its own snapshots and publications."""
+
+    def __init__(self, *partitions: int) -> None:
+        self.config = Config.parse(CONFIG, environ={})
+        self.clock = ManualClock(BASE)
+        self.logs = [MemoryLog(n) for n in partitions]
+        self.snapshots = [MemorySnapshots({}, {}, {}) for _ in partitions]
+        self.publishers = [MemoryPublisher() for _ in partitions]
+        self.sinks = [MemorySink() for _ in partitions]
+        self.start()
+
+    def start(self) -> None:
+        parts = self.config.apart()
+        sources = [MemorySource(log, decoder_of(one)) for log, one in zip(self.logs, parts, strict=True)]
+        self.source = Sources(sources)
+        self.worker = Worker(
+            rules(self.config),
+            self.source,
+            Stores([MemoryStore(one) for one in self.snapshots]),
+            Publishers(self.publishers),
+            settings=replace(settings(self.config), publish_every_s=0.0, threads=0, fail_fast=True),
+            sink=Sinks(self.sinks),
+            clock=self.clock,
+        )
+
+    def send(self, topic: int, partition: int, item: object, ts: int) -> None:
+        event = {"u": item, "ts": ts} if topic == 0 else {"buyer": {"id": item}, "ts": ts}
+        self.logs[topic].append(partition, ts, None, json.dumps(event).encode())
+
+    def run(self, seconds: int = 60) -> None:
+        for _ in range(seconds):
+            self.clock.advance(1)
+            self.worker.step(0.0)
+
+    def windows(self) -> dict[int, SealedWindow]:
+        source = SealedSources([MemorySealed(one) for one in self.publishers])
+        return {one.window[0]: one for one in SealedReader(source, topics=2).windows("seen")}
+
+
+def state_of(window: SealedWindow) -> list[int]:
+    merged: Any = window.result(partitioned=False)
+    return np.asarray(merged.state).astype(np.int64).tolist()
+
+
+def test_windows_hold_both_topics_once_over_restarts() -> None:
+    two = Two(2, 1)
+    truth = np.zeros(40, np.int64)
+    for round_ in range(3):
+        for item in range(10 * round_, 10 * round_ + 15):
+            at = BASE + 1000 * item
+            two.send(0, item % 2, item % 40, at)
+            two.send(1, 0, (item * 7) % 40, at)
+            truth[item % 40] += 1
+            truth[(item * 7) % 40] += 1
+        two.run(40)
+        two.start()  # the one before is gone with what it had not committed
+    two.send(0, 0, None, BASE + 2 * MINUTE)
+    two.send(0, 1, None, BASE + 2 * MINUTE)
+    two.run()
+    (window,) = two.windows().values()
+    assert (window.of, window.missing) == (3, (APART,)), "one topic has not passed it"
+    two.send(1, 0, None, BASE + 2 * MINUTE)
+    two.run()
+    (window,) = two.windows().values()
+    assert window.whole
+    assert window.of == 3
+    assert [part.origin.partition for part in window.parts] == [0, 1, APART]
+    assert state_of(window) == truth.tolist()
+    assert [{entry.partition for entry, *_ in _entries(one)} for one in two.publishers] == [{0, 1}, {APART}]
+
+
+def _entries(publisher: MemoryPublisher) -> list[tuple[SealedEntry]]:
+    return [(one,) for one in MemorySealed(publisher).read("seen") if isinstance(one, SealedEntry)]
+
+
+def test_a_topic_of_which_nothing_was_heard_leaves_windows_incomplete() -> None:
+    two = Two(1, 1)
+    two.send(0, 0, 1, BASE)
+    two.send(0, 0, None, BASE + 2 * MINUTE)
+    two.run(20)
+    (window,) = two.windows().values()
+    assert window.missing == (APART,)
+    alone = SealedReader(MemorySealed(two.publishers[0]))
+    assert next(alone.windows("seen")).whole, "read as one topic, it is complete"
+
+
+def test_a_silent_topic_follows_the_others_and_all_follow_the_clock() -> None:
+    two = Two(2, 1)
+    two.send(1, 0, 3, BASE)
+    for minute in range(6):
+        for partition in range(2):
+            two.send(0, partition, 1, BASE + minute * MINUTE)
+        two.run(60)
+    assert two.windows()[BASE].whole
+    two.run(1200)
+    assert all(window.whole for window in two.windows().values())
+
+
+def test_a_topic_that_grows_changes_no_number_and_no_window_of_the_other() -> None:
+    two = Two(1, 1)
+    two.send(0, 0, 1, BASE)
+    two.send(1, 0, 2, BASE)
+    two.run(20)
+    two.logs[0].partitions.append([])
+    two.start()
+    assert two.source.numbers() == [0, 1, APART]
+    two.send(0, 1, 3, BASE + MINUTE)
+    for topic, partition in ((0, 0), (0, 1), (1, 0)):
+        two.send(topic, partition, None, BASE + 3 * MINUTE)
+    two.run()
+    found = two.windows()
+    assert found[BASE].whole
+    assert state_of(found[BASE])[:4] == [0, 1, 1, 0]
+    assert state_of(found[BASE + MINUTE])[:4] == [0, 0, 0, 1]
+    assert found[BASE + MINUTE].of == 3
+
+
+def test_metrics_name_the_topic_of_each_partition() -> None:
+    two = Two(2, 1)
+    two.run(5)
+    shown = exposition(two.worker.metrics, two.worker.gauges, ["clicks", "orders"]).decode()
+    places = [('clicks"', "0"), ('clicks"', "1"), ('orders"', "0")]
+    for topic, partition in places:
+        assert f'partition="{partition}",status="running",topic="{topic} ' in shown.replace('"}', '" }')
+    assert f'"{APART}"' not in shown
