@@ -32,6 +32,7 @@ from sketchstream.privacy.history import History, LayerEntry, View, parameter_na
 from sketchstream.privacy.said import cost_said
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import read_rational, whole
+from sketchstream.topics import APART
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
@@ -161,11 +162,13 @@ def partition_counts(origins: Iterable[Origin]) -> int:
     """Number of distinct partition counts that were valid while any part of one window was open, at least 1.
 
     That many parts of the window can hold records of the same item. Parts that were sealed before partitions were added
-    are included: parts of the same window that were opened later know other numbers of partitions.
+    are included: parts of the same window that were opened later know other numbers of partitions. Each of several
+    topics has a number of its own.
     """
     found: dict[Any, set[int]] = {}
     for origin in origins:
-        found.setdefault((origin.name, origin.revision, origin.window), set()).update(origin.partition_counts)
+        place = origin.name, origin.revision, origin.window, (origin.partition or 0) // APART
+        found.setdefault(place, set()).update(origin.partition_counts)
     return max((len(counts) for counts in found.values()), default=1) or 1
 
 

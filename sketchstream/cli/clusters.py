@@ -108,7 +108,7 @@ def names(config: Config) -> Names:
 
 def numbered(found: Sequence[Finding], topic: int) -> Iterator[Finding]:
     """Findings about the partitions of one of several topics, with the numbers of the whole input."""
-    from sketchstream.stream.topics import APART
+    from sketchstream.topics import APART
 
     return (replace(one, partition=APART * topic + one.partition) for one in found)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from sketchstream.errors import DataLossError, FormatError
 from sketchstream.published import Instalment, Published
-from sketchstream.stream.topics import everywhere
 from sketchstream.stream.windows import NO_TIME
+from sketchstream.topics import everywhere
 
 if TYPE_CHECKING:
     from sketchstream.kinds.convolution.series import Series

@@ -19,8 +19,8 @@ from sketchstream.query.evidence import Heard, heard, weigh
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
-from sketchstream.stream.topics import everywhere
 from sketchstream.stream.windows import iso
+from sketchstream.topics import everywhere
 
 Span = tuple[int, int]
 _Waiting = dict[Span, dict[int, SealedEntry]]

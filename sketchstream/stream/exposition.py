@@ -12,7 +12,7 @@ from typing import Any
 
 from sketchstream.errors import MissingExtraError
 from sketchstream.stream.metrics import COUNTERS, HISTOGRAMS, Gauges, Metrics, PartitionGauge
-from sketchstream.stream.topics import APART
+from sketchstream.topics import APART
 
 STATES = ("restoring", "running", "stalled", "halted")
 """States of a partition, of which one is 1."""

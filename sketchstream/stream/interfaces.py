@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.stream.topics import APART
 from sketchstream.stream.window_ranges import UNMARKED, Mark
 from sketchstream.stream.windows import NO_TIME
+from sketchstream.topics import APART
 
 if TYPE_CHECKING:
     from sketchstream.columns import Column

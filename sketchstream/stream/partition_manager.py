@@ -26,8 +26,8 @@ from sketchstream.stream.metrics import Metrics
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.partition_counts import CountNeeded, LongWork, Result, Steps
 from sketchstream.stream.settings import Settings
-from sketchstream.stream.topics import APART
 from sketchstream.stream.windows import iso
+from sketchstream.topics import APART
 
 log = logging.getLogger("sketchstream.worker")
 

@@ -9,7 +9,7 @@ import pytest
 
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.stream.topics import everywhere
+from sketchstream.topics import everywhere
 
 TWO = """
 [kafka]

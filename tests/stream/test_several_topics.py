@@ -5,111 +5,16 @@ In: records of two topics. Out: nothing. Touches: nothing.
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 import pytest
 
-from sketchstream.config.loader import Config
-from sketchstream.query.sealed import SealedReader, SealedWindow
+from helpers.two_topics import BASE, MINUTE, Two, state_of
+from sketchstream.query.sealed import SealedReader
 from sketchstream.stream.exposition import exposition
-from sketchstream.stream.interfaces import SealedEntry
-from sketchstream.stream.topics import APART
-from sketchstream.stream.worker import Worker
-from sketchstream.testing.memory import (
-    ManualClock,
-    MemoryLog,
-    MemoryPublisher,
-    MemorySealed,
-    MemorySink,
-    MemorySnapshots,
-    MemorySource,
-    MemoryStore,
-)
-from sketchstream_connectors.factory import decoder_of, rules, settings
-from sketchstream_connectors.kafka.several import Publishers, SealedSources, Sinks, Sources, Stores
+from sketchstream.testing.memory import MemorySealed
+from sketchstream.topics import APART
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
-MINUTE = 60_000
-BASE = 28_333_334 * MINUTE
-CONFIG = """
-[kafka]
-"bootstrap.servers" = "unused:9092"
-"group.id" = "reach"
-[input]
-partitioned_by = "none"
-item_type = "int"
-item = "u"
-time = "ts"
-lateness = "5s"
-quorum = 1
-quorum_time = "1ms"
-max_ahead = "1h"
-idle = "1m"
-idle_topic = "5m"
-[[input.topics]]
-topic = "clicks"
-[[input.topics]]
-topic = "orders"
-item = "buyer.id"
-[[sketch]]
-name = "seen"
-window = "1m"
-unit = "event"
-epsilon = 30
-epsilon_publish = 30
-publish = "state"
-intrusion = true
-domain = { size = 40 }
-max_count = 30
-"""
-
-
-class Two:
-    """A worker over two topics in memory; each topic keeps its own snapshots and publications."""
-
-    def __init__(self, *partitions: int) -> None:
-        self.config = Config.parse(CONFIG, environ={})
-        self.clock = ManualClock(BASE)
-        self.logs = [MemoryLog(n) for n in partitions]
-        self.snapshots = [MemorySnapshots({}, {}, {}) for _ in partitions]
-        self.publishers = [MemoryPublisher() for _ in partitions]
-        self.sinks = [MemorySink() for _ in partitions]
-        self.start()
-
-    def start(self) -> None:
-        parts = self.config.apart()
-        sources = [MemorySource(log, decoder_of(one)) for log, one in zip(self.logs, parts, strict=True)]
-        self.source = Sources(sources)
-        self.worker = Worker(
-            rules(self.config),
-            self.source,
-            Stores([MemoryStore(one) for one in self.snapshots]),
-            Publishers(self.publishers),
-            settings=replace(settings(self.config), publish_every_s=0.0, threads=0, fail_fast=True),
-            sink=Sinks(self.sinks),
-            clock=self.clock,
-        )
-
-    def send(self, topic: int, partition: int, item: object, ts: int) -> None:
-        event = {"u": item, "ts": ts} if topic == 0 else {"buyer": {"id": item}, "ts": ts}
-        self.logs[topic].append(partition, ts, None, json.dumps(event).encode())
-
-    def run(self, seconds: int = 60) -> None:
-        for _ in range(seconds):
-            self.clock.advance(1)
-            self.worker.step(0.0)
-
-    def windows(self) -> dict[int, SealedWindow]:
-        source = SealedSources([MemorySealed(one) for one in self.publishers])
-        return {one.window[0]: one for one in SealedReader(source, topics=2).windows("seen")}
-
-
-def state_of(window: SealedWindow) -> list[int]:
-    merged: Any = window.result(partitioned=False)
-    return np.asarray(merged.state).astype(np.int64).tolist()
 
 
 def test_windows_hold_both_topics_once_over_restarts() -> None:
@@ -134,13 +39,10 @@ def test_windows_hold_both_topics_once_over_restarts() -> None:
     (window,) = two.windows().values()
     assert window.whole
     assert window.of == 3
+    assert not window.repartitioned
     assert [part.origin.partition for part in window.parts] == [0, 1, APART]
     assert state_of(window) == truth.tolist()
-    assert [{entry.partition for entry, *_ in _entries(one)} for one in two.publishers] == [{0, 1}, {APART}]
-
-
-def _entries(publisher: MemoryPublisher) -> list[tuple[SealedEntry]]:
-    return [(one,) for one in MemorySealed(publisher).read("seen") if isinstance(one, SealedEntry)]
+    assert [{entry.partition for entry in one.log} for one in two.publishers] == [{0, 1}, {APART}]
 
 
 def test_a_topic_of_which_nothing_was_heard_leaves_windows_incomplete() -> None:

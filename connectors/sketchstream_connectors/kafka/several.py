@@ -3,7 +3,7 @@
 In: the parts of each topic, in the order of the configuration. Out: what the interfaces of the worker and of readers
 require. Touches: nothing of its own.
 
-Each part knows one topic and its partitions from 0. Here they have the numbers of `sketchstream.stream.topics`, which
+Each part knows one topic and its partitions from 0. Here they have the numbers of `sketchstream.topics`, which
 are also those in what is published. Every topic has a group, a state topic, fences and a sealed topic of its own, so
 nothing that is true of one topic ceases to be true.
 """
@@ -36,7 +36,7 @@ from sketchstream.stream.interfaces import (
     SourceEvent,
     StateStore,
 )
-from sketchstream.stream.topics import APART
+from sketchstream.topics import APART
 
 WAIT_S = 0.05
 """Longest wait for one topic while others may bring something."""

@@ -38,7 +38,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
     """
     from sketchstream.cli import clusters
     from sketchstream.cli.commands.topics import print_rows
-    from sketchstream.stream.topics import APART
+    from sketchstream.topics import APART
 
     config = clusters.load(config_file)
     if config.from_kafka:

@@ -23,7 +23,7 @@ from helpers.kafka.app import AT_ONCE, MINUTE, QUICK, App, Load
 from helpers.schema_registry import StandInRegistry
 from sketchstream.cli import main
 from sketchstream.published import SealedState
-from sketchstream.stream.topics import APART
+from sketchstream.topics import APART
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.published import open_feed, open_published
 
