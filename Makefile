@@ -23,7 +23,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons bench faults audit mutants processors fuzz-formats docs site release-files format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons spark bench faults audit mutants processors fuzz-formats docs site release-files format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -110,11 +110,15 @@ pythons: setup  ## wheel and sdist under other Pythons: install, life cycle, qui
 browser: setup chromium  ## reports and the service's page in a real Chromium (part of `make test`)
 	@$(BIN)/python -m pytest -q -m browser tests/cli/test_browser.py tests/serve/test_browser_page.py
 
+spark: setup  ## backfill on a real Spark in local mode (installs 470 MB; not part of `make test`)
+	@$(PIP) -e '.[spark]'
+	@$(BIN)/python -m pytest -q -m spark tests/connectors/lake
+
 bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the same run (QUICK=1 for short ones)
 	@for script in $$(grep -l -e --quick bench/*.py); do echo "== $$script"; $(BIN)/python $$script $(if $(QUICK),--quick); done
 
 faults: setup jars  ## long fault schedules on real brokers (not part of `make test`)
-	@$(BIN)/python -m pytest -m slow tests/connectors tests/stream tests/serve
+	@$(BIN)/python -m pytest -m 'slow and not spark' tests/connectors tests/stream tests/serve
 
 audit: setup  ## the privacy audit with a million samples, and the slow statistics (not part of `make test`)
 	@$(BIN)/sketchstream verify

@@ -1,7 +1,7 @@
-"""Exact counts of the equal rows of a window, by DuckDB, and the events that each of them stands for.
+"""Exact counts of the equal rows of a window, by an engine, and the events that each of them stands for.
 
 In: Parquet files, a layout, a window [start, end) in ms. Out: batches of items, sums and numbers of events for
-`Sketch.update_sums`. Touches: the files, for reading; temporary files of DuckDB, when its memory is full.
+`Sketch.update_sums`. Touches: the files, for reading; temporary files of the engine, when its memory is full.
 
 The engine judges nothing: it groups rows that are equal in all fields that a sketch needs, the weight among them, and
 counts them. Each distinct row then goes through the code by which a worker judges a record, here, and counts as many
@@ -15,9 +15,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +29,9 @@ from sketchstream.kinds.linear.events import in_units
 from sketchstream.stream.plans import SketchPlan
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
+from sketchstream_connectors.lake.engines import EVENTS, POSITION, Question, engine
 
 Ints = npt.NDArray[np.int64]
-
-BATCH: Final = 1 << 16
-"""Distinct rows of a batch."""
-EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
-"""Columns of the result beside those of the files."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ParquetRows:
@@ -47,18 +41,18 @@ class ParquetRows:
         paths: of the files.
         layout: which of their columns are read.
         spill: folder for temporary files of the engine, which hold raw data; nobody else may read it.
+        with_: name of the engine.
 
     Raises:
-        MissingExtraError: DuckDB or pyarrow is not installed.
+        MissingExtraError: the engine or pyarrow is not installed.
         FormatError: files without these columns, or with types that could not be counted as a worker would.
     """
 
-    def __init__(self, paths: Sequence[Path], layout: Layout, spill: Path) -> None:
+    def __init__(self, paths: Sequence[Path], layout: Layout, spill: Path, with_: str = "duckdb") -> None:
         try:
-            import duckdb
             import pyarrow.parquet as pq
-        except ImportError as error:
-            msg = f"backfill needs {error.name}: pip install 'sketchstream[backfill]'"
+        except ImportError:
+            msg = "backfill needs pyarrow: pip install 'sketchstream[backfill]'"
             raise MissingExtraError(msg) from None
         if layout.time is None:
             msg = "input.time must name the column of the event time: a history has no time of its own"
@@ -83,12 +77,12 @@ class ParquetRows:
                     msg = f"{path} has another type in column {name!r:.60} than {paths[0]}: {kind}, {self._types[name]}"
                     raise FormatError(msg)
         self._require_instant(schema.field(layout.time).type)
-        self._connection = duckdb.connect(":memory:", config={"temp_directory": str(spill)})
+        self._engine = engine(with_, spill)
         self._files = [str(path) for path in paths]
 
     def close(self) -> None:
         """End the engine."""
-        self._connection.close()
+        self._engine.close()
 
     def _require_instant(self, found: Any) -> None:
         """Refuse event times that are not instants."""
@@ -115,52 +109,33 @@ class ParquetRows:
             window: [start, end), ms.
 
         Raises:
-            FormatError: DuckDB reads a column as something else than a worker would.
+            FormatError: the engine reads a column as something else than a worker would.
             WeightError: equal rows have a sum beyond 64 bits.
         """
         layout = replace(self._layout, columns=tuple(sorted(set(plan.fields.values()))))
-        from duckdb import Error
-
         try:
             for batch in self._grouped(plan, layout, window):
                 yield _judged(plan, layout, window, batch)
-        except Error as error:  # its message may show a value of the files
+        except self._engine.errors as error:  # its message may show a value of the files
             msg = (
-                f"DuckDB cannot count these files ({type(error).__name__}): text that is not UTF-8, a damaged file, or "
-                "no room for temporary files"
+                f"{self._engine.name} cannot count these files ({type(error).__name__}): text that is not UTF-8, a "
+                "damaged file, a type that it does not read, or no room for temporary files"
             )
             raise FormatError(msg) from None
 
     def _grouped(self, plan: SketchPlan, layout: Layout, window: tuple[int, int]) -> Iterator[Any]:
         """Batches of distinct rows, with `EVENTS` and `POSITION`."""
-        from duckdb import ColumnExpression, ConstantExpression, DuckDBPyRelation, FunctionExpression
-
-        start, end = window
-        rows: DuckDBPyRelation = self._connection.read_parquet(self._files)
-        time = ColumnExpression(self._time)
-        ms = time
-        if self._types[self._time].startswith("timestamp"):
-            # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
-            low, high = (_EPOCH + timedelta(milliseconds=one) for one in (start - 1, end + 1))
-            rows = rows.filter((time >= ConstantExpression(low)) & (time < ConstantExpression(high)))
-            us = FunctionExpression("epoch_us", time.cast("TIMESTAMP WITH TIME ZONE"))
-            ms = FunctionExpression("//", us, ConstantExpression(1000))
-        rows = rows.filter((ms >= ConstantExpression(start)) & (ms < ConstantExpression(end)))
-        step = kinds.of(plan.spec).stretch_ms(plan.spec)
-        position = ConstantExpression(0)
-        if step is not None:
-            position = FunctionExpression("//", ms - ConstantExpression(start), ConstantExpression(step))
         names = [name for name in (layout.item, layout.weight, *layout.columns) if name is not None]
-        grouped = [ColumnExpression(name).alias(name) for name in dict.fromkeys(names)]
-        counted = FunctionExpression("count_star").alias(EVENTS)
-        found = rows.aggregate([*grouped, position.alias(POSITION), counted])
-        for batch in found.to_arrow_reader(BATCH):
+        names = list(dict.fromkeys(names))
+        instants = self._types[self._time].startswith("timestamp")
+        step = kinds.of(plan.spec).stretch_ms(plan.spec)
+        for batch in self._engine.count(Question(self._files, names, self._time, instants, window, step)):
             for name in names:
                 kind = family(batch.schema.field(name).type)
                 if kind != self._types[name]:
                     msg = (
-                        f"column {name!r:.60} is {self._types[name]} in its files and {kind} in the engine, so a "
-                        "worker would count other items: write it as text or integers"
+                        f"column {name!r:.60} is {self._types[name]} in its files and {kind} in {self._engine.name}, "
+                        "so a worker would count other items: write it as text or integers"
                     )
                     raise FormatError(msg)
             yield batch

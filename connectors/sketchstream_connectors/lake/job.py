@@ -78,13 +78,14 @@ class Backfill:
         start: ms since 1970; windows that begin earlier are left out.
         end: ms since 1970; windows that end later are left out.
         names: of the sketches; empty: all.
+        engine: that counts, see `lake.engines`. All of them count the same, so another one may go on with a job.
 
     Raises:
         ConfigError: the configuration is not one whose history can be counted, with the reason.
         FormatError: the files cannot be counted as a worker would.
     """
 
-    def __init__(self, config: Config, start: int, end: int, names: Sequence[str] = ()) -> None:
+    def __init__(self, config: Config, start: int, end: int, names: Sequence[str] = (), engine: str = "duckdb") -> None:
         if config.from_kafka or config.format != "parquet" or config.input_file is None:
             msg = f"{config.path}: backfill reads Parquet: input.file must be a Parquet file, or a folder of them"
             raise ConfigError(msg)
@@ -109,7 +110,7 @@ class Backfill:
         self._publisher = DirectoryPublisher(config.sealed_directory)
         self._paths = files_of(config.input_file, ".parquet")
         self.input = self._pinned()
-        self._rows = ParquetRows(self._paths, file_layout(config), self._folder / "spill")
+        self._rows = ParquetRows(self._paths, file_layout(config), self._folder / "spill", engine)
 
     def close(self) -> None:
         """End the engine."""

@@ -24,10 +24,19 @@ SOURCE_KEPT: Final = (
 @click.option("--from", "from_", metavar="TIME", required=True, help="Windows that start at or after this (RFC 3339).")
 @click.option("--to", metavar="TIME", required=True, help="Windows that end at or before this time.")
 @click.option("--sketch", "names", multiple=True, metavar="NAME", help="Only this sketch; repeatable. Default: all.")
+@click.option(
+    "--engine",
+    type=click.Choice(["duckdb", "polars", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="What counts.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done and what it costs; draw and write nothing.")
 @options.result_format()
-def command(config_file: Path, from_: str, to: str, names: tuple[str, ...], dry_run: bool, form: show.Format) -> None:
-    r"""Count a history exactly with DuckDB, and publish each window as a worker would have.
+def command(
+    config_file: Path, from_: str, to: str, names: tuple[str, ...], engine: str, dry_run: bool, form: show.Format
+) -> None:
+    r"""Count a history exactly with an engine, and publish each window as a worker would have.
 
     Noise is drawn once for each window: its loss is booked before, its body is stored before it is published, and the
     same command again publishes the same bytes. Over other files it is refused for windows that are booked.
@@ -44,7 +53,7 @@ def command(config_file: Path, from_: str, to: str, names: tuple[str, ...], dry_
     start, end = to_ms(from_, "--from"), to_ms(to, "--to")
     assert start is not None
     assert end is not None
-    with contextlib.closing(Backfill(clusters.load(config_file), start, end, names)) as job:
+    with contextlib.closing(Backfill(clusters.load(config_file), start, end, names, engine)) as job:
         planned = [(plan, len(job.windows(plan))) for plan in job.plans]
         facts: dict[str, Any] = {
             "files": len(job.input),

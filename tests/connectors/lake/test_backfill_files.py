@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
 from decimal import Decimal
@@ -18,6 +20,7 @@ import pytest
 import sketchstream as ss
 from helpers.commands import Run
 from helpers.noiseless import without_noise
+from helpers.paths import ROOT
 from sketchstream import faults
 from sketchstream.config.loader import Config
 from sketchstream.query.windows import to_ms
@@ -131,8 +134,8 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     without_noise(monkeypatch)
 
 
-def run_all(given: Config, start: int = START, end: int = END) -> list[str]:
-    job = Backfill(given, start, end)
+def run_all(given: Config, start: int = START, end: int = END, engine: str = "duckdb") -> list[str]:
+    job = Backfill(given, start, end, engine=engine)
     try:
         return [one.what for one in job.run()]
     finally:
@@ -203,6 +206,63 @@ def test_columns_of_other_types_mean_what_they_mean_to_a_worker(what: str, tmp_p
     assert found.keys() == wanted.keys()
     assert len(found) == DAYS * len(names)
     assert all(numbers(found[place]) == numbers(wanted[place]) for place in wanted)
+
+
+OTHER_ENGINES = ["polars", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.spark])]
+NOT_READ = {"polars": (), "spark": ("nanoseconds", "large integers")}
+"""Types that an engine reads as something else, or not at all: refused with the reason."""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[None]:
+    """A local session on two cores, for all tests of Spark; a real JVM."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = session.config("spark.sql.shuffle.partitions", "2").config("spark.sql.session.timeZone", "Asia/Kolkata")
+    started = session.getOrCreate()
+    yield
+    started.stop()
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("engine", OTHER_ENGINES, indirect=True)
+@pytest.mark.parametrize("what", ["as it is", "before 1970", *OTHER])
+def test_every_engine_counts_what_a_worker_counts(what: str, engine: str, tmp_path: Path) -> None:
+    names = [*SKETCHES] if what in ("as it is", "before 1970") else ["distinct", "only_a", "sums"]
+    changed, start, end = OTHER.get(what, {}), START, END
+    if what == "before 1970":  # odd microseconds: brought to milliseconds toward zero, to the edges of the windows too
+        start, end = (to_ms(f"1969-12-{day}T05:00:00Z", "") or 0 for day in (29, 31))
+        edge = (end - 24 * HOUR) * 1000
+        times = [edge + (i % 5 - 2) * 500 if i % 3 else start * 1000 + i * 400_000_007 for i in range(400)]
+        changed = {"ts": pa.array(times, pa.timestamp("us", "UTC"))}
+    write(tmp_path, table(**changed))
+    live, history = (config(tmp_path, *names, out=out) for out in ("live", "history"))
+    if what in NOT_READ[engine]:
+        with pytest.raises(ss.FormatError, match=r"cannot count these files|would count other items"):
+            run_all(history, start, end, engine)
+        assert not bodies(history)
+        return
+    file_worker(live).run()
+    run_all(history, start, end, engine)
+    wanted, found = bodies(live), bodies(history)
+    wanted = {place: body for place, body in wanted.items() if start <= place[1] < end}
+    assert found.keys() == wanted.keys()
+    assert len(found) >= 2 * len(names)
+    assert all(numbers(found[place]) == numbers(wanted[place]) for place in wanted)
+
+
+def test_an_engine_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, table())
+    with pytest.raises(ss.ConfigError, match="duckdb, polars, spark"):
+        Backfill(config(tmp_path, "distinct"), START, END, engine="sqlite")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -352,6 +412,26 @@ def test_a_run_that_ends_at_any_step_is_continued_with_one_body_and_one_row(
     assert len(bodies(given)) == len(list(folder.glob("*.booked"))) == len(list(folder.glob("*.body"))) == DAYS
     assert all(path.read_bytes() == data for path, data in (stored | shown).items())
     assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("how", "kills"),
+    [
+        ("steps14", 14),  # the first window, and into the second one
+        ("3", 3),
+        pytest.param("steps99", None, marks=pytest.mark.slow),  # all steps of all windows
+        pytest.param("50", 50, marks=pytest.mark.slow),
+    ],
+)
+def test_a_process_that_is_killed_leaves_one_body_and_one_row(how: str, kills: int | None, tmp_path: Path) -> None:
+    write(tmp_path, table(100))
+    given = config(tmp_path, "distinct")
+    script = ROOT / "tests" / "helpers" / "killed_backfill.py"
+    command = [sys.executable, str(script), str(given.path), str(START), str(START + 48 * HOUR), how, "7"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = int(done.stdout.split()[1])
+    assert found == kills if kills else found >= 2 * 11  # every window has eleven steps of its own at least
 
 
 def test_of_two_processes_one_names_the_body_and_both_publish_it(tmp_path: Path, hooks: Any) -> None:

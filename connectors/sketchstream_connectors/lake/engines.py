@@ -1,0 +1,218 @@
+"""Engines that count the equal rows of Parquet files: DuckDB, Polars, Spark.
+
+In: files, columns, a range of time. Out: Arrow batches of distinct rows with their numbers. Touches: the files, for
+reading; temporary files of the engine, where its memory is full.
+
+Each of them is asked through its own expressions, so that the query is one of integers: the three disagree about casts
+of timestamps (Spark: seconds; Polars: the unit of the column; DuckDB: none) and about division below zero, so a layer
+above them all has no exact time. They are asked for nothing else that could differ: equality of stored values, counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, get_args
+
+from sketchstream.errors import ConfigError, MissingExtraError
+
+BATCH: Final = 1 << 16
+"""Distinct rows of a batch."""
+EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
+"""Columns of the result beside those of the files: numbers of equal rows; steps since the start of the window."""
+EngineName = Literal["duckdb", "polars", "spark"]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which rows are to be counted.
+
+    Args:
+        files: Parquet files of one schema.
+        names: columns by which rows are equal.
+        time: column of the event time.
+        instants: whether that is a timestamp; else it holds integer milliseconds.
+        window: [start, end) in ms. Times are brought to milliseconds toward zero, as by a worker.
+        step: ms; rows of different steps of the window are not equal. None: the whole window is one.
+    """
+
+    files: Sequence[str]
+    names: Sequence[str]
+    time: str
+    instants: bool
+    window: tuple[int, int]
+    step: int | None
+
+
+class Engine(Protocol):
+    """Counts equal rows.
+
+    Attributes:
+        name: for messages.
+        errors: what it raises, with texts that may show values of the files.
+    """
+
+    name: str
+    errors: tuple[type[Exception], ...]
+
+    def count(self, asked: Question) -> Iterator[Any]:
+        """Arrow batches: the columns of the question, `POSITION`, `EVENTS`; each distinct row once."""
+        ...
+
+    def close(self) -> None:
+        """End the engine."""
+        ...
+
+
+class DuckDB:
+    """The embedded default; reads only row groups that can hold times of the window, and streams its result.
+
+    Args:
+        spill: folder for temporary files, which hold raw data; nobody else may read it.
+    """
+
+    name = "DuckDB"
+
+    def __init__(self, spill: Path) -> None:
+        import duckdb
+
+        self.errors: tuple[type[Exception], ...] = (duckdb.Error,)
+        self._connection = duckdb.connect(":memory:", config={"temp_directory": str(spill)})
+
+    def count(self, asked: Question) -> Iterator[Any]:
+        """See `Engine`."""
+        from duckdb import ColumnExpression, ConstantExpression, DuckDBPyRelation, FunctionExpression
+
+        start, end = asked.window
+        rows: DuckDBPyRelation = self._connection.read_parquet(list(asked.files))
+        ms = time = ColumnExpression(asked.time)
+        if asked.instants:
+            # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
+            low, high = (_EPOCH + timedelta(milliseconds=one) for one in (start - 1, end + 1))
+            rows = rows.filter((time >= ConstantExpression(low)) & (time < ConstantExpression(high)))
+            us = FunctionExpression("epoch_us", time.cast("TIMESTAMP WITH TIME ZONE"))
+            ms = FunctionExpression("//", us, ConstantExpression(1000))
+        rows = rows.filter((ms >= ConstantExpression(start)) & (ms < ConstantExpression(end)))
+        position = ConstantExpression(0)
+        if asked.step is not None:
+            position = FunctionExpression("//", ms - ConstantExpression(start), ConstantExpression(asked.step))
+        grouped = [ColumnExpression(name).alias(name) for name in asked.names]
+        counted = FunctionExpression("count_star").alias(EVENTS)
+        yield from rows.aggregate([*grouped, position.alias(POSITION), counted]).to_arrow_reader(BATCH)
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._connection.close()
+
+
+class Polars:
+    """Its streaming engine, in this process."""
+
+    name = "Polars"
+
+    def __init__(self, spill: Path) -> None:
+        import polars as pl
+
+        del spill
+        self.errors: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+
+    def count(self, asked: Question) -> Iterator[Any]:
+        """See `Engine`."""
+        import polars as pl
+
+        start, end = asked.window
+        rows = pl.scan_parquet(list(asked.files), glob=False)
+        time = pl.col(asked.time)
+        ms = time.cast(pl.Int64, strict=False)  # beyond 64 bits: no time
+        if asked.instants:
+            per_ms = {"ms": 1, "us": 1000, "ns": 1_000_000}[rows.collect_schema()[asked.time].time_unit]  # type: ignore[attr-defined]
+            ms = time.to_physical()
+            ms = pl.when(ms < 0).then(-((-ms) // per_ms)).otherwise(ms // per_ms)
+        position = pl.lit(0, pl.Int64) if asked.step is None else (ms - start) // asked.step
+        found = (
+            rows.filter((ms >= start) & (ms < end))
+            .group_by([*asked.names, position.alias(POSITION)])
+            .agg(pl.len().alias(EVENTS))
+        )
+        for frame in found.collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
+            yield from frame.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches(max_chunksize=BATCH)
+
+    def close(self) -> None:
+        """See `Engine`."""
+
+
+class Spark:
+    """The session that is active, or that Spark's own configuration gives; its executors read the files by their paths.
+
+    The rows of a window come to the driver as one Arrow table (`spark.driver.maxResultSize` bounds it).
+    """
+
+    name = "Spark"
+
+    def __init__(self, spill: Path) -> None:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        del spill
+        self.errors: tuple[type[Exception], ...] = (PySparkException,)
+        self._ours = SparkSession.getActiveSession() is None
+        self._session = SparkSession.builder.getOrCreate()
+
+    def count(self, asked: Question) -> Iterator[Any]:
+        """See `Engine`."""
+        from pyspark.sql import functions as f
+
+        start, end = asked.window
+        rows = self._session.read.parquet(*asked.files)
+
+        def column(name: str) -> Any:
+            return rows[f"`{name.replace('`', '``')}`"]
+
+        unit = 1000 if asked.instants else 1
+        time = column(asked.time)
+        at = f.unix_micros(time) if asked.instants else time.cast("long")
+        if asked.instants:
+            at = at - at % unit  # toward zero, as a worker
+        position = f.lit(0)
+        if asked.step is not None:
+            since, step = at - start * unit, asked.step * unit
+            position = ((since - since % step) / step).cast("long")  # exact: multiples of a step below 2^53
+        found = (
+            rows.filter((at >= start * unit) & (at < end * unit))
+            .groupBy(*(column(name).alias(name) for name in asked.names), position.alias(POSITION))
+            .agg(f.count(f.lit(1)).alias(EVENTS))
+        )
+        yield from found.toArrow().to_batches(max_chunksize=BATCH)
+
+    def close(self) -> None:
+        """End a session that was begun here."""
+        if self._ours:
+            self._session.stop()
+
+
+_ENGINES: Final[dict[EngineName, Callable[[Path], Engine]]] = {"duckdb": DuckDB, "polars": Polars, "spark": Spark}
+
+
+def engine(name: str, spill: Path) -> Engine:
+    """An engine by its name.
+
+    Args:
+        name: "duckdb", "polars" or "spark".
+        spill: folder for temporary files of engines in this process.
+
+    Raises:
+        ConfigError: there is none of this name.
+        MissingExtraError: it is not installed.
+    """
+    if name not in get_args(EngineName):
+        msg = f"the engine must be {', '.join(get_args(EngineName))}; found {name!r:.40}"
+        raise ConfigError(msg)
+    try:
+        return _ENGINES[name](spill)  # type: ignore[index]
+    except ImportError as error:
+        package = {"duckdb": "'sketchstream[backfill]'", "polars": "polars", "spark": "'pyspark>=4'"}[name]
+        msg = f"backfill with {name} needs {error.name}: pip install {package}"
+        raise MissingExtraError(msg) from None
