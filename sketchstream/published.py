@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import msgpack
 import numpy as np
@@ -59,6 +59,10 @@ LAWS = (
 
 _REMEMBERED_BYTES = 1 << 14
 """Specs of at most so many bytes are read once."""
+
+
+MOST_PARTITIONS: Final = 10_000
+"""Of an input."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +137,13 @@ class Origin:
 
     @classmethod
     def from_dict(cls, header: Mapping[str, Any]) -> Origin:
-        """The origin that a header's fields describe."""
+        """The origin that a header's fields describe.
+
+        Raises:
+            FormatError: more partitions than an input has.
+        """
         window = header.get("window")
-        return cls(
+        found = cls(
             name=header.get("name", ""),
             revision=header.get("revision", 0),
             window=None if window is None else (window[0], window[1]),
@@ -145,6 +153,8 @@ class Origin:
             partitions=tuple(header.get("partitions", ())),
             partitioner=header.get("partitioner"),
         )
+        require_partitions(found.partition or 0, *found.partition_counts)
+        return found
 
     @property
     def partition_counts(self) -> tuple[int, ...]:
@@ -156,6 +166,18 @@ class Origin:
     def repartitioned(self) -> bool:
         """Whether the number of input partitions changed while the window was open."""
         return len(self.partition_counts) > 1
+
+
+def require_partitions(*numbers: int) -> None:
+    """Refuse numbers of partitions that no input has: readers go through all partitions of a window.
+
+    Raises:
+        FormatError: says which number.
+    """
+    for number in numbers:
+        if not 0 <= number <= MOST_PARTITIONS:
+            msg = f"an input has at most {MOST_PARTITIONS:,} partitions, found {number}"
+            raise FormatError(msg)
 
 
 def partition_counts(origins: Iterable[Origin]) -> int:

@@ -27,6 +27,7 @@ from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.hashing import Key
 from sketchstream.kinds import of
+from sketchstream.published import MOST_PARTITIONS
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
 from sketchstream.stream.plans import SketchPlan
@@ -321,6 +322,9 @@ class Config:
             of: number of the input's partitions; default: the worker has all of them.
             here: whether they will be open on this machine: without a limit, its own memory is the limit.
         """
+        if max(partitions, of or 0) > MOST_PARTITIONS:
+            msg = f"the input has {max(partitions, of or 0):,} partitions, and readers accept {MOST_PARTITIONS:,}"
+            raise ConfigError(msg)
         windows, read, limit = self.memory_bytes(partitions, of), self.input_bytes(partitions), self.worker.memory_limit
         name = "worker.memory_limit"
         if limit is None and here:

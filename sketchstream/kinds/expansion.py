@@ -33,14 +33,19 @@ class Expansion:
     operations: int = 0
 
 
+def limit_bytes() -> int:
+    """Memory that reading one publication may take."""
+    given = os.environ.get(VARIABLE, "")
+    return 1_000_000 * (int(given) if given.isdecimal() and len(given) < 10 else MEMORY_MB)
+
+
 def require_readable(expansion: Expansion) -> None:
     """Refuse a spec that takes more memory or time than a reader allows.
 
     Raises:
         FormatError: it does; names the environment variable that raises the limit.
     """
-    given = os.environ.get(VARIABLE, "")
-    limit_mb = int(given) if given.isdecimal() and len(given) < 10 else MEMORY_MB
+    limit_mb = limit_bytes() // 1_000_000
     memory = expansion.n_bytes > limit_mb * 1_000_000
     if not memory and expansion.operations <= limit_mb * OPERATIONS_PER_MB:
         return

@@ -19,7 +19,7 @@ from sketchstream.query.evidence import Heard, heard, weigh
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows import NO_TIME, iso
 from sketchstream.topics import everywhere
 
 Span = tuple[int, int]
@@ -244,7 +244,7 @@ class SealedReader:
     def settled(self, sketch: str) -> tuple[int, int] | None:
         """Newest revision, and the time (ms) up to which all of its partitions have published finally.
 
-        None: some partition has not published a frontier yet.
+        None: some partition has not published a frontier yet, or one before its first window.
         """
         said = self._source.frontiers(sketch)
         revision = max((one.revision for one in said), default=0)
@@ -252,7 +252,8 @@ class SealedReader:
         numbers = everywhere(((one.partition, one.partitions) for one in newest.values()), self._topics)
         if any((revision, partition) not in newest for partition in numbers):
             return None
-        return revision, min(one.published_through for one in newest.values())
+        through = min(one.published_through for one in newest.values())
+        return None if through == NO_TIME else (revision, through)
 
     def windows(
         self,

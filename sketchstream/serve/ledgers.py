@@ -73,7 +73,7 @@ def shape_of(header: Mapping[str, Any]) -> bytes | None:
             "counts": list(Origin.from_dict(header).partition_counts),
         }
         found: bytes = msgpack.packb(plain)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, FormatError):
         return None
     try:
         _read_shape(found)

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.errors import FormatError
+from sketchstream.published import require_partitions
 from sketchstream.stream.window_ranges import UNMARKED, Mark
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows import NO_TIME, iso
 from sketchstream.topics import APART
 
 if TYPE_CHECKING:
@@ -446,6 +448,21 @@ class Frontier:
     late_draws: int = 0
     closed_through: int = NO_TIME
     evidence: Reported | None = None
+
+    def plausible(self) -> Frontier:
+        """This frontier, read from what strangers may have written.
+
+        Raises:
+            FormatError: it has more partitions than an input has, or a time that no calendar has.
+        """
+        require_partitions(self.partition, self.partitions, self.grown_from)
+        try:
+            for time in {self.published_through, self.grown_through, self.closed_through} - {NO_TIME}:
+                iso(time)
+        except OverflowError:
+            msg = "a frontier is at a time that no calendar has"
+            raise FormatError(msg) from None
+        return self
 
     def sealed_without(self, partition: int) -> int:
         """Windows that end by then (ms) were published before the topic had this partition; of another topic, none."""

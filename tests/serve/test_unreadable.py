@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -89,3 +90,29 @@ def test_a_folder_that_cannot_be_listed_holds_back_its_own_sketch_only(folder):
         assert complete(client) == [True] * 3
         assert len(service.follower.problems) == 2
         assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("place", ["partitions", "published_through", "closed_through", "grown_from"])
+@pytest.mark.parametrize("number", [1 << 62, -(1 << 63), 10_001])
+def test_a_number_that_no_input_has_costs_nothing_and_hides_its_own_sketch_only(folder, place, number):
+    """Readers go through all partitions of a window, and show times: a frontier of 400 bytes says how many and when."""
+    path = folder / "sealed" / "minutes" / "r0" / "frontier.p00000.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {place: number}))
+    with serving(folder, processes=0) as (_, client):
+        for where in ("", "/minutes", "/hours", "/minutes/windows", "/hours/windows", "/minutes/series"):
+            assert client.get(f"/v1/sketches{where}").status_code == 200, where
+        assert client.get("/").status_code == client.get("/ledger").status_code == 200
+        assert client.get("/v1/sketches/hours/windows").json()["windows"]
+
+
+def test_a_file_of_any_size_is_not_read_further_than_its_budget(folder, monkeypatch):
+    monkeypatch.setenv("SKETCHSTREAM_READ_MEMORY_MB", "1")
+    (path,) = sorted((folder / "sealed" / "minutes").rglob("*.sealed"))[:1]
+    frontier = folder / "sealed" / "minutes" / "r0" / "frontier.p00000.json"
+    for one in (path, frontier):
+        with one.open("r+b") as file:
+            file.truncate(1 << 40)  # of which the disk has nothing
+    with serving(folder, processes=0) as (service, client):
+        assert len(client.get("/v1/sketches/hours/windows").json()["windows"]) == 1
+        assert "more than" in client.get("/v1/incidents").text
+        assert any("more than" in one for one in service.follower.problems)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sketchstream.errors import FormatError, StoreError
+from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.serve.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows import iso
@@ -69,7 +70,7 @@ class DirectoryFeed:
             for start, name, mark in new[at : at + FILES]:
                 sketch, revision, _, file = name.split("/")
                 try:
-                    entries.append(_entry(read_regular(self.root / name), name))
+                    entries.append(_entry(read_regular(self.root / name, limit_bytes()), name))
                 except FormatError as error:
                     unreadable.append(Unreadable(sketch, start, str(error)))
                 except OSError as error:

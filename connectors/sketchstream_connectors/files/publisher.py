@@ -37,6 +37,8 @@ EARLY_NAME = re.compile(r"p(\d{5,})\.(\d{8}T[\d.]+Z)\.early")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
 LARGEST = 1 << 63
+MOST_FRONTIER_BYTES = 1 << 22
+"""Of a file of a frontier; they have some kilobytes."""
 """Numbers in a frontier are smaller: a database stores them."""
 _FIELDS = ("partition", "partitions", "published_through", "revision", "sequence", "sketch")
 
@@ -79,7 +81,7 @@ def decode_frontier(data: bytes) -> Frontier:
         msg = "these bytes are not a frontier of this version"
         raise FormatError(msg)
     partial, diverged = window_ranges.read(marked)
-    return Frontier(sketch=sketch, **numbers, partial=partial, diverged=diverged, evidence=evidence)
+    return Frontier(sketch=sketch, **numbers, partial=partial, diverged=diverged, evidence=evidence).plausible()
 
 
 def start_name(start_ms: int) -> str:
@@ -242,11 +244,15 @@ def _frontier_files(root: Path, sketch: str | None) -> list[Path]:
     return [path for path in found if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name)]
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path, most: int) -> bytes:
     """The bytes of a file, if it is one: to open a pipe or a device may take for ever, or do something.
 
+    Args:
+        path: of the file.
+        most: bytes that it may have.
+
     Raises:
-        FormatError: it is something else.
+        FormatError: it is something else, or larger.
         OSError: it cannot be read.
     """
     msg = f"{path.name} is not a file"
@@ -256,12 +262,16 @@ def read_regular(path: Path) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FormatError(msg)
-        return file.read()
+        found = file.read(most + 1)
+    if len(found) > most:
+        msg = f"{path.name} has more than {most:,} bytes"
+        raise FormatError(msg)
+    return found
 
 
 def _read_frontier(path: Path) -> Frontier:
     try:
-        found = decode_frontier(read_regular(path))
+        found = decode_frontier(read_regular(path, MOST_FRONTIER_BYTES))
         said = (found.sketch, f"r{found.revision}", f"frontier.p{found.partition:05d}.json")
         if said != (path.parent.parent.name, path.parent.name, path.name):
             msg = "it holds the frontier of another sketch, revision or partition"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sketchstream import wire
 from sketchstream.errors import FormatError, StoreError
+from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.published import Instalment, Origin, well_formed
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows import within
@@ -70,7 +71,7 @@ class DirectorySealed:
                     if revision and partition and start >= first and (last is None or start < last):
                         found.append((start, int(revision[1]), int(partition[1]), path))
                 for start, number, at, path in sorted(found):
-                    entry = describe(read_regular(path), str(path))
+                    entry = describe(read_regular(path, limit_bytes()), str(path))
                     if (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition) != (
                         name,
                         number,
@@ -102,7 +103,7 @@ class DirectorySealed:
                 if named and revision:
                     found.append((path.parent.name, int(named[1]), int(named[2]), int(named[3]), path))
             for start, partition, first, stop, path in sorted(found):
-                entry = describe_instalment(read_regular(path), f"{path}")
+                entry = describe_instalment(read_regular(path, limit_bytes()), f"{path}")
                 said = (start_name(entry.window[0]), entry.partition, *(entry.positions or ()), entry.sketch)
                 if said != (start, partition, first, stop, sketch):
                     msg = f"{path} holds other positions than its name says"
@@ -131,7 +132,7 @@ class DirectorySealed:
                 if named and revision and time is not None:
                     found.append((path.parent.name, time, int(named[1]), path))
             for start, time, partition, path in sorted(found):
-                entry = replace(describe(read_regular(path), str(path)), early=time)
+                entry = replace(describe(read_regular(path, limit_bytes()), str(path)), early=time)
                 if (start_name(entry.window[0]), entry.partition, entry.sketch) != (start, partition, sketch):
                     msg = f"{path} holds another release than its name says"
                     raise FormatError(msg)

@@ -203,7 +203,7 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
             diverged=diverged,
             **{name: _number(said[name]) for name in (*GROWTH, *LATE, *CLOSING) if name in said},
             evidence=Reported.read(said[EVIDENCE]) if EVIDENCE in said else None,
-        )
+        ).plausible()
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
