@@ -129,7 +129,7 @@ def test_a_missing_end_of_one_window_leaves_none_of_the_mean():
 
 
 def test_the_mean_of_windows_that_hash_the_same_items_alike_covers():
-    """The same people come every day: their collisions are those of the day before, and only the little noise is new."""
+    """The same people come every day: their collisions are those of the day before, only noise is new."""
     held: dict[bool, int] = dict.fromkeys((True, False), 0)
     runs, slots, cell = 24, 1 << 13, Cell(1.0, 3.0, "geometric", 32, 8, 1)
     for run in range(runs):
