@@ -26,7 +26,7 @@ GRADIENTS = 100
 """Conjugate gradients of one step at most."""
 ROUGH, FINE = 1e-2, 1e-6
 """Part of its squared length to which a step is computed: far from the end, near it."""
-NEAR = 1e-6
+NEAR = 1e-8
 """A step is the last one if it is shorter than the root of this, in standard errors."""
 SHORTEST = 1e-3
 """Part of a step to which it is shortened at most where the misfit grows."""
