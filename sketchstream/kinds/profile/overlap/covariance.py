@@ -211,7 +211,8 @@ def information(scoring: Scoring, quiet: Kronecker) -> Floats:
         matrix[:, first : first + ROWS] = along.columns(matrix[:, first : first + ROWS])
     matrix -= matrix[:, :1].copy()
     matrix -= matrix[:1].copy()
-    return matrix[1:, 1:]
+    found: Floats = matrix[1:, 1:]
+    return found
 
 
 def ternary(groups: int) -> Ints:
