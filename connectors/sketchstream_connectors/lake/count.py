@@ -43,6 +43,9 @@ class ParquetRows:
         spill: folder for temporary files of the engine, which hold raw data; nobody else may read it.
         with_: name of the engine.
 
+    Attributes:
+        number: of the rows of all files.
+
     Raises:
         MissingExtraError: the engine or pyarrow is not installed.
         FormatError: files without these columns, or with types that could not be counted as a worker would.
@@ -64,9 +67,12 @@ class ParquetRows:
         self._time = layout.time
         wanted = {name for name in (layout.item, layout.weight, layout.time, *layout.columns) if name is not None}
         self._types: dict[str, str] = {}
+        self.number = 0
         for path in paths:
             with _readable(path):
-                schema = pq.read_schema(path)
+                about = pq.read_metadata(path)
+            schema = about.schema.to_arrow_schema()
+            self.number += about.num_rows
             for name in sorted(wanted):
                 found = schema.get_all_field_indices(name)
                 if len(found) != 1:

@@ -79,13 +79,17 @@ class Backfill:
         end: ms since 1970; windows that end later are left out.
         names: of the sketches; empty: all.
         engine: that counts, see `lake.engines`. All of them count the same, so another one may go on with a job.
+        again: reason why windows that are booked are published a second time, under a new revision and at a second
+            charge; the same reason over the same files goes on with that revision. "": they are not.
 
     Raises:
         ConfigError: the configuration is not one whose history can be counted, with the reason.
         FormatError: the files cannot be counted as a worker would.
     """
 
-    def __init__(self, config: Config, start: int, end: int, names: Sequence[str] = (), engine: str = "duckdb") -> None:
+    def __init__(
+        self, config: Config, start: int, end: int, names: Sequence[str] = (), engine: str = "duckdb", again: str = ""
+    ) -> None:
         if config.from_kafka or config.format != "parquet" or config.input_file is None:
             msg = f"{config.path}: backfill reads Parquet: input.file must be a Parquet file, or a folder of them"
             raise ConfigError(msg)
@@ -105,6 +109,10 @@ class Backfill:
                 "give the history a configuration with another store.path and output.directory"
             )
             raise ConfigError(msg)
+        if again and names:
+            msg = "--again begins a new revision of all sketches of the configuration: leave --sketch out"
+            raise ConfigError(msg)
+        self._again = again
         self._folder = config.store_path / "backfill"
         assert config.sealed_directory is not None
         self._publisher = DirectoryPublisher(config.sealed_directory)
@@ -128,6 +136,28 @@ class Backfill:
             at = plan.calendar.end(at)
         return found
 
+    @property
+    def snapshot(self) -> str:
+        """Digest of the pinned files: their names, sizes and times of change."""
+        return hashlib.blake2b(json.dumps(self.input).encode(), digest_size=16, person=b"sketch-snapshot").hexdigest()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the files."""
+        return self._rows.number
+
+    @property
+    def begins_revision(self) -> bool:
+        """Whether this job is one that was asked for again, and no run of it has begun its revision."""
+        rows = [row for row, _ in booked(self._config.store_path) if row["revision"] == self.revision]
+        ours = any(row.get("again") == self._again and row["input"] == self.input for row in rows)
+        return bool(self._again and rows and not ours)
+
+    def charged(self, plan: SketchPlan) -> int:
+        """In how many revisions windows of this sketch are booked, this job's own included."""
+        revisions = {row["revision"] for row, _ in booked(self._config.store_path) if row["sketch"] == plan.name}
+        return len(revisions | {self.revision + self.begins_revision})
+
     def run(self) -> Iterator[Done]:
         """Do what is left to do, window by window.
 
@@ -137,6 +167,12 @@ class Backfill:
             StoreError: a folder cannot be written, or the files changed meanwhile.
         """
         files.make_folder(self._folder, 0o700)  # before the engine writes temporary files into it
+        if self.begins_revision:
+            kept = store.DirectoryStore(self._config.store_path)
+            try:
+                self.revision = kept.reset()
+            finally:
+                kept.close()
         for plan in self.plans:
             windows = self.windows(plan)
             if not windows:
@@ -222,8 +258,8 @@ class Backfill:
             msg = (
                 f"the window of sketch {plan.name} that begins at {iso(window[0])} was booked for other data or "
                 f"another configuration ({path}): a second noise over one history would be a second view of it, "
-                "so nothing was drawn; for corrected data begin a new revision with `sketchstream reset`: its loss is "
-                "added"
+                "so nothing was drawn; for corrected data say --again REASON, which begins a new revision, whose loss "
+                "is added"
             )
             raise DataLossError(msg)
         return True
@@ -241,6 +277,7 @@ class Backfill:
             "epsilon": plan.loss,
             "spec": plan.spec.fingerprint.hex(),
             "input": self.input,
+            "again": self._again,
             "version": __version__,
         }
         files.make_folder(path.parent, 0o700)
@@ -311,6 +348,28 @@ class Backfill:
         partial = UNMARKED if before is None else before.partial
         said = Frontier(plan.name, self.revision, 0, through, 1, sequence, partial, evidence=REFUSED_NONE)
         self._publisher.publish(0, [], [said])
+
+
+def booked(store_path: Path) -> list[tuple[dict[str, Any], bool]]:
+    """Rows of the ledger of backfills, in the order of sketch, revision and window, and whether each has a body.
+
+    A row without a body was charged and never seen: its run ended before it, or is still counting.
+
+    Args:
+        store_path: of the configuration.
+
+    Raises:
+        DataLossError: a row cannot be read.
+    """
+    found = []
+    for path in sorted(store_path.glob("backfill/*/r*/*.booked")):
+        try:
+            row = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            msg = f"{path} cannot be read: it says what was drawn for its window"
+            raise DataLossError(msg) from error
+        found.append((row, path.with_suffix(".body").exists()))
+    return found
 
 
 def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:

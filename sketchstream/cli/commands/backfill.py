@@ -17,6 +17,8 @@ from sketchstream.cli import options, progress, show
 SOURCE_KEPT: Final = (
     "not claimed: protection against who can read these files; the noise protects from readers of what is published"
 )
+PER_SECOND: Final = 3e6
+"""Events of one sketch that two cores counted with DuckDB (bench/backfill.py); an estimate, and said to be one."""
 
 
 @click.command(short_help="Publish the windows of a history that lies in Parquet files.")
@@ -31,15 +33,25 @@ SOURCE_KEPT: Final = (
     show_default=True,
     help="What counts.",
 )
+@click.option("--again", metavar="REASON", default="", help="Publish booked windows a second time, at a second charge.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done and what it costs; draw and write nothing.")
 @options.result_format()
 def command(
-    config_file: Path, from_: str, to: str, names: tuple[str, ...], engine: str, dry_run: bool, form: show.Format
+    config_file: Path,
+    from_: str,
+    to: str,
+    names: tuple[str, ...],
+    engine: str,
+    again: str,
+    dry_run: bool,
+    form: show.Format,
 ) -> None:
     r"""Count a history exactly with an engine, and publish each window as a worker would have.
 
     Noise is drawn once for each window: its loss is booked before, its body is stored before it is published, and the
     same command again publishes the same bytes. Over other files it is refused for windows that are booked.
+
+    It may be stopped at any time. Where data were wrong, --again REASON begins a new revision: both losses add up.
 
     \b
     Example:
@@ -49,23 +61,40 @@ def command(
     from sketchstream.query.windows import to_ms
     from sketchstream.stream.windows import iso
     from sketchstream_connectors.lake.job import Backfill
+    from sketchstream_connectors.published import open_published
 
     start, end = to_ms(from_, "--from"), to_ms(to, "--to")
     assert start is not None
     assert end is not None
-    with contextlib.closing(Backfill(clusters.load(config_file), start, end, names, engine)) as job:
+    config = clusters.load(config_file)
+    with contextlib.closing(Backfill(config, start, end, names, engine, again)) as job:
         planned = [(plan, len(job.windows(plan))) for plan in job.plans]
         facts: dict[str, Any] = {
+            "table": str(config.input_file),
+            "snapshot": job.snapshot,
             "files": len(job.input),
+            "rows": job.rows,
             "bytes": sum(size for _, size, _ in job.input),
+            "about seconds": round(job.rows * len(job.plans) / PER_SECOND, 1),
             "sketches": [
-                {"sketch": plan.name, "windows": number, "unit": plan.spec.unit, "epsilon of each": plan.loss}
+                {
+                    "sketch": plan.name,
+                    "windows": number,
+                    "unit": plan.spec.unit,
+                    "epsilon of each": plan.loss,
+                    "epsilon over revisions": plan.loss * job.charged(plan),
+                    "bytes in memory": plan.window_bytes(1, checked=False),
+                }
                 for plan, number in planned
             ],
         }
         if dry_run:
             show.facts(facts, form)
             return
+        if job.begins_revision:
+            with open_published(config) as published:
+                ledgers = [plan.ledger for plan in job.plans for _ in range(plan.overlap)]
+                published.deployment().require_room(ledgers, config.items_in_a_period())
         rows = []
         with progress.Progress("counting", sum(number for _, number in planned)) as bar:
             for done in job.run():

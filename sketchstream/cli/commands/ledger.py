@@ -6,7 +6,7 @@ Touches: the files or topics it reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -63,8 +63,17 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
     if config_file is None:
         _together(_of_files(files), form)
         return
-    with open_published(clusters.load(config_file)) as reader:
-        _together(reader.deployment(), form)
+    config = clusters.load(config_file)
+    with open_published(config) as reader:
+        _together(reader.deployment(), form, [] if config.from_kafka else _unseen(config.store_path))
+
+
+def _unseen(store_path: Path) -> list[dict[str, object]]:
+    """Rows that a backfill booked and that have no body: their runs ended before it, or are still counting."""
+    from sketchstream_connectors.lake.job import booked
+
+    names = ("sketch", "revision", "window", "unit", "epsilon")
+    return [{name: row[name] for name in names} for row, has_body in booked(store_path) if not has_body]
 
 
 def _of_files(files: tuple[Path, ...]) -> Deployment:
@@ -77,16 +86,22 @@ def _of_files(files: tuple[Path, ...]) -> Deployment:
     return Deployment.of(part for one in found for part in (one.parts if isinstance(one, Stack) else (one,)))
 
 
-def _together(deployment: Deployment, form: show.Format) -> None:
-    """The ledger of a deployment."""
+def _together(deployment: Deployment, form: show.Format, unseen: Sequence[Mapping[str, object]] = ()) -> None:
+    """The ledger of a deployment, and booked windows of which nobody saw a body."""
     if form == "json":
-        click.echo(show.as_json(deployment.to_dict()))
+        more = {"booked_without_body": unseen} if unseen else {}
+        click.echo(show.as_json({**deployment.to_dict(), **more}))
     elif form == "csv":
         rows = deployment.rows()
         columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
         click.echo(show.as_csv(columns, [[row[column] for column in columns] for row in rows]))
     else:
         click.echo(str(deployment))
+        for row in unseen:
+            click.echo(
+                f"booked by backfill, no body yet, not in the totals: {row['sketch']} revision {row['revision']}, "
+                f"window {' to '.join(row['window'])}, epsilon {row['epsilon']} per {row['unit']}"  # type: ignore[arg-type]
+            )
         _explain(ALL)
 
 

@@ -28,7 +28,7 @@ from sketchstream.sketch import Sketch
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.files.store import DirectoryStore
-from sketchstream_connectors.lake.job import Backfill
+from sketchstream_connectors.lake.job import Backfill, booked
 
 HOUR = 3_600_000
 START = to_ms("2023-03-10T05:00:00Z", "") or 0
@@ -342,6 +342,51 @@ def test_other_data_are_refused_for_windows_that_are_booked(tmp_path: Path) -> N
     assert (revisions.count(0), revisions.count(1)) == (DAYS, DAYS)
 
 
+def test_again_charges_a_second_time_once_and_says_why(tmp_path: Path, run: Run) -> None:
+    write(tmp_path, table())
+    given = config(tmp_path, "distinct")
+    between = ("--from", "2023-03-10T00:00:00-05:00", "--to", "2023-03-14T00:00:00-04:00", "--format", "json")
+    command = ("backfill", "-c", "sealed.toml", *between)
+    first = json.loads(run(*command).out)
+    write(tmp_path, table(380))
+    assert "--again REASON" in run(*command).err
+    planned = json.loads(run(*command, "--again", "late files", "--dry-run").out)
+    assert planned["sketches"][0]["epsilon over revisions"] == 2 * planned["sketches"][0]["epsilon of each"]
+    assert planned["snapshot"] != first["snapshot"]
+    for what in ("published", "published again", "published again"):
+        result = run(*command, "--again", "late files")
+        assert [one["what"] for one in json.loads(result.out)["done"]] == [what] * DAYS, result.err
+    rows = [row for row, has_body in booked(given.store_path) if has_body]
+    assert [(row["revision"], row["again"]) for row in rows] == [(0, "")] * DAYS + [(1, "late files")] * DAYS
+    given.path.write_text(given.path.read_text() + "\n[privacy]\nmax_epsilon = 2\n")
+    write(tmp_path, table(360))
+    refused = run(*command, "--again", "and once more")
+    assert refused.code != 0
+    assert "max_epsilon" in refused.err
+    assert len(booked(given.store_path)) == 2 * DAYS
+
+
+def test_the_ledger_shows_what_is_booked_and_has_no_body(tmp_path: Path, hooks: Any, run: Run) -> None:
+    write(tmp_path, table(100))
+    given = config(tmp_path, "distinct")
+
+    def stop(reached: str) -> None:
+        if reached == "backfill:sealed":
+            raise Stopped
+
+    hooks(stop)
+    with pytest.raises(Stopped):
+        run_all(given)
+    hooks(None)
+    ledger = ("ledger", "-c", "sealed.toml")
+    rows = json.loads(run(*ledger, "--format", "json").out)["booked_without_body"]
+    assert [(row["sketch"], row["window"][0]) for row in rows] == [("distinct", "2023-03-10T05:00:00Z")]
+    assert "no body yet" in run(*ledger).out
+    run_all(given)
+    assert "booked_without_body" not in json.loads(run(*ledger, "--format", "json").out)
+    assert "no body" not in run(*ledger).out
+
+
 def test_files_that_change_while_they_are_counted_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, table())
     given = config(tmp_path, "distinct")
@@ -494,7 +539,17 @@ def test_the_command_publishes_what_a_worker_publishes_at_epsilon_30(tmp_path: P
     assert run("worker", "-c", "live.toml").code == 0
     between = ("--from", "2023-03-10T00:00:00-05:00", "--to", "2023-03-14T00:00:00-04:00")
     planned = json.loads(run("backfill", "-c", "history.toml", *between, "--dry-run", "--format", "json").out)
-    assert planned["sketches"] == [{"sketch": "only_a", "windows": DAYS, "unit": "event", "epsilon of each": 30.0}]
+    assert planned["sketches"] == [
+        {
+            "sketch": "only_a",
+            "windows": DAYS,
+            "unit": "event",
+            "epsilon of each": 30.0,
+            "epsilon over revisions": 30.0,
+            "bytes in memory": 64 * 4,
+        }
+    ]
+    assert (planned["rows"], planned["files"], planned["table"]) == (400, 3, "events.parquet")
     assert not (tmp_path / "history").exists()
     result = run("backfill", "-c", "history.toml", *between, "--format", "json")
     assert result.code == 0, result.err
