@@ -14,6 +14,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.pages import Parsed, ends, mixed, settle
+from helpers.paths import ROOT
 from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
@@ -505,6 +506,20 @@ def test_a_range_shows_means_of_its_windows_and_never_their_sum(site):
     assert home.earlier(last, 1, "UTC") == last - 86_400_000
     sunday = int(datetime(2024, 3, 31, 22, tzinfo=UTC).timestamp() * 1000)  # midnight in Berlin; the clock changed
     assert sunday - home.earlier(sunday, 1, "Europe/Berlin") == 23 * 3_600_000
+
+
+def test_the_page_has_what_the_question_of_the_week_names(site):
+    """docs/week.md names labels, choices and an address: all of them are on the page."""
+    _, _, client = site
+    text = (ROOT / "docs" / "week.md").read_text()
+    (address,) = re.findall(r"`(/\?[^`]+)`", text)
+    page = client.get(address)
+    assert page.status_code == 200
+    for said in ("items seen 3 times or more", "last 7 days"):
+        assert f'"{said}"' in text
+        assert re.search(rf"<option[^>]* selected>{said}</option>", page.text), said
+    for label in re.findall(r"\*\*(Number|Time|Show)\*\*", text):
+        assert re.search(rf"<(label|button[^>]*)>{label}\b", page.text), label
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from markupsafe import Markup
 
 from sketchstream import charts
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.show import pages
 from sketchstream.pictures import Picture, Spell, drawn, ends, listed, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import mean, subtract
@@ -212,7 +211,7 @@ def _ranged(
         waiting = next((lack for one in reversed(now) if (lack := answer_groups(service, one, groups))), 0)
         found = {group: _known(service.computed(now, metric, group)) for group in groups}
         some = {group: mean(points, together=alike) for group, points in found.items() if points}
-        title = f"{_title(service, name, metric)}, mean {counted}"
+        title = f"{_title(service, stored, metric, groups[0])}, mean {counted}"
         picture = _bars(f"groups-{name}", title, some, spelling(metric), drawn_once) if some else None
         return Card(stored, groups=picture, note=note, waiting=waiting)
     tiles, last = [], "the day before" if days == 1 else f"the {days} days before"
@@ -223,8 +222,8 @@ def _ranged(
         if points:
             point, spell = mean(points, together=alike), spelling(one)
             change = _told(subtract(point, mean(past, together=alike)), spell, last) if past else ""
-            tiles.append(tile(f"{_title(service, name, one)}, mean {counted}", point, one, change))
-    chart = _lately(service, name, metric, _title(service, name, metric), zone, drawn_once, now)
+            tiles.append(tile(f"{_title(service, stored, one)}, mean {counted}", point, one, change))
+    chart = _lately(service, name, metric, _title(service, stored, metric), zone, drawn_once, now)
     return Card(stored, tiles, chart, note=note)
 
 
@@ -235,10 +234,9 @@ def _hashed(service: Service, name: str) -> bool:
     return not isinstance(domain, ClosedDomain) or domain.sample_rate is not None
 
 
-def _title(service: Service, name: str, metric: str) -> str:
-    """A number of profiles in words."""
-    plan = service.plan(name)
-    return pages.title(metric) if plan is None else pages.title_of(plan.spec, metric)
+def _title(service: Service, stored: StoredWindow, metric: str, group: str | None = None) -> str:
+    """A number of profiles in words, as the answer of a window has it."""
+    return service.number(stored, Question(group=group), metric)[0] or service.titles([metric])[metric]
 
 
 def _known(points: Sequence[Point | None]) -> list[Point]:
