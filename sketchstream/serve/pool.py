@@ -75,7 +75,7 @@ class Pool:
         self._running: list[Job] = []
         self._by_name: dict[Name, Job] = {}
         self._by_future: dict[Future[Computed], Job] = {}
-        self._unstored: OrderedDict[Name, Computed] = OrderedDict()
+        self._unstored: OrderedDict[Name, tuple[Job, Computed]] = OrderedDict()
         self._refused: OrderedDict[tuple[bytes, str], str] = OrderedDict()
         self._retry_at = 0.0
         self._done: deque[float] = deque(maxlen=RECENT)
@@ -132,7 +132,7 @@ class Pool:
                 raise BusyError(msg)
             unstored = self._unstored.get(wanted.name)
             if unstored is not None:
-                wanted.succeed(unstored)
+                wanted.succeed(unstored[1])
                 return wanted.future
             job = self._by_name.get(wanted.name, wanted)
             if job.started is None:
@@ -174,7 +174,10 @@ class Pool:
         with self._changed:
             while not self._closed:
                 job = self._asked.take()
-                if job is None and time.monotonic() >= self._retry_at:
+                may_store = time.monotonic() >= self._retry_at
+                if job is None and may_store:  # what is computed already has to be stored
+                    job = next((one for one, _ in self._unstored.values() if one not in self._running), None)
+                if job is None and may_store:
                     stored = self._store.next_todo([one.place for one in self._running if one.kept])
                     self.trouble = None
                     if stored is not None:
@@ -223,7 +226,7 @@ class Pool:
         """One job, in this process or a new one; gives the process for the next job."""
         unstored = self._unstored.get(job.name)
         if unstored is not None:
-            self._keep(job, unstored)
+            self._keep(job, unstored[1])
             return child
         for attempt in (0, 1):
             try:
@@ -297,10 +300,10 @@ class Pool:
                 if self._retry_at < time.monotonic():
                     say(log, logging.ERROR, "answers_not_stored", reason=error)
                 self._retry_at = time.monotonic() + RETRY_S
-                self._unstored[job.name] = computed
-                size = sum(len(one.numbers) + len(one.csv) for one in self._unstored.values())
+                self._unstored[job.name] = job, computed
+                size = sum(len(one.numbers) + len(one.csv) for _, one in self._unstored.values())
                 while size > UNSTORED_BYTES:
-                    _, old = self._unstored.popitem(last=False)
+                    _, (_, old) = self._unstored.popitem(last=False)
                     size -= len(old.numbers) + len(old.csv)
         else:
             self._unstored.pop(job.name, None)

@@ -484,9 +484,12 @@ def test_answers_are_given_while_the_disk_is_full_and_stored_when_it_is_not(fold
         assert service.pool.computed == computed  # those that could not be stored are in memory
         store._write.execute("PRAGMA max_page_count = 1000000")
         monkeypatch.setattr(service.pool, "_retry_at", 0.0)
-        assert client.get(PROFILE, params={**SPAN, "max_count": "39"}).status_code == 200
+        service.pool.wake()
+        wait_for(lambda: client.get("/readyz").status_code == 200)  # though nobody asks, and nothing new is published
         assert store.trouble is None
-        assert client.get("/readyz").status_code == 200
+        wait_for(lambda: not service.pool._unstored)
+        assert service.pool.computed == computed
+        assert [client.get(PROFILE, params=one).content for one in asked] == [one.content for one in first]
 
 
 def test_two_services_cannot_have_one_database(folder):
