@@ -22,8 +22,10 @@ import numpy.typing as npt
 
 from sketchstream import kinds, wire
 from sketchstream.components import Counter, read_counters, summed
-from sketchstream.errors import FormatError, KeyMismatchError, MergeError
+from sketchstream.errors import EstimateError, FormatError, KeyMismatchError, MergeError
 from sketchstream.files import PUBLIC, write_durably
+from sketchstream.kinds import closing, groups_of
+from sketchstream.kinds.capabilities import HavingGroups
 from sketchstream.kinds.profile.spec import Publish
 from sketchstream.privacy import publications
 from sketchstream.privacy.copies import Positions
@@ -227,6 +229,17 @@ class _Published:
         """The published bytes."""
         raise NotImplementedError
 
+    def _grouped(self, asked: str) -> HavingGroups:
+        """The kind, whose sketches may have groups.
+
+        Raises:
+            EstimateError: they cannot.
+        """
+        if not isinstance(self.kind, HavingGroups):
+            msg = f"a sketch of kind {self.kind.name!r} has no {asked}: ask it for .{self.kind.answer}()"
+            raise EstimateError(msg)
+        return self.kind
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the published bytes to a new file, durably.
 
@@ -267,7 +280,7 @@ class _Published:
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of the groups, each with its own answers; empty without groups."""
-        return self.kind.groups(self.spec)
+        return groups_of(self.spec)
 
     def estimate(self, method: str = "auto", **options: Any) -> Any:
         """Estimates with standard errors and intervals, for the kinds that provide them.
@@ -291,7 +304,7 @@ class _Published:
             EstimateError: the publication has no patterns of groups (`overlap` in the spec), or of too many.
             SpecError: there are no patterns of a group.
         """
-        found: Overlap = self.kind.overlap(self._whole(), groups)
+        found: Overlap = self._grouped("overlap").overlap(self._whole(), groups)
         return found
 
 
@@ -323,7 +336,7 @@ class _Part(_Published):
         """
         whole = self._whole()
         assert not isinstance(whole, Stack)
-        found = self.kind.group(whole, name)
+        found = self._grouped("groups").group(whole, name)
         assert isinstance(found, type(self))
         return found
 
@@ -405,7 +418,7 @@ class Release(_Part):
         return {
             "kind": "release",
             **_common_fields(self),
-            **self.kind.view_header(self.spec),
+            **kinds.view_header(self.spec),
             "cost": str(self.cost),
             "seal_id": self.seal_id,
             "final": self.final,
@@ -468,12 +481,13 @@ class SealedState(_Part):
     @property
     def positions(self) -> Positions | None:
         """The words that instalments of this sketch have shown before; None for specs that publish none."""
-        if self.kind.closes(self.spec) is None:
+        kind = closing(self.spec)
+        if kind is None:
             return None
         return Positions(
             0,
             self.spec.domain.size,
-            lambda first, stop: self.kind.closed(self.spec, self.state, first, stop).tobytes(),
+            lambda first, stop: kind.closed(self.spec, self.state, first, stop).tobytes(),
             sealed=True,
         )
 
@@ -571,8 +585,12 @@ class Instalment:
         with well_formed():
             spec, kind = _spec_of(header)
             first, stop = whole(header["first"], "first", 0, 1 << 40), whole(header["stop"], "stop", 1, 1 << 40)
-            blank = kind.closed(spec, np.zeros(kind.index(spec, None, None).slots, spec.dtype), first, stop)
-            if kind.closes(spec) is None or first >= stop or (body.dtype, body.shape) != (blank.dtype, blank.shape):
+            shows = closing(spec)
+            if shows is None:
+                msg = "specs of these positions publish nothing before the seal"
+                raise FormatError(msg)
+            blank = shows.closed(spec, np.zeros(kind.index(spec, None, None).slots, spec.dtype), first, stop)
+            if first >= stop or (body.dtype, body.shape) != (blank.dtype, blank.shape):
                 msg = "the words are not those of the positions that their header says"
                 raise FormatError(msg)
             layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
@@ -795,7 +813,7 @@ def require_accounted(
     noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
     drawn = [entry.cost for entry in ledger.layers]
     if view is not None and view.cost is not None:
-        drawn.append(kind.shared_cost(spec, view.cost, final=view.kind == "publication"))
+        drawn.append(kinds.shared_cost(spec, view.cost, final=view.kind == "publication"))
     wrong = held != noted or any(law != kind.law(spec) for law, _, _ in held)
     named = {counter.name: counter for counter in counters}
     for component in kind.components(spec)[1:]:

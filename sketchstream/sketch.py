@@ -41,6 +41,8 @@ from sketchstream.files import replace_secret, write_durably
 from sketchstream.hashing import Key
 from sketchstream.image import StateImage, is_large
 from sketchstream.items import arguments_of
+from sketchstream.kinds import closing, deferring, sealed_view, shared_cost
+from sketchstream.kinds.capabilities import Deferring, HavingGroups, Scoped
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Instalment,
@@ -230,6 +232,7 @@ class Sketch:
         state, given, counters = self._require_open("update"), self.kind.items(items), self._content.counters.moved()
         what = (self.spec, self._index, state, given, weights)
         if self._image is not None and not self._image.closed:
+            assert isinstance(self.kind, Deferring)  # only images of such kinds are made
             self.kind.update_beside(self._image, *what, counters=counters, invalid=invalid)
         else:
             self.kind.update(*what, counters=counters, invalid=invalid)
@@ -381,13 +384,14 @@ class Sketch:
             SpecError: the spec publishes nothing before its seal, or has no such positions.
         """
         state = self._open_state("close_positions")
-        if self.kind.closes(self.spec) is None or not 0 <= first < stop <= self.spec.domain.size:
+        kind = closing(self.spec)
+        if kind is None or not 0 <= first < stop <= self.spec.domain.size:
             msg = f"only specs with publish = 'closed' publish positions when they close; found {first} to {stop}"
             raise SpecError(msg)
         return Instalment(
             spec=self.spec,
             layers=self.layers,
-            words=self.kind.closed(self.spec, state, first, stop),
+            words=kind.closed(self.spec, state, first, stop),
             first=first,
             stop=stop,
             seal_id=secrets.token_bytes(16),
@@ -412,7 +416,7 @@ class Sketch:
         index = _index(self.spec, self.key, keep, self.origin)
         state = np.zeros(index.slots, self.spec.dtype)
         fresh = np.ones(index.slots, np.bool_)
-        blocks = self.kind.blocks(self.spec)
+        blocks = self.kind.blocks(self.spec) if isinstance(self.kind, HavingGroups) else 1
         there, here, new = (one.reshape(blocks, -1) for one in (old, state, fresh))
         for items in closed_items(self.spec.domain):
             before, after = self._index.locate(items), index.locate(items)
@@ -508,7 +512,7 @@ class Sketch:
     @property
     def large(self) -> bool:
         """Whether a snapshot should use `image_open` instead of a copy; depends only on the spec."""
-        return self.kind.defers(self.spec) is not None and is_large(self.slots, self.spec.dtype.itemsize)
+        return deferring(self.spec) is not None and is_large(self.slots, self.spec.dtype.itemsize)
 
     @_in_turn
     def image_open(self, *, with_items: bool = True) -> wire.Streamed:
@@ -524,7 +528,7 @@ class Sketch:
             SpecError: the sketch is not `large`.
         """
         state = self._open_state("image_open")
-        deferred = self.kind.defers(self.spec)
+        deferred = deferring(self.spec)
         if deferred is None or not self.large:
             msg = (
                 f"this sketch of kind {self.spec.kind!r} with {self.slots:,} slots is copied (`copy_open`), not imaged"
@@ -642,14 +646,14 @@ class Sketch:
             spec=self.spec,
             layers=self.layers,
             slots=self.slots,
-            noised=(self.kind.sealed_view if final else self.kind.view)(self.spec, state, cost),
+            noised=(sealed_view if final else self.kind.view)(self.spec, state, cost),
             cost=cost,
             seal_id=secrets.token_bytes(16),
             final=final,
             origin=self.origin,
             key_id=self._key_id,
             ledger=charged.published(),
-            counters=self._content.counters.publish(self.kind.shared_cost(self.spec, cost, final=final), final=final),
+            counters=self._content.counters.publish(shared_cost(self.spec, cost, final=final), final=final),
         )
 
 
@@ -693,7 +697,8 @@ def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> Pl
     if spec.needs_key and key is None:
         msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"
         raise KeyMismatchError(msg)
-    return kinds.of(spec).index_at(spec, key, keep, origin)
+    kind = kinds.of(spec)
+    return kind.index_at(spec, key, keep, origin) if isinstance(kind, Scoped) else kind.index(spec, key, keep)
 
 
 def pack_items(items: Sequence[Item]) -> bytes:
@@ -772,7 +777,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
     states = [part._open_state("merge") for part in sketches]
     _require_mergeable(sketches)
     first = sketches[0]
-    if first.kind.closes(first.spec) is not None:
+    if closing(first.spec) is not None:
         msg = (
             "open sketches with publish = 'closed' cannot be merged: positions that one of them has published would "
             "be published again under other noise; seal them, and merge what they publish"
@@ -802,7 +807,9 @@ def _require_mergeable(parts: Sequence[SealedState] | Sequence[Sketch]) -> None:
     if len({part.slots for part in parts}) > 1:
         msg = "sketches of different partitions of a closed domain cannot be merged; stack them"
         raise MergeError(msg, ["slots"])
-    kinds.of(parts[0].spec).require_addable(parts[0].spec, [part.origin for part in parts])
+    kind = kinds.of(parts[0].spec)
+    if isinstance(kind, Scoped):
+        kind.require_addable(parts[0].spec, [part.origin for part in parts])
     seal_ids = [part.seal_id for part in parts if isinstance(part, SealedState)]
     require_distinct([part.layers for part in parts], seal_ids, what="merged")
 

@@ -300,20 +300,15 @@ def _judged(spec: ConvolutionSpec, drawn: list[Ints], epsilon: str, delta: str) 
 # Checks.
 
 
-def _sketch(spec: ConvolutionSpec) -> Any:
-    """Create a sketch."""
-    return Sketch.create(spec)
-
-
 def _create(spec: ConvolutionSpec, states: int) -> Outcome:
     """Check the content of created sketches."""
-    drawn = list(created(lambda: _sketch(spec), states))
+    drawn = list(created(lambda: Sketch.create(spec), states))
     return _judged(spec, drawn, str(spec.epsilon), str(float(spec.delta)))
 
 
 def _release(spec: ConvolutionSpec, states: int) -> Outcome:
     """Check the noise that releases of one sketch add, drawn afresh each time."""
-    sketch = _sketch(spec)
+    sketch = Sketch.create(spec)
     before = state_of(sketch)
     asked = LOOK if spec.noise in ("gaussian", "laplace") else LOOK[:1]
     drawn = [sketch.release(*asked).noised - before for _ in range(min(states, 100))]
@@ -324,14 +319,14 @@ def _release(spec: ConvolutionSpec, states: int) -> Outcome:
 
 def _seal(spec: ConvolutionSpec, states: int) -> Outcome:
     """Check the noise that a seal adds to the state it publishes."""
-    drawn = list(sealed(lambda: _sketch(spec), states))
+    drawn = list(sealed(lambda: Sketch.create(spec), states))
     return _judged(spec, drawn, str(spec.epsilon_publish), str(float(spec.delta_publish)))
 
 
 def _neighbours(spec: ConvolutionSpec) -> Outcome:
     """Check the loss from the change of bytes by one unit; the worst of several units."""
     items = np.arange(3000) ** 2 % spec.length
-    empty = _sketch(spec).to_bytes()
+    empty = Sketch.create(spec).to_bytes()
     worst = 0.0
     units = [[(0, spec.bound)], [(spec.length // 2, -spec.bound)], [(spec.length - 1, spec.bound)]]
     if spec.unit == "item":

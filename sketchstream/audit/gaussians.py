@@ -26,6 +26,7 @@ from sketchstream.audit.observed import (
     judge,
     repeated,
     sealed,
+    shift_seen,
     state_of,
     untouched,
     variance_of_unit,
@@ -186,25 +187,20 @@ def _judge(spec: GaussianSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
 # Checks.
 
 
-def _sketch(spec: GaussianSpec) -> Any:
-    """Create a sketch."""
-    return Sketch.create(spec)
-
-
 def _create(spec: GaussianSpec, rounds: int) -> Outcome:
     """Check the content of created sketches."""
-    return _judge(spec, spec.epsilon, spec.delta, created(lambda: _sketch(spec), rounds))
+    return _judge(spec, spec.epsilon, spec.delta, created(lambda: Sketch.create(spec), rounds))
 
 
 def _seal(spec: GaussianSpec, rounds: int) -> Outcome:
     """Check the noise that a seal adds to the state."""
-    moved = sealed(lambda: _sketch(spec), rounds if spec.intrusion else 1)
+    moved = sealed(lambda: Sketch.create(spec), rounds if spec.intrusion else 1)
     return _judge(spec, spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
 
 
 def _release(spec: GaussianSpec, rounds: int) -> Outcome:
     """Check that releases of one sketch have fresh noise of their law."""
-    sketch = _sketch(spec)
+    sketch = Sketch.create(spec)
     exact = state_of(sketch)
     return _judge(spec, *LOOK, np.stack([sketch.release(*LOOK).noised - exact for _ in range(rounds + 1)]))
 
@@ -212,7 +208,7 @@ def _release(spec: GaussianSpec, rounds: int) -> Outcome:
 def _weights(spec: GaussianSpec) -> Outcome:
     """Check that an event within bounds adds its weight, cut to the lattice if there is one, to its item's slot."""
     rng = np.random.default_rng(7)
-    sketch = _sketch(spec)
+    sketch = Sketch.create(spec)
     most, step = Fraction(spec.max_weight or spec.max_total or 1), 1 << spec.fraction_bits
     wrong = 0
     for _ in range(3):
@@ -232,9 +228,9 @@ def _weights(spec: GaussianSpec) -> Outcome:
 
 def _answers(spec: GaussianSpec) -> Outcome:
     """Check the published counts in user units, and their standard errors with all layers."""
-    sketch = _sketch(spec)
+    sketch = Sketch.create(spec)
     sketch.update(np.arange(SLOTS))
-    published = sketch.seal()
+    published: Any = sketch.seal()
     found = published.estimate(method="raw")
     step = 1 << spec.fraction_bits
     asked = [(spec.epsilon, spec.delta), *([(spec.epsilon_publish, spec.delta_publish)] if spec.intrusion else [])]
@@ -258,14 +254,17 @@ def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
     direction = shift / np.linalg.norm(shift)
     seen: list[list[Any]] = [[], []]
     for number in range(2 * rounds):
-        sketch = _sketch(spec)
+        sketch = Sketch.create(spec)
         if number % 2:
             sketch.update(items, weights)
         seen[number % 2].append(state_of(sketch)[: items.size].reshape(trials, len(shift)) @ direction)
     quiet, active = (np.concatenate(one) for one in seen)
-    mu = float(active.mean() - quiet.mean()) / math.sqrt((quiet.var() + active.var()) / 2)
-    n = quiet.size + active.size
-    error = math.sqrt((4 + mu**2 / 2) / n)
+    mu, error = shift_seen(quiet, active)
     claim = math.sqrt(_reach(spec) / _sigma2(spec, spec.epsilon, spec.delta))
     passed = abs(mu - claim) <= ERRORS * error
-    return passed, f"mu {claim:.4f}", f"{mu:.4f} +- {error:.4f}, {n} trials", f"mu wrong by {ERRORS * error:.3f}"
+    return (
+        passed,
+        f"mu {claim:.4f}",
+        f"{mu:.4f} +- {error:.4f}, {quiet.size + active.size} trials",
+        f"mu wrong by {ERRORS * error:.3f}",
+    )

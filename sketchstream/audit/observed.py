@@ -23,6 +23,7 @@ from sketchstream.sketch import merge
 Outcome = tuple[bool, str, str, str]
 """Whether it is as claimed; the claim; what was found; what would have been found."""
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Make = Callable[[], Any]
 """Makes a new sketch."""
 UNLIKELY = 1e-10
@@ -100,6 +101,17 @@ def merged(parts: Sequence[Any], counter: str = "counter") -> Outcome:
     layers = sum(len(part.layers) for part in parts)
     same = np.array_equal(total.state, sum(part.state for part in parts)) and len(total.layers) == layers
     return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", f"one {counter}, one layer"
+
+
+def shift_seen(quiet: Floats, active: Floats) -> tuple[float, float]:
+    """How far a unit moves what an observer sees, in standard deviations of the noise, and the standard error of that.
+
+    Args:
+        quiet: (n,) what is seen in trials without the unit.
+        active: (m,) what is seen in trials with it; about as many.
+    """
+    mu = float(active.mean() - quiet.mean()) / math.sqrt((quiet.var() + active.var()) / 2)
+    return mu, math.sqrt((4 + mu**2 / 2) / (quiet.size + active.size))
 
 
 @lru_cache(maxsize=64)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import Outcome, judge, state_of, untouched
+from sketchstream.audit.observed import Outcome, judge, shift_seen, state_of, untouched
 from sketchstream.hashing import Key
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
@@ -372,9 +372,7 @@ def _hardest(spec: ProjectionSpec) -> Outcome:
     shown.append((sealed.state.reshape(-1, spec.k), sealed.ledger.loss()))
     for cells, loss in shown:
         seen = cells.astype(np.float64) @ (direction / length)
-        spread = math.sqrt((seen[:half].var() + seen[half:].var()) / 2)
-        mu = float(seen[:half].mean() - seen[half:].mean()) / spread
-        error = math.sqrt(2 / half + mu**2 / (4 * half))
+        mu, error = shift_seen(seen[half:], seen[:half])
         # the row is rounded to integers, so it may be slightly below the farthest
         claim = math.sqrt(loss.mu2)
         passed &= claim * 0.9 - ERRORS * error <= mu <= claim + ERRORS * error

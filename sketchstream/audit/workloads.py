@@ -26,6 +26,7 @@ from sketchstream.audit.observed import (
     judge,
     repeated,
     sealed,
+    shift_seen,
     state_of,
     untouched,
     variance_of_unit,
@@ -244,19 +245,14 @@ def _judge_ball(rate: float, drawn: Ints) -> Outcome:
 # Checks.
 
 
-def _sketch(spec: WorkloadSpec) -> Any:
-    """Create a sketch."""
-    return Sketch.create(spec)
-
-
 def _create(spec: WorkloadSpec, rounds: int) -> Outcome:
     """Check the content of created sketches."""
-    return _judge(spec, spec.epsilon, spec.delta, created(lambda: _sketch(spec), rounds))
+    return _judge(spec, spec.epsilon, spec.delta, created(lambda: Sketch.create(spec), rounds))
 
 
 def _seal(spec: WorkloadSpec, rounds: int) -> Outcome:
     """Check the noise that a seal adds to the state."""
-    moved = sealed(lambda: _sketch(spec), rounds if spec.intrusion else 1)
+    moved = sealed(lambda: Sketch.create(spec), rounds if spec.intrusion else 1)
     return _judge(spec, spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
 
 
@@ -264,7 +260,7 @@ def _release(spec: WorkloadSpec, rounds: int) -> Outcome:
     """Check that releases of one sketch have fresh noise of their law."""
     drawn: list[Ints] = []
     while len(drawn) < rounds:
-        sketch = _sketch(spec)
+        sketch = Sketch.create(spec)
         exact = state_of(sketch)
         looks = LOOK[:1] if spec.pure else LOOK
         drawn += [sketch.release(*looks).noised - exact for _ in range(8)]
@@ -274,7 +270,7 @@ def _release(spec: WorkloadSpec, rounds: int) -> Outcome:
 def _events(spec: WorkloadSpec) -> Outcome:
     """Check that an event moves the state by its weight times its cell's column, within the sensitivity."""
     rng = np.random.default_rng(6)
-    sketch = _sketch(spec)
+    sketch = Sketch.create(spec)
     size, most = spec.workload.size, spec.max_weight
     columns = spec.strategy.matrix.T
     wrong = 0
@@ -293,9 +289,9 @@ def _events(spec: WorkloadSpec) -> Outcome:
 
 def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
     """Check that answers are the queries of the best estimate of the cells, with the errors of its noise."""
-    sketch = _sketch(spec)
+    sketch = Sketch.create(spec)
     sketch.update(np.arange(spec.workload.size).repeat(3))
-    published = sketch.seal()
+    published: Any = sketch.seal()
     found = published.estimate()
     inverse = np.linalg.pinv(spec.strategy.matrix.astype(np.float64))
     values = queries @ (inverse @ published.state)
@@ -325,13 +321,10 @@ def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:
     direction = columns[cell] / np.linalg.norm(columns[cell])
     seen: list[list[float]] = [[], []]
     for trial in range(trials):
-        sketch = _sketch(spec)
+        sketch = Sketch.create(spec)
         sketch.update([cell] * (trial % 2), [spec.max_weight] * (trial % 2))
         seen[trial % 2].append(float(direction @ state_of(sketch)))
-    quiet, active = np.array(seen[0]), np.array(seen[1])
-    spread = math.sqrt((quiet.var() + active.var()) / 2)
-    mu = float(active.mean() - quiet.mean()) / spread
-    error = math.sqrt((4 + mu**2 / 2) / trials)
+    mu, error = shift_seen(np.array(seen[0]), np.array(seen[1]))
     claim = math.sqrt(_reach(spec, 2) / (variance_of_unit(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS))
     passed = abs(mu - claim) <= ERRORS * error
     return passed, f"mu {claim:.3f}", f"{mu:.3f} +- {error:.3f}, {trials} trials", f"mu wrong by {ERRORS * error:.2f}"

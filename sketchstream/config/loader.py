@@ -26,7 +26,7 @@ from sketchstream.config.toml import read_toml
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.hashing import Key
-from sketchstream.kinds import of
+from sketchstream.kinds import groups_of_item
 from sketchstream.published import MOST_PARTITIONS
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
@@ -371,7 +371,7 @@ class Config:
     def _planned(self) -> list[Planned]:
         """The sketches' properties for budgets."""
         return [
-            Planned(plan.name, plan.starts, plan.ledger, plan.overlap, of(plan.spec).groups_of_item(plan.spec))
+            Planned(plan.name, plan.starts, plan.ledger, plan.overlap, groups_of_item(plan.spec))
             for plan in self.sketches
         ]
 

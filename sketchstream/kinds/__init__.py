@@ -11,11 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import FormatError, SpecError
+from sketchstream.kinds.capabilities import Closing, Continuing, Deferring, HavingGroups, Summarising
 from sketchstream.kinds.expansion import require_readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from fractions import Fraction
 
+    import numpy.typing as npt
+
+    from sketchstream.kinds.capabilities import Add, State
     from sketchstream.kinds.interface import Kind
     from sketchstream.spec import Item
 
@@ -101,6 +106,60 @@ def _identical(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_identical, one, other))
     return type(one) is type(other) and bool(one == other)
+
+
+def groups_of(spec: object) -> tuple[str, ...]:
+    """Names of the groups of a spec; empty without groups."""
+    kind = of(spec)
+    return kind.groups(spec) if isinstance(kind, HavingGroups) else ()
+
+
+def groups_of_item(spec: object) -> int:
+    """Groups whose losses the ledger adds for an item: 1 for unit "event", and for kinds without groups."""
+    kind = of(spec)
+    return kind.groups_of_item(spec) if isinstance(kind, HavingGroups) else 1
+
+
+def deferring(spec: object) -> Add | None:
+    """Function that adds deferred events of a spec; None if they cannot be deferred."""
+    kind = of(spec)
+    return kind.defers(spec) if isinstance(kind, Deferring) else None
+
+
+def sealed_view(spec: object, state: State, cost: Fraction) -> npt.NDArray[Any]:
+    """What the seal of this cost shows of the state, noise included: a view, unless the kind shows more."""
+    kind = of(spec)
+    return kind.sealed_view(spec, state, cost) if isinstance(kind, Summarising) else kind.view(spec, state, cost)
+
+
+def shared_cost(spec: object, cost: Fraction, *, final: bool) -> Fraction:
+    """The part of a publication's cost that slots and counters share: all of it, unless the kind shows more."""
+    kind = of(spec)
+    return kind.shared_cost(spec, cost, final=final) if isinstance(kind, Summarising) else cost
+
+
+def view_header(spec: object) -> dict[str, Any]:
+    """Further header fields of a release; none, unless the kind has some."""
+    kind = of(spec)
+    return kind.view_header(spec) if isinstance(kind, Summarising) else {}
+
+
+def closing(spec: object) -> Closing | None:
+    """The kind of a spec that publishes positions when they close; None for other specs."""
+    kind = of(spec)
+    return kind if isinstance(kind, Closing) and kind.closes(spec) is not None else None
+
+
+def closing_step(spec: object) -> int | None:
+    """Milliseconds of a position that is published when it closes; None for specs that publish none."""
+    found = closing(spec)
+    return None if found is None else found.closes(spec)
+
+
+def continuing(spec: object) -> Continuing | None:
+    """The kind of a spec whose answers reach back into the window before; None for other kinds."""
+    kind = of(spec)
+    return kind if isinstance(kind, Continuing) else None
 
 
 def planned(spec: Any) -> Any:

@@ -5,6 +5,7 @@ kind's methods touch the states they are given and, through `sketchstream.noise`
 
 A kind is everything that differs between sketches; the engine (`Sketch`, `Release`, bytes, ledger, worker, store,
 query, command line) is everything that does not. The engine asks `sketchstream.kinds.of(spec)` and never names a kind.
+What only some kinds can do is in `sketchstream.kinds.capabilities`.
 A kind is added by one package under `kinds/` and one line in the registry, `kinds/__init__.py`.
 
 Laws, which `tests/helpers/conformance.py` checks for every kind:
@@ -56,12 +57,11 @@ if TYPE_CHECKING:
     from sketchstream.columns import Column
     from sketchstream.components import Component
     from sketchstream.hashing import Key
-    from sketchstream.image import StateImage
     from sketchstream.lattice import Lattice
     from sketchstream.privacy.guarantee import Context
     from sketchstream.privacy.history import Gap, History, LayerEntry
     from sketchstream.privacy.sketch_history import Promise
-    from sketchstream.published import Origin, Published, Release, SealedState
+    from sketchstream.published import Published
     from sketchstream.spec import Domain, Epsilon, Item
 
 State = npt.NDArray[Any]
@@ -283,8 +283,6 @@ class Kind(ABC, Generic[S]):
     slots_are_items: ClassVar[bool] = False
     """Whether answers name items: then what is published says by which rule the items of a partition have slots, and
     `estimate` takes `kept`, a mask of them for each part."""
-    continues: ClassVar[bool] = False
-    """Whether answers reach back into the window before: `estimate` then takes `before`, what was published of it."""
     table: ClassVar[str] = ""
     """Module of its `[[sketch]]` in configuration files, whose `TABLE` is the model; empty: it cannot be configured."""
     audit: ClassVar[str] = ""
@@ -419,11 +417,6 @@ class Kind(ABC, Generic[S]):
         del spec
         return 1
 
-    def groups_of_item(self, spec: S) -> int:
-        """Groups whose losses the ledger adds for an item: 1 for unit "event", and for kinds without groups."""
-        del spec
-        return 1
-
     @abstractmethod
     def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
         """What is protected, and how much (a `Statement`). `guarantee` gives it to others."""
@@ -457,53 +450,6 @@ class Kind(ABC, Generic[S]):
             keep: (size,) bool, closed domains: the items that have slots here.
         """
         return Index.build(spec.domain, key if spec.needs_key else None, keep)
-
-    def blocks(self, spec: S) -> int:
-        """Number of blocks in a state, each with the slots of the domain: one for each group."""
-        del spec
-        return 1
-
-    def groups(self, spec: S) -> tuple[str, ...]:
-        """Names of the groups, each of which has its own answers; none by default."""
-        del spec
-        return ()
-
-    def group(self, part: Release | SealedState, name: str) -> Release | SealedState:
-        """What was published of one group.
-
-        Args:
-            part: what was published.
-            name: of the group.
-
-        Raises:
-            EstimateError: there are no groups, or none of that name.
-        """
-        del part, name
-        msg = f"sketches of kind {self.name!r} have no groups"
-        raise EstimateError(msg)
-
-    def reaches_back(self, spec: S, name: str, window: tuple[int, int]) -> bool:
-        """Whether a number of an answer may hold noise of the window before.
-
-        Args:
-            spec: of the sketch.
-            name: of the number, as `sketchstream.kinds.shown` knows it.
-            window: [start, end), ms since 1970, of the answer.
-        """
-        del spec, name, window
-        return self.continues
-
-    def index_at(self, spec: S, key: Key | None, keep: Mask | None, origin: Origin) -> Places:
-        """`index` for a sketch of this origin; kinds for which the origin matters override it.
-
-        Args:
-            spec: of the sketch.
-            key: the secret hash key, where the spec needs one.
-            keep: see `index`.
-            origin: where in a deployment the sketch belongs.
-        """
-        del origin
-        return self.index(spec, key, keep)
 
     def items(self, source: object) -> Any:
         """A batch as `update` and the index take it: `Items`, or `Pairs` for kinds that carry a row.
@@ -623,48 +569,6 @@ class Kind(ABC, Generic[S]):
             ItemError, DomainError: nothing of the batch was applied.
         """
 
-    def defers(self, spec: S) -> Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None] | None:
-        """What adds events that `update_beside` deferred: to a state, from (n,) slots and (n,) weights.
-
-        None, by default: events of this spec cannot be deferred while an image of the state is read.
-        """
-        del spec
-        return None
-
-    def update_beside(
-        self,
-        image: StateImage,
-        spec: S,
-        index: Any,
-        state: State,
-        items: Any,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Apply one batch: to counters that the image has read in place, to others later. For kinds that defer.
-
-        Args:
-            image: of the state.
-            spec: see `update`.
-            index: see `update`.
-            state: see `update`.
-            items: see `update`.
-            weights: see `update`.
-            counters: see `update`.
-            invalid: see `update`.
-        """
-        raise NotImplementedError
-
-    def require_addable(self, spec: S, origins: Sequence[Origin]) -> None:
-        """Refuse to add states that only some origins allow; any origins by default.
-
-        Raises:
-            MergeError: these states cannot be added.
-        """
-        del spec, origins
-
     def add(self, spec: S, states: Sequence[State]) -> State:
         """The sum of states of one spec, in a new array; wrapping, unless the kind has another group."""
         del spec
@@ -696,45 +600,9 @@ class Kind(ABC, Generic[S]):
         """What a release of this cost shows of the state, noise included: all of it, unless the kind says otherwise."""
         return self.with_noise(spec, state, cost)
 
-    def sealed_view(self, spec: S, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """What the seal of this cost shows of the state, noise included: a view, unless the kind publishes more."""
-        return self.view(spec, state, cost)
-
-    def shared_cost(self, spec: S, cost: Fraction, *, final: bool) -> Fraction:
-        """The part of a publication's cost that slots and counters share: all of it, unless something else has its own.
-
-        Args:
-            spec: of the sketch.
-            cost: of the publication.
-            final: whether it is the publication at seal.
-        """
-        del spec, final
-        return cost
-
-    def view_header(self, spec: S) -> dict[str, Any]:
-        """Further header fields of a release."""
-        del spec
-        return {}
-
-    def closes(self, spec: S) -> int | None:
-        """Milliseconds of a position of a series that is published when it closes, before the seal; None: none is."""
-        del spec
-        return None
-
-    def closed(self, spec: S, state: State, first: int, stop: int) -> State:
-        """A copy of what is published of positions that no later event can change, for kinds that `closes`.
-
-        Args:
-            spec: of the sketch.
-            state: (slots,) integers of `spec.dtype`.
-            first: first position; at 0 with all that no event ever changes.
-            stop: position after the last.
-        """
-        raise NotImplementedError
-
     @abstractmethod
     def require_view(self, spec: S, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """Refuse a body that `view` of this spec, or for the publication at seal `sealed_view`, does not return.
+        """Refuse a body that this spec does not publish: what `view` returns, or `Summarising.sealed_view` at the seal.
 
         Raises:
             FormatError: another shape, type or rule.
@@ -762,11 +630,6 @@ class Kind(ABC, Generic[S]):
         del published, options
         raise self._answers("estimate")
 
-    def overlap(self, published: Published, groups: Sequence[str] | None = None) -> Any:
-        """What groups have in common, for kinds that publish it."""
-        del published, groups
-        raise self._answers("overlap")
-
     def names(self, spec: S) -> dict[str, Any]:
         """Options of `estimate` that name what a listed domain holds; published bytes have digests only.
 
@@ -775,10 +638,6 @@ class Kind(ABC, Generic[S]):
         """
         items = getattr(spec.domain, "items", None)
         return {} if items is None else {"items": items}
-
-    def planned_epsilon(self, spec: S) -> float:
-        """The epsilon of a sketch that is sealed and never looked at otherwise, at the spec's delta if it has one."""
-        return self.ledger(spec, b"").epsilon()
 
     def _answers(self, asked: str) -> EstimateError:
         """What to do instead."""

@@ -11,9 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sketchstream import kinds
 from sketchstream.errors import EstimateError
-from sketchstream.kinds import shown
+from sketchstream.kinds import continuing, shown
 from sketchstream.kinds.profile.group_list import difference_factor
 from sketchstream.query.windows import to_ms
 
@@ -135,7 +134,8 @@ def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any],
     if "joined" not in later or later["joined"] != earlier["window_start"]:
         return False
     start, stop = (to_ms(later[end], end) or 0 for end in ("window_start", "window_end"))
-    return spec is None or kinds.of(spec).reaches_back(spec, metric, (start, stop))
+    kind = None if spec is None else continuing(spec)
+    return spec is None or (kind is not None and kind.reaches_back(spec, metric, (start, stop)))
 
 
 def _of_samples(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sketchstream import kinds
 from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
+from sketchstream.kinds import closing, continuing
 from sketchstream.privacy.deployment import Deployment, most_of_event, most_of_item, most_of_record
 from sketchstream.privacy.guarantee import Beside
 from sketchstream.published import Instalment, Release, SealedState, read, stack
@@ -219,7 +220,7 @@ class PublishedWindows:
         published = self.result(window)
         known = known_names(self.config.plan(window.sketch), published)
         facts = window.fields()
-        former = self.before(window) if published.kind.continues else None
+        former = self.before(window) if continuing(published.spec) else None
         if former is not None:
             known["before"] = self.result(former)
             facts["joined"] = iso(former.window[0])
@@ -398,7 +399,7 @@ class PublishedWindows:
     def _closed(self, since: int | None, until: int | None) -> Iterator[Instalment]:
         """All positions that were published when they closed, of windows sealed or not: copies show in them."""
         for plan in self.config.sketches:
-            if kinds.of(plan.spec).closes(plan.spec) is not None:
+            if closing(plan.spec) is not None:
                 for entry in self.source.closed(plan.name, since, until):
                     yield Instalment.from_bytes(entry.body)
 

@@ -24,7 +24,7 @@ import orjson
 
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
-from sketchstream.kinds import shown
+from sketchstream.kinds import groups_of, shown
 from sketchstream.kinds.profile.show import pages
 from sketchstream.privacy.guarantee import overlapping
 from sketchstream.query import overlaps
@@ -212,7 +212,7 @@ class Service:
     def groups(self, name: str) -> tuple[str, ...]:
         """Names of the groups of a sketch, each with its own answers; empty without groups."""
         plan = self.plan(name)
-        return () if plan is None else kinds.of(plan.spec).groups(plan.spec)
+        return () if plan is None else groups_of(plan.spec)
 
     def answers(self, name: str) -> str:
         """What a sketch answers with: "profile", also if it has left the configuration, or "estimate"."""

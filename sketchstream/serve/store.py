@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from sketchstream import kinds
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.events import say
+from sketchstream.kinds import continuing
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
 from sketchstream.serve.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
@@ -245,7 +245,7 @@ class Store:
         """Why the last change could not be stored; None where it could."""
         self.damaged = False
         """Whether the database has to be filled again; see `rebuild`."""
-        self._continuing = {plan.name for plan in config.sketches if kinds.of(plan.spec).continues}
+        self._continuing = {plan.name for plan in config.sketches if continuing(plan.spec)}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
         self._readers = Readers(path, self._failed)
@@ -744,7 +744,7 @@ class Store:
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-input")
         keyed = self.config.input.partitioned_by != "none"
         digest.update(f"{self._version} {window.whole} {window.repartitioned} {keyed}".encode())
-        former = self._shown.before(window) if window.parts[0].kind.continues else None
+        former = self._shown.before(window) if continuing(window.parts[0].spec) else None
         for one in (window,) if former is None else (window, former):
             rows = execute(
                 "SELECT partition, digest FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?"

@@ -21,6 +21,7 @@ from sketchstream import kinds
 from sketchstream.batch import Outside, require_outside
 from sketchstream.errors import FormatError, KeyMismatchError, MissingExtraError, SpecError
 from sketchstream.items import Pairs
+from sketchstream.kinds import groups_of
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.plans import SketchPlan
@@ -178,7 +179,7 @@ def _columns(spec: Spec, batch: Any) -> tuple[npt.NDArray[np.int64], Any, Any, A
         FormatError: columns are missing, or have types from which no exact number or item follows.
     """
     kind = kinds.of(spec)
-    paired = "row" if "row" in kind.carries else "group" if kind.groups(spec) else None
+    paired = "row" if "row" in kind.carries else "group" if groups_of(spec) else None
     names = batch.schema.names
     for name in (*COLUMNS, *([paired] if paired else [])):
         if names.count(name) != 1:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.errors import BrokerError
+from sketchstream.kinds import closing_step
 from sketchstream.kinds.interface import Spec
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
@@ -443,7 +444,7 @@ class PartitionState:
             spec = self._spec(track.plan, start)
         else:
             return None
-        return kinds.of(spec).closes(spec)
+        return closing_step(spec)
 
     def _closes_at(self, start: int, time: int, step: int) -> int:
         """The watermark at which the position that holds a time closes, in a window that begins at `start`."""
@@ -858,7 +859,7 @@ class PartitionState:
     def _close_window(self, window: OpenWindow, limit: int) -> None:
         """Put the positions of one window that end by a time into the outbox."""
         sketch = window.sketch
-        step = kinds.of(sketch.spec).closes(sketch.spec)
+        step = closing_step(sketch.spec)
         if step is None:
             return
         passed = (limit - window.start) // step if limit < window.end else -(-(window.end - window.start) // step)

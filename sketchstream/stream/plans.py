@@ -13,6 +13,7 @@ from typing import Any
 
 from sketchstream import kinds
 from sketchstream.image import DEFERRED_PART, is_large
+from sketchstream.kinds import deferring
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.windows import Calendar, Width
@@ -139,7 +140,7 @@ class SketchPlan:
         """The most that one event (or item) loses by what one window publishes: epsilon, at the kind's delta if any."""
         if self.early is not None:
             return float(self.ledger.loss())
-        return kinds.of(self.spec).planned_epsilon(self.spec)
+        return float(kinds.planned(self.spec).epsilon())
 
     @cached_property
     def ledger(self) -> Any:
@@ -190,5 +191,5 @@ class SketchPlan:
         """
         one, itemsize = self.window_bytes(of, checked=checked), self.spec.dtype.itemsize
         most = self.open_windows(behind_ms)
-        imaged = kinds.of(self.spec).defers(self.spec) is not None and is_large(one // itemsize, itemsize)
+        imaged = deferring(self.spec) is not None and is_large(one // itemsize, itemsize)
         return Memory(one, most, one * most // DEFERRED_PART if imaged else one * most)

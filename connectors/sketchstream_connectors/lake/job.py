@@ -29,10 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from sketchstream import __version__, faults, files, kinds
+from sketchstream import __version__, faults, files
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError, StoreError
 from sketchstream.hashing import Key
+from sketchstream.kinds import closing
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.evidence import EvidenceNoise, Reported
@@ -385,7 +386,7 @@ def _require_history(plan: SketchPlan) -> None:
         ConfigError, SpecError: with the reason.
     """
     require_sums_mean_events(plan.spec)
-    if kinds.of(plan.spec).closes(plan.spec) is not None:
+    if closing(plan.spec) is not None:
         msg = (
             f'sketch "{plan.name}" publishes positions when they close, and a history has no open windows: leave '
             'publish = "closed" out'

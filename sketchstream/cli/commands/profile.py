@@ -96,9 +96,9 @@ def command(
       sketchstream profile -c sketchstream.toml --sketch reach --group spring-sale
       sketchstream profile -c sketchstream.toml --sketch reach --all --by group --format csv
     """
-    from sketchstream import kinds
     from sketchstream.cli import results, sketches
     from sketchstream.errors import ConfigError
+    from sketchstream.kinds import groups_of
     from sketchstream.query.answers import Answer, of_file
 
     how = Method(method, norm, beta, max_count)
@@ -148,7 +148,7 @@ def command(
     since, until = to_ms(from_, "--from"), to_ms(to, "--to")
     with open_published(clusters.load(config_file)) as published_windows:
         plan = published_windows.plan(sketch)
-        if group is None and not by and (number := len(kinds.of(plan.spec).groups(plan.spec))):
+        if group is None and not by and (number := len(groups_of(plan.spec))):
             msg = f"sketch {plan.name} has {number:,} groups: choose one with --group NAME, or ask for all: --by group"
             raise ConfigError(msg)
         if every or by:

@@ -215,6 +215,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     """One sketch: its spec, costs and guarantee in this deployment."""
     from sketchstream import kinds
     from sketchstream.config.context import context
+    from sketchstream.kinds import groups_of
     from sketchstream.kinds.profile.estimate import laws
     from sketchstream.privacy.guarantee import readers_of_the_topic
 
@@ -245,7 +246,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         facts["items_beyond_modulus"] = ", ".join(
             f"{share_beyond(spec.modulus, mean):.2%} at a mean of {mean}" for mean in MEANS
         )
-    number = len(kinds.of(spec).groups(spec))
+    number = len(groups_of(spec))
     if number:
         facts["groups"] = number
         if spec.unit == "item":

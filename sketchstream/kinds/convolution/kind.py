@@ -17,6 +17,7 @@ import numpy.typing as npt
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import SpecError
 from sketchstream.items import Items
+from sketchstream.kinds.capabilities import Closing, Continuing
 from sketchstream.kinds.convolution import statement
 from sketchstream.kinds.convolution.filters import LONGEST
 from sketchstream.kinds.convolution.layers import add_noise
@@ -48,13 +49,12 @@ LAWS: Final = {
 """Law of a layer by the noise of the spec."""
 
 
-class ConvolutionKind(LinearKind[ConvolutionSpec]):
+class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     """A series or a table of counts that is read through filters known beforehand."""
 
     name = "convolution"
     carries = ("weight",)
     partitions = "merge"
-    continues = True
     table = "sketchstream.kinds.convolution.table"
     shows = "sketchstream.kinds.convolution.pictures"
     audit = "sketchstream.audit.convolutions"
@@ -94,22 +94,14 @@ class ConvolutionKind(LinearKind[ConvolutionSpec]):
         del items
         return ConvolutionSpec.from_dict(data)
 
-    def facts(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
-        """Public parameters in words."""
+    def described(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
+        """The filters, the positions and the noise."""
         what = "cells" if spec.columns is not None else "positions"
-        rows = [
-            ("protected unit", f"one {spec.unit}"),
-            ("privacy of the state", f"epsilon {spec.epsilon}, delta {float(spec.delta):g}"),
-            ("privacy of the publication at seal", _published(spec)),
+        return [
             ("filters", ", ".join(one.name for one in spec.filters)),
             (what, f"{spec.length:,}"),
             ("noise", f"{spec.noise}, layout {spec.layout}, {slots:,} words"),
         ]
-        if spec.counted:
-            rows.append(("share of the events counted", str(spec.counted_share)))
-        if spec.bound > 1:
-            rows.append(("largest weight" if spec.unit == "event" else "largest total of an item", f"{spec.bound:,}"))
-        return rows
 
     # Costs of noise.
 
@@ -265,13 +257,6 @@ def _cells(spec: ConvolutionSpec, given: Given) -> tuple[npt.NDArray[np.int64], 
         good &= codes >= 0
         place = place * len(choices) + codes
     return np.where(good, place, -1), good
-
-
-def _published(spec: ConvolutionSpec) -> str:
-    """The promise of the seal."""
-    if spec.published_layer is None:
-        return "bare state"
-    return f"epsilon {spec.epsilon_publish}, delta {float(spec.delta_publish):g}"
 
 
 KIND: Final = ConvolutionKind()

@@ -65,24 +65,10 @@ class GaussianKind(LinearKind[GaussianSpec]):
         del spec
         return ("slot", "item", "value", "stderr", "low", "high", "raw")
 
-    def facts(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
-        """Public parameters in words."""
-        fresh = f"epsilon {spec.epsilon_publish}, delta {float(spec.delta_publish):g}"
-        rows = [
-            ("kind", "gaussian: a count for each item"),
-            ("protected unit", f"one {spec.unit}"),
-            ("privacy of the state", f"epsilon {spec.epsilon}, delta {float(spec.delta):g}"),
-            ("privacy of the publication at seal", fresh if spec.intrusion else "none of its own: the bare state"),
-            ("domain", f"closed, {slots:,} slots"),
-            ("largest weight", str(spec.max_weight)),
-        ]
-        if spec.fraction_bits:
-            rows.append(("weights are multiples of", str(spec.step)))
-        if spec.max_total is not None:
-            rows.append(("largest total of an item (a promise)", str(spec.max_total)))
-        if spec.max_per_slot is not None:
-            rows.append(("largest total of an item in one slot (a promise)", str(spec.max_per_slot)))
-        return rows
+    def described(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
+        """The domain."""
+        del spec
+        return [("domain", f"closed, {slots:,} slots")]
 
     # Costs of noise.
 

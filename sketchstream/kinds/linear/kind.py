@@ -12,11 +12,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import FormatError
 from sketchstream.kinds.interface import AnyLedger, Kind, State
 from sketchstream.kinds.linear.spec import LinearSpec
@@ -32,6 +33,18 @@ if TYPE_CHECKING:
     from sketchstream.batch import Outside
 
 L = TypeVar("L", bound=LinearSpec)
+
+BOUNDS: Final = {
+    "max_weight": "largest weight of an event",
+    "max_total": "largest total of an item's weights (a promise)",
+    "max_per_slot": "largest total of an item in one slot (a promise)",
+    "max_norm": "largest norm of a row (a promise)",
+    "max_features": "most features of a row (a promise)",
+    "n_bound": "most individuals (a promise)",
+    "counted_share": "share of the events counted",
+    "fraction_bits": "binary digits of a weight's fraction",
+}
+"""Fields that linear kinds have, and what they are called; None and 0 are not said."""
 
 
 class LinearKind(Kind[L]):
@@ -69,9 +82,33 @@ class LinearKind(Kind[L]):
         del spec
         return False
 
+    def described(self, spec: L, slots: int) -> list[tuple[str, str]]:
+        """Public parameters of this kind alone, as rows of (name, value)."""
+        del spec, slots
+        return []
+
+    def facts(self, spec: L, slots: int) -> list[tuple[str, str]]:
+        """Public parameters in words: privacy, what is the kind's own, bounds."""
+        fresh = _privacy(spec, spec.epsilon_publish, spec.delta_publish)
+        bounds = ((said, getattr(spec, name, None)) for name, said in BOUNDS.items())
+        return [
+            ("protected unit", f"one {spec.unit}"),
+            ("privacy of the state", _privacy(spec, spec.epsilon, spec.delta)),
+            ("privacy of the publication at seal", fresh if spec.intrusion else "none of its own: the bare state"),
+            *self.described(spec, slots),
+            *((said, f"{value:,}" if isinstance(value, int) else str(value)) for said, value in bounds if value),
+        ]
+
     def comparable(self, spec: L) -> L:
         """See `LinearSpec.comparable`."""
         return spec.comparable()
+
+    def components(self, spec: L) -> tuple[Component, ...]:
+        """The state, then the events counted and the records admitted, if kept."""
+        share: Fraction = getattr(spec, "counted_share", Fraction(0))
+        beside = DISCRETE_GAUSSIAN if spec.measure == "mu2" else DISCRETE_LAPLACE
+        state = Component("slots", 1 - share, law=self.law(spec))
+        return (state, *quality_counters(beside, share, spec.epsilon_records))
 
     # What its noise costs.
 
@@ -121,10 +158,6 @@ class LinearKind(Kind[L]):
         loss = ledger.loss()
         return loss.known if isinstance(loss, GaussianLoss) else loss
 
-    def planned_epsilon(self, spec: L) -> float:
-        """At the spec's delta."""
-        return self.ledger(spec, b"").epsilon(None if spec.pure else spec.delta)
-
     def statement(self, spec: L, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In (epsilon, delta) and the measure of the noise, or in pure epsilons."""
         around = context or Context()
@@ -169,3 +202,8 @@ class LinearKind(Kind[L]):
         if slots != self.slots(spec):
             msg = f"a sketch of this spec has {self.slots(spec)} counters, found {slots}"
             raise FormatError(msg)
+
+
+def _privacy(spec: LinearSpec, epsilon: Fraction, delta: Fraction) -> str:
+    """Epsilon and, unless the noise is pure, delta."""
+    return f"epsilon {epsilon}" if spec.pure else f"epsilon {epsilon}, delta {float(delta):g}"

@@ -20,6 +20,7 @@ from sketchstream.components import TOTAL, Component, find, summed
 from sketchstream.domains import Index
 from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
 from sketchstream.items import Items, Pairs
+from sketchstream.kinds.capabilities import Deferring, HavingGroups, Summarising
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.publication import require_options
@@ -59,7 +60,7 @@ EDGES_VERSION = 1
 """Rule by which the edges of a published histogram follow from the spec."""
 
 
-class ProfileKind(Kind[ProfileSpec]):
+class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
     """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
 
     name = "profile"

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.batch import refuse_first
-from sketchstream.components import DISCRETE_GAUSSIAN, Component, quality_counters
+from sketchstream.components import DISCRETE_GAUSSIAN
 from sketchstream.errors import EstimateError, FormatError, MergeError, SpecError
 from sketchstream.items import Pairs
+from sketchstream.kinds.capabilities import Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
@@ -51,7 +52,7 @@ DRAWN = 1 << 22
 """Cells that get their noise at a time, where somebody watches the progress."""
 
 
-class ProjectionKind(LinearKind[ProjectionSpec]):
+class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
     """Noisy random projections of users' rows; costs are mu^2, answers are distances, norms and inner products."""
 
     name = "projection"
@@ -110,25 +111,12 @@ class ProjectionKind(LinearKind[ProjectionSpec]):
         del spec
         return "norm.0"
 
-    def facts(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
-        """Public parameters in words."""
-        at_seal = f"epsilon {spec.epsilon_publish}, delta {float(spec.delta_publish):g}"
-        rows = [
-            ("kind", "projection: distances and inner products of users' rows"),
-            ("protected unit", "one event" if spec.unit == "event" else "all events of one user"),
-            ("privacy of the state", f"epsilon {spec.epsilon}, delta {float(spec.delta):g}"),
-            ("privacy of the publication at seal", at_seal if spec.intrusion else "bare state"),
+    def described(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
+        """The rows, and what they are projected to."""
+        return [
             ("rows", f"{spec.users.size:,} users, {spec.features.size:,} features"),
             ("projected to", f"{spec.k:,} columns by a {spec.matrix_seed} {spec.matrix} matrix ({slots:,} counters)"),
         ]
-        for name in ("max_weight", "max_total", "max_norm", "max_features"):
-            if (value := getattr(spec, name)) is not None:
-                rows.append((f"{name}{'' if name == 'max_weight' else ' (a promise)'}", str(value)))
-        if spec.counted_share:
-            rows.append(("share of the events counted", str(spec.counted_share)))
-        if spec.fraction_bits:
-            rows.append(("weights are multiples of", str(Fraction(1, 1 << spec.fraction_bits))))
-        return rows
 
     # Costs of noise.
 
@@ -153,11 +141,6 @@ class ProjectionKind(LinearKind[ProjectionSpec]):
     def cost(self, spec: ProjectionSpec, parameter: Fraction) -> Fraction:
         """mu^2; for a secret matrix, its mean over matrices."""
         return mechanism.unit_shift(spec).cost(parameter)
-
-    def components(self, spec: ProjectionSpec) -> tuple[Component, ...]:
-        """The cells, then the events counted and the records admitted, if kept."""
-        cells = Component("slots", 1 - spec.counted_share, law=DISCRETE_GAUSSIAN)
-        return (cells, *quality_counters(DISCRETE_GAUSSIAN, spec.counted_share, spec.epsilon_records))
 
     def protects(self, spec: ProjectionSpec, ledger: AnyLedger) -> tuple[str, ...]:
         """See `statement.protects`."""

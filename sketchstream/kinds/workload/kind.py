@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import SpecError
 from sketchstream.items import Ints as IntItems
 from sketchstream.items import Items, as_weights
@@ -112,26 +111,14 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         axes = dict.fromkeys(axis.column for table in spec.workload.tables(cells) for axis in table.axes)
         return ("table", *axes, "value", "stderr", "low", "high")
 
-    def facts(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
-        """Public parameters in words."""
-        delta = "" if spec.pure else f", delta {float(spec.delta):g}"
-        later = "" if spec.pure else f", delta {float(spec.delta_publish):g}"
-        rows = [
-            ("protected unit", f"one {spec.unit}"),
-            ("epsilon of the state", f"{spec.epsilon}{delta}"),
-            ("fresh noise at seal", f"epsilon {spec.epsilon_publish}{later}" if spec.intrusion else "none"),
+    def described(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
+        """The table, the queries, and how they are answered."""
+        return [
             ("table", " x ".join(f"{name} ({size:,})" for name, size in spec.workload.columns)),
             ("queries", f"{spec.workload.count:,}"),
             ("mechanism", spec.mechanism),
             ("counters", f"{slots:,}"),
         ]
-        if spec.counted:
-            rows.append(("share of the events counted", str(spec.counted_share)))
-        if spec.max_total is not None:
-            rows.append(("largest total weight of an item", f"{spec.max_total:,}"))
-        if spec.n_bound is not None:
-            rows.append(("largest number of individuals", f"{spec.n_bound:,}"))
-        return rows
 
     # Costs of noise.
 
@@ -159,12 +146,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         if spec.mechanism == "l2ball":
             return parameter
         return spec.cost(Law(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
-
-    def components(self, spec: WorkloadSpec) -> tuple[Component, ...]:
-        """The counters of the queries, then the events counted and the records admitted, if kept."""
-        law = DISCRETE_LAPLACE if spec.pure else DISCRETE_GAUSSIAN
-        slots = Component("slots", 1 - spec.counted_share, law=self.law(spec))
-        return (slots, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
     def protects(self, spec: WorkloadSpec, ledger: AnyLedger) -> tuple[str, ...]:
         """See `statement.protects`."""

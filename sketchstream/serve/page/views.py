@@ -30,7 +30,8 @@ from sketchstream.errors import (
     SketchstreamError,
     SpecError,
 )
-from sketchstream.kinds import shown
+from sketchstream.kinds import closing, shown
+from sketchstream.kinds.capabilities import Continuing
 from sketchstream.pictures import Picture, Spell, interval, spelling, value
 from sketchstream.privacy.sketch_history import show
 from sketchstream.query import overlaps, words
@@ -763,7 +764,7 @@ class Views:
                 title,
                 zone,
                 counts=counts,
-                independent=not kinds.named(self._kind(name)).continues,
+                independent=not isinstance(kinds.named(self._kind(name)), Continuing),
                 spell=spell,
             ),
             "chain": [
@@ -825,7 +826,7 @@ class Views:
 
     def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Picture]:
         """Series that run on from window to window as one, the newest windows of those that are shown."""
-        if not kinds.named(self._kind(name)).continues:
+        if not isinstance(kinds.named(self._kind(name)), Continuing):
             return []
         answers: list[dict[str, Any]] = []
         held: list[StoredWindow] = []
@@ -856,7 +857,7 @@ class Views:
             ConfigError: there are too many positions for one look.
             DataLossError: an incident.
         """
-        if kinds.of(plan.spec).closes(plan.spec) is None:
+        if closing(plan.spec) is None:
             return []
 
         def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Picture]]]]:

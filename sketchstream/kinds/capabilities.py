@@ -1,0 +1,161 @@
+"""What only some kinds can do: a kind derives from the class of each ability that it has.
+
+In: specs, and states of kinds with the ability. Out: the ability, or None for kinds without it. Touches: nothing beyond
+what `sketchstream.kinds.interface` says of kinds.
+
+Callers ask with the functions of `sketchstream.kinds`, or with `isinstance`, and never by the name of a kind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from sketchstream.batch import Invalid
+    from sketchstream.image import StateImage
+
+    State = npt.NDArray[Any]
+    Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]  # to a state, from slots and weights
+
+
+class HavingGroups(ABC):
+    """Sketches may consist of groups, each of which has its own answers."""
+
+    @abstractmethod
+    def groups(self, spec: Any) -> tuple[str, ...]:
+        """Names of the groups; none for specs without."""
+
+    @abstractmethod
+    def blocks(self, spec: Any) -> int:
+        """Number of blocks in a state, each with the slots of the domain: one for each group."""
+
+    @abstractmethod
+    def group(self, part: Any, name: str) -> Any:
+        """What was published of one group.
+
+        Args:
+            part: what was published.
+            name: name of the group.
+
+        Raises:
+            EstimateError: there are no groups, or none of that name.
+        """
+
+    @abstractmethod
+    def groups_of_item(self, spec: Any) -> int:
+        """Groups whose losses the ledger adds for an item: 1 for unit "event"."""
+
+    @abstractmethod
+    def overlap(self, published: Any, groups: Sequence[str] | None = None) -> Any:
+        """What groups have in common, for specs that publish it."""
+
+
+class Deferring(ABC):
+    """Events can be kept in a list while an image of the state is read."""
+
+    @abstractmethod
+    def defers(self, spec: Any) -> Add | None:
+        """Function that adds deferred events; None if events of this spec cannot be deferred."""
+
+    @abstractmethod
+    def update_beside(
+        self,
+        image: StateImage,
+        spec: Any,
+        index: Any,
+        state: State,
+        items: Any,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Invalid,
+    ) -> None:
+        """Apply one batch: to counters that the image has read in place, to others later.
+
+        Args:
+            image: the image that is being read.
+            spec: see `Kind.update`.
+            index: see `Kind.update`.
+            state: see `Kind.update`.
+            items: see `Kind.update`.
+            weights: see `Kind.update`.
+            counters: see `Kind.update`.
+            invalid: see `Kind.update`.
+        """
+
+
+class Closing(ABC):
+    """Positions of a series can be published when they close, before the seal."""
+
+    @abstractmethod
+    def closes(self, spec: Any) -> int | None:
+        """Milliseconds of a position; None if this spec publishes nothing before its seal."""
+
+    @abstractmethod
+    def closed(self, spec: Any, state: State, first: int, stop: int) -> State:
+        """A copy of what is published of positions that no later event can change.
+
+        Args:
+            spec: spec of the sketch.
+            state: (slots,) integers of `spec.dtype`.
+            first: first position; at 0 the copy includes all that no event ever changes.
+            stop: position after the last.
+        """
+
+
+class Continuing(ABC):
+    """Answers reach back into the window before: `estimate` takes `before`, what was published of it."""
+
+    @abstractmethod
+    def reaches_back(self, spec: Any, name: str, window: tuple[int, int]) -> bool:
+        """Whether a number of an answer may hold noise of the window before.
+
+        Args:
+            spec: spec of the sketch.
+            name: name of the number, as `sketchstream.kinds.shown` knows it.
+            window: [start, end), ms since 1970, of the answer.
+        """
+
+
+class Scoped(ABC):
+    """States depend on where in a deployment the sketch belongs, and may be addable within one such place only."""
+
+    @abstractmethod
+    def index_at(self, spec: Any, key: Any, keep: Any, origin: Any) -> Any:
+        """See `Kind.index`, for a sketch of this origin."""
+
+    @abstractmethod
+    def require_addable(self, spec: Any, origins: Sequence[Any]) -> None:
+        """Refuse to add states of these origins if only one of them allows it.
+
+        Raises:
+            MergeError: these states cannot be added.
+        """
+
+
+class Summarising(ABC):
+    """Releases show a summary of the state, such as a histogram, and the seal may show more than they do."""
+
+    @abstractmethod
+    def sealed_view(self, spec: Any, state: State, cost: Fraction) -> npt.NDArray[Any]:
+        """What the seal of this cost shows of the state, noise included."""
+
+    @abstractmethod
+    def shared_cost(self, spec: Any, cost: Fraction, *, final: bool) -> Fraction:
+        """The part of a publication's cost that slots and counters share; the rest is that of what else it shows.
+
+        Args:
+            spec: spec of the sketch.
+            cost: cost of the publication.
+            final: whether it is the publication at seal.
+        """
+
+    @abstractmethod
+    def view_header(self, spec: Any) -> dict[str, Any]:
+        """Further header fields of a release."""
