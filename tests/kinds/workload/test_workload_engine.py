@@ -272,7 +272,7 @@ def test_the_kind_is_found_by_its_name() -> None:
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "l2ball"])
 @pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-6"), ("1/10", "1e-9"), ("4", "1e-3")])
-@pytest.mark.filterwarnings("ignore::sketchstream.kinds.workload.WorkloadWarning")
+@pytest.mark.filterwarnings("ignore::sketchstream.kinds.workload.spec.WorkloadWarning")
 def test_a_counter_of_events_takes_its_share_of_every_cost(mechanism: str, epsilon: str, delta: str) -> None:
     alone = tables(mechanism=mechanism, epsilon=epsilon, delta=delta)
     beside = tables(mechanism=mechanism, epsilon=epsilon, delta=delta, counted_share="1/20", epsilon_records="1/10")
