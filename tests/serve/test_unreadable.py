@@ -9,8 +9,11 @@ import pytest
 
 from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
+from sketchstream.errors import FormatError
+from sketchstream.published import Origin
 from sketchstream.stream.windows import iso
 from sketchstream_connectors.files.sealed import DirectorySealed
+from sketchstream_connectors.kafka.sealed import read_frontier
 
 BAD = {
     "no JSON": b"{",
@@ -116,3 +119,14 @@ def test_a_file_of_any_size_is_not_read_further_than_its_budget(folder, monkeypa
         assert len(client.get("/v1/sketches/hours/windows").json()["windows"]) == 1
         assert "more than" in client.get("/v1/incidents").text
         assert any("more than" in one for one in service.follower.problems)
+
+
+@pytest.mark.parametrize("number", [10_001, -1, 1 << 62])
+def test_a_body_or_a_topic_names_no_more_partitions_than_an_input_has(number):
+    for fields in ({"partition": number}, {"partitions": [4, number]}, {"partitions_seal": number}):
+        with pytest.raises(FormatError, match="at most 10,000 partitions"):
+            Origin.from_dict({"name": "minutes", "window": [0, 1]} | fields)
+    value = {"published_through": 0, "partitions": 10_000, "sequence": 1}
+    assert read_frontier(("minutes", 0, 3), json.dumps(value).encode()) is not None
+    assert read_frontier(("minutes", 0, 3), json.dumps(value | {"partitions": number}).encode()) is None
+    assert read_frontier(("minutes", 0, number), json.dumps(value).encode()) is None
