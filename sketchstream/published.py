@@ -34,7 +34,7 @@ from sketchstream.privacy.history import History, LayerEntry, View, parameter_na
 from sketchstream.privacy.said import cost_said
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import read_rational, whole
-from sketchstream.topics import APART
+from sketchstream.topics import APART, MOST_TOPICS
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
@@ -170,15 +170,23 @@ class Origin:
         return len(self.partition_counts) > 1
 
 
-def require_partitions(*numbers: int) -> None:
-    """Refuse numbers of partitions that no input has: readers go through all partitions of a window.
+def require_partitions(number: int, *counts: int) -> None:
+    """Refuse partitions that no input has: readers go through all partitions of a window.
+
+    Args:
+        number: of a partition, see `sketchstream.topics`.
+        counts: numbers of partitions of its topic.
 
     Raises:
         FormatError: says which number.
     """
-    for number in numbers:
-        if not 0 <= number <= MOST_PARTITIONS:
-            msg = f"an input has at most {MOST_PARTITIONS:,} partitions, found {number}"
+    topic, place = divmod(number, APART)
+    for one in (place, *counts):
+        if not (0 <= one <= MOST_PARTITIONS and 0 <= topic < MOST_TOPICS):
+            msg = (
+                f"an input has at most {MOST_TOPICS} topics of at most {MOST_PARTITIONS:,} partitions, found "
+                f"partition {place} of topic {topic}, and {one}"
+            )
             raise FormatError(msg)
 
 

@@ -13,6 +13,8 @@ from typing import Final
 
 APART: Final = 100_000
 """Distance of the numbers of two topics; a topic has fewer partitions."""
+MOST_TOPICS: Final = 16
+"""Topics of one input."""
 
 
 def everywhere(said: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:

@@ -15,12 +15,10 @@ from sketchstream.kinds.tables import DomainTable, Number, QualityTable, SketchT
 from sketchstream.stream import formats
 from sketchstream.stream.partitioner import FORMER, Partitioner
 from sketchstream.stream.units import duration_ms, size_bytes
+from sketchstream.topics import MOST_TOPICS
 
 FILE_ONLY = ("jsonl", "lines", "csv", "parquet", "msgpack")
 """Formats of files alone; those of `sketchstream.stream.formats` are payloads of records."""
-
-MOST_TOPICS = 16
-"""Topics of one configuration."""
 
 
 def _format(value: str) -> str:
