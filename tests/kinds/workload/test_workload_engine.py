@@ -266,7 +266,7 @@ def test_the_kind_is_found_by_its_name() -> None:
     assert kinds.of(tables()) is KIND
     facts = dict(KIND.facts(tables(n_bound=9), 11))
     assert facts["table"] == "origin (3) x delay (5)"
-    assert facts["largest number of individuals"] == "9"
+    assert facts["most individuals (a promise)"] == "9"
     assert Workload.from_dict(tables().to_dict()["workload"]).digest == tables().workload.digest
 
 
