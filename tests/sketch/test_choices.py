@@ -121,6 +121,8 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     "ProjectionSpec.__init__": [
         lambda **given: ss.ProjectionSpec(**{"users": 4, "features": 8, "k": 2, **MU, **given})
     ],
+    "Column.__init__": [lambda **given: ss.Column("a", ["x", "y"], **given)],
+    "Column.buckets": [lambda **given: ss.Column.buckets("a", 0, 1, 3, **given)],
     "Groups.__init__": [lambda **given: ss.Groups(**{"names": ["a", "b"], **given})],
     "Sketch.update": [update(kind) for kind in SPECS],
     "Sketch.update_sums": [update_sums(kind) for kind in SPECS],
@@ -180,9 +182,8 @@ OFFERED = [
 ]
 
 
-def wrong(parameter: str) -> list[object]:
-    """Values that are none of the choices, whatever they are."""
-    return ["eror", "", "Error", "no", 3, 0.5, b"event", ["error"]]
+WRONG = ["eror", "", "Error", "no", 3, 0.5, b"event", ["error"]]
+"""Values that are none of the choices, whatever they are."""
 
 
 def test_the_calls_work_without_a_wrong_word(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_a_word_that_nobody_knows_is_refused(name: str, parameter: str, tmp_path
     assert name in CALLS, f"{name} offers a choice ({parameter}): say how it is called, in CALLS"
     taken = []
     for number, call in enumerate(CALLS[name]):
-        for value in wrong(parameter):
+        for value in WRONG:
             try:
                 call(**{parameter: value}, **({"folder": tmp_path} if name == "Sketch.save" else {}))
             except SketchstreamError:

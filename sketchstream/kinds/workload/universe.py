@@ -24,7 +24,7 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.factors import MAX_CELLS, Ints
 from sketchstream.kinds.workload.queries import Workload, marginals
-from sketchstream.spec import exact_rational, whole
+from sketchstream.spec import exact_rational, flag, whole
 
 OTHER: Final = "other"
 NOWHERE: Final = -1
@@ -63,6 +63,7 @@ class Column:
         if not isinstance(name, str) or not name:
             msg = "a column needs a name"
             raise SpecError(msg)
+        other = flag(other, f"other of column {name!r:.40}")
         words = tuple(_text(value) for value in values)
         if any(word is None for word in words):
             msg = f"values of column {name!r:.40} must be text or whole numbers"
@@ -82,7 +83,7 @@ class Column:
             ("name", name),
             ("values", words),
             ("edges", ends),
-            ("other", bool(other)),
+            ("other", other),
             ("field", field or name),
         ):
             object.__setattr__(self, key, value)
