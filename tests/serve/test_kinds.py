@@ -404,7 +404,7 @@ def test_groups_and_windows_are_one_heat_map(site) -> None:
     found = client.get("/sketches/reach/over-time/by-group.svg", params={"metric": "at_least.2"})
     assert found.status_code == 200
     value = answers["autumn", 2]["at_least"]["2"]
-    told = said(*(value[end] for end in ("value", "low", "high")))
+    told = said(*(value[end] for end in ("value", "low", "high")), "{:,.0f}".format)
     assert f"autumn, 01-01 02:00: {told}" in unescape(client.get("/sketches/reach?metric=at_least.2").text)
 
 

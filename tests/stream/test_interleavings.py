@@ -165,7 +165,7 @@ def late_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are added at once to counters that the image has not read yet."""
 
     def update(self: Any, _image: object, *what: Any, counters: Any, invalid: Any) -> None:
-        self.update(*what, counters=counters, threads=1, invalid=invalid)
+        self.update(*what, counters=counters, invalid=invalid)
 
     monkeypatch.setattr(ProfileKind, "update_beside", update)
 
