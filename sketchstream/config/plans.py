@@ -85,7 +85,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=7)
     said = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.planned(spec)).warning
     if said is not None:
-        warnings.warn(f'sketch "{block.name}": {said}', NoPrivacyWarning, stacklevel=6)
+        warnings.warn(f'sketch "{block.name}": {said}', NoPrivacyWarning, stacklevel=7)
     fields = dict(block.fields())
     refused, misplaced = noises
     plans = [

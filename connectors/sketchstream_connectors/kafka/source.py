@@ -307,7 +307,7 @@ class KafkaSource:
         events: list[SourceEvent] = []
         for records in fetch_patch.as_records(polled, before.offset, after, state.position.leader_epoch):
             if records.from_position != before.offset:
-                say(log, logging.WARNING, "chunk_discarded", partition=partition)
+                say(log, logging.WARNING, "chunk_discarded", topic=self.topic, partition=partition)
                 self._place(partition, before)
                 return events
             try:
@@ -412,7 +412,8 @@ class KafkaSource:
             return []
         if anew:
             return anew
-        say(log, logging.WARNING, "position_in_doubt", partition=partition, position=offset, first=first, last=last)
+        place = {"topic": self.topic, "partition": partition}
+        say(log, logging.WARNING, "position_in_doubt", **place, position=offset, first=first, last=last)
         found = self._doubts.judge(partition, first, last, now, TRUNCATED_AFTER_S)
         if found is None:
             return []
@@ -484,7 +485,7 @@ class KafkaSource:
             raise BrokerError(msg) from error
         attempt = self._doubts.refetch(partition, position.offset)
         if attempt is not None:
-            say(log, logging.WARNING, "batch_unreadable", partition=partition, attempt=attempt)
+            say(log, logging.WARNING, "batch_unreadable", topic=self.topic, partition=partition, attempt=attempt)
             self._place(partition, position)
             return []
         return [

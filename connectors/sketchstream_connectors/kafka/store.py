@@ -117,7 +117,8 @@ class KafkaStore:
             raise
         with self._lock:
             self._fences[partition] = fence
-        say(log, logging.INFO, "partition_taken", partition=partition, seconds=round(time.monotonic() - started, 3))
+        seconds = round(time.monotonic() - started, 3)
+        say(log, logging.INFO, "partition_taken", topic=self._topic, partition=partition, seconds=seconds)
         return found
 
     def _refuse_strangers(self, partition: int) -> None:

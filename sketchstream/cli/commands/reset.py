@@ -98,8 +98,9 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
     found: list[Finding] = []
     with contextlib.ExitStack() as stack:
         places = [(t, stack.enter_context(clusters.connected(one)), one) for t, one in enumerate(config.apart())]
-        planned = [recover.reset(at, clusters.names(one), to=start, dry_run=True) for _, at, one in places]
-        least = max(one.revision for topic in planned for one in topic)  # topics have one revision
+        several = places if config.beside else []  # which begin one revision: the largest that any of them would
+        planned = [recover.reset(at, clusters.names(one), to=start, dry_run=True) for _, at, one in several]
+        least = max((one.revision for topic in planned for one in topic), default=0)
         for topic, connection, one in places:
             names = clusters.names(one)
             new = recover.reset(connection, names, to=start, dry_run=dry_run, least=least)

@@ -236,15 +236,18 @@ class App:
 
     def logs(self) -> str:
         """What every worker said, without the client's chatter, and where those stand that are alive."""
+        told = [worker.log.read_text(errors="replace") for worker in self.workers]
         standing = [w for w in self.workers if w.alive and isinstance(w.process, Forked)]
         for worker in standing:
             os.kill(worker.process.pid, signal.SIGUSR1)
         time.sleep(1.0 if standing else 0.0)
         parts = []
-        for worker in self.workers:
-            lines = worker.log.read_text(errors="replace").splitlines()
-            telling = "\n".join(line for line in lines if " kafka.net." not in line)
-            parts.append(f"--- {worker.name}{' (alive)' if worker.alive else ''}\n{telling[-12_000:]}")
+        for worker, said in zip(self.workers, told, strict=True):
+            telling = "\n".join(line for line in said.splitlines() if " kafka.net." not in line)
+            stands = worker.log.read_text(errors="replace")[len(said) :]
+            parts.append(
+                f"--- {worker.name}{' (alive)' if worker.alive else ''}\n{telling[-8_000:]}\n{stands[-4_000:]}"
+            )
         return "\n".join(parts)
 
     def wait_running(self, worker: Worker, partitions: int | None = None, timeout_s: float = 60) -> None:

@@ -98,13 +98,12 @@ def stepped(scoring: Scoring) -> tuple[Floats, float]:
         scoring: at the numbers before it.
     """
     free = (scoring.regions > 0) | (scoring.score > 0)
-    length = np.inf
+    before = scoring.misfit(np.zeros_like(scoring.regions))
     for part in (ROUGH, FINE):
         way = gradients(
             lambda x: scoring.information(x) * free, scoring.score * free, lambda x: scoring.about(x) * free, part
         )
         moved, scale = np.maximum(way, -scoring.regions), 1.0
-        before = scoring.misfit(np.zeros_like(moved))
         while scale > SHORTEST and before - scoring.misfit(moved) < 1e-4 * float(moved @ scoring.score):
             scale /= 2
             moved = np.maximum(scale * way, -scoring.regions)
