@@ -245,7 +245,7 @@ def scan_avro(
         jumps: rows to which the branches of unions lead.
         symbols: bounds of the symbols of enums, counted from the end of `data`.
         status: (n,) out for the records that were read, see GOOD.
-        kinds: (k, n) out, see `sketchstream.kernels.tokens`.
+        kinds: (k, n) MISSING before; out, see `sketchstream.kernels.tokens`.
         found_start: (k, n) out: where bytes begin, or a number itself (the bits of a double, if DECIMAL); undefined for
             other kinds, as is `found_end`.
         found_end: (k, n) out: where they end; -1 for a number itself.
@@ -272,8 +272,6 @@ def scan_avro(
         end = ends[U(i)]
         if framing == ADJOINING and p < 0:
             p = behind
-        for k in range(k_slots):
-            kinds[U(k), U(i)] = MISSING
         if p < 0:
             status[U(i)] = NO_VALUE
             continue
@@ -538,6 +536,7 @@ P_TEXT, P_RAW, P_ENUM, P_USELESS, P_CLEAR, P_ZIGZAG32, P_LOW32, P_SIGN32 = range
 MOST_DEPTH: Final = 64
 """Messages, or groups, inside of each other on the way of the loop."""
 MOST_INDEXES: Final = 4
+LOOKED_UP: Final = 64
 UNSIGNED_BYTES: Final = 20
 """Digits of an unsigned number above the largest int64."""
 
@@ -631,13 +630,13 @@ def scan_protobuf(
         framing: BARE to GLUE.
         ids: (m, 2) known ids, sorted: message indexes, and the id of the file.
         entries: (m,) first node of each plan, or REFUSED.
-        nodes: (nodes, 5) see `decode.protobuf.plan.Plan`.
+        nodes: (nodes, 4 + LOOKED_UP) see `decode.protobuf.plan.Plan`.
         rows: (rows, 6) likewise.
         defaults: (defaults, 3) likewise.
         numbers: values of enums.
         symbols: bounds of their names, counted from the end of `data`.
         status: (n,) out.
-        kinds: (k, n) out.
+        kinds: (k, n) MISSING before; out.
         found_start: (k, n) out, as of `scan_avro`.
         found_end: (k, n) out.
         texts: (k n UNSIGNED_BYTES,) out: digits of large unsigned numbers, a place for each slot and record.
@@ -648,6 +647,7 @@ def scan_protobuf(
     """
     text = first_byte(data)
     limit = last_run(text, data.size)
+    node_table, row_table, default_table = first_byte(nodes), first_byte(rows), first_byte(defaults)
     k_slots = kinds.shape[0]
     n = starts.size
     base = np.int64(data.size) + symbols[symbols.size - 1]
@@ -657,8 +657,6 @@ def scan_protobuf(
     for i in range(state[0], n):
         p = starts[U(i)]
         end = ends[U(i)]
-        for k in range(k_slots):
-            kinds[U(k), U(i)] = MISSING
         if p < 0:
             status[U(i)] = NO_VALUE
             continue
@@ -666,7 +664,11 @@ def scan_protobuf(
         if framing == BARE:
             node = entries[0]
         else:
-            _, low, p = frame(data, p, end, framing)
+            if framing == CONFLUENT and end - p >= 5 and byte(text, p) == 0:
+                low = big_endian(text, p + 1, 4)
+                p += 5
+            else:
+                _, low, p = frame(data, p, end, framing)
             high = U(1)
             if p >= 0:
                 if p < end and byte(text, p) == 0:
@@ -689,26 +691,29 @@ def scan_protobuf(
         said = BROKEN
         depth = np.int64(0)
         entered = True
-        mask = U(0)
         stop = end
         while True:
             if entered:
                 entered = False
-                mask = U(nodes[U(node), U(4)])
-                for d in range(nodes[U(node), U(2)], nodes[U(node), U(3)]):
-                    slot = defaults[U(d), U(0)]
-                    if kinds[U(slot), U(i)] == MISSING:
-                        kinds[U(slot), U(i)] = np.uint8(defaults[U(d), U(1)])
-                        symbol = defaults[U(d), U(2)]
-                        if defaults[U(d), U(1)] != STRING:
-                            found_start[U(slot), U(i)] = 0
-                            found_end[U(slot), U(i)] = -1
-                        elif symbol < 0:
-                            found_start[U(slot), U(i)] = 0
-                            found_end[U(slot), U(i)] = 0
-                        else:
-                            found_start[U(slot), U(i)] = data.size + symbols[U(symbol)]
-                            found_end[U(slot), U(i)] = data.size + symbols[U(symbol + 1)]
+                here = node_table + U(8 * (4 + LOOKED_UP) * node)
+                default = default_table + U(24) * word_at(here + U(16))
+                last_default = default_table + U(24) * word_at(here + U(24))
+                while default < last_default:
+                    slot, usual = np.int64(word_at(default)), np.uint8(word_at(default + U(8)))
+                    symbol = np.int64(word_at(default + U(16)))
+                    default += U(24)
+                    if kinds[U(slot), U(i)] != MISSING:
+                        continue
+                    kinds[U(slot), U(i)] = usual
+                    if usual != STRING:
+                        found_start[U(slot), U(i)] = 0
+                        found_end[U(slot), U(i)] = -1
+                    elif symbol < 0:
+                        found_start[U(slot), U(i)] = 0
+                        found_end[U(slot), U(i)] = 0
+                    else:
+                        found_start[U(slot), U(i)] = data.size + symbols[U(symbol)]
+                        found_end[U(slot), U(i)] = data.size + symbols[U(symbol + 1)]
             if p == stop:
                 if depth == 0:
                     said = GOOD
@@ -716,7 +721,7 @@ def scan_protobuf(
                 depth -= 1
                 stop = outer_end[U(depth)]
                 node = outer_node[U(depth)]
-                mask = U(nodes[U(node), U(4)])
+                here = node_table + U(8 * (4 + LOOKED_UP) * node)
                 continue
             tag = U(byte(text, p))
             if tag < U(128):
@@ -754,16 +759,21 @@ def scan_protobuf(
                     break
             else:
                 break
-            if tag < U(512) and (mask >> (tag >> U(3))) & U(1) == 0:
+            r = np.int64(word_at(here + U(32) + tag - wire if tag < U(8 * LOOKED_UP) else here))
+            if r < 0:
                 continue
             good = True
             inner = np.int64(-1)
-            for r in range(nodes[U(node), U(0)], nodes[U(node), U(1)]):
-                if rows[U(r), U(0)] != np.int64(tag):
+            row = row_table + U(48 * r)
+            behind = row_table + U(48) * word_at(here + U(8))
+            while row < behind and word_at(row) <= tag:
+                this = row
+                row += U(48)
+                if word_at(this) != tag:
                     continue
-                op = rows[U(r), U(1)]
-                a = rows[U(r), U(2)]
-                clear = rows[U(r), U(5)]
+                op = np.int64(word_at(this + U(8)))
+                a = np.int64(word_at(this + U(16)))
+                clear = np.int64(word_at(this + U(40)))
                 if clear != 0:
                     for k in range(k_slots):
                         if (clear >> k) & 1:
@@ -779,7 +789,7 @@ def scan_protobuf(
                 if op in (P_TEXT, P_RAW):
                     kind = STRING
                     value, last = begin, p
-                    checked = op == P_TEXT or rows[U(r), U(3)] != 0
+                    checked = op == P_TEXT or word_at(this + U(24)) != 0
                     if checked and not is_utf8(text + U(begin), text + U(p), limit):
                         if op == P_TEXT:
                             good = False
@@ -797,8 +807,8 @@ def scan_protobuf(
                     value = signed(raw & U(0xFFFFFFFF))
                 elif op == P_ENUM:
                     value = np.int64(np.int32(raw & U(0xFFFFFFFF)))
-                    first = rows[U(r), U(3)]
-                    for s in range(first, first + rows[U(r), U(4)]):
+                    first = np.int64(word_at(this + U(24)))
+                    for s in range(first, first + np.int64(word_at(this + U(32)))):
                         if numbers[U(s)] == value:
                             kind = STRING
                             value, last = data.size + symbols[U(s)], data.size + symbols[U(s + 1)]
@@ -809,21 +819,24 @@ def scan_protobuf(
                     double = single_at(text + U(begin)) if op == P_SINGLE else double_at(text + U(begin))
                     kind = DECIMAL if np.isfinite(double) else OTHER
                     value = bits_of(double)
-                    if rows[U(r), U(3)] != 0 and -_TWO_63 <= double < _TWO_63 and double == np.floor(double):
+                    if (
+                        np.int64(word_at(this + U(24))) != 0
+                        and -_TWO_63 <= double < _TWO_63
+                        and double == np.floor(double)
+                    ):
                         kind, value = INTEGER, np.int64(double)
                 elif op in (P_WORD32, P_SIGNED32):
                     word = U(0)
                     for j in range(4):
                         word |= U(byte(text, begin + j)) << U(8 * j)
                     value = np.int64(np.int32(word)) if op == P_SIGNED32 else np.int64(word)
-                elif op in (P_WORD64, P_SIGNED64):
-                    raw = word_at(text + U(begin))
-                    value = np.int64(raw)
-                if op in (P_UNSIGNED, P_WORD64):
-                    value = np.int64(raw)
+                elif op == P_SIGNED64:
+                    value = np.int64(word_at(text + U(begin)))
+                else:  # P_UNSIGNED, P_WORD64
+                    rest = raw if op == P_UNSIGNED else word_at(text + U(begin))
+                    value = np.int64(rest)
                     if value < 0:  # above the largest int64: its digits, at a place of this slot and record
                         used = UNSIGNED_BYTES * (a * n + i)
-                        rest = raw
                         for j in range(UNSIGNED_BYTES):
                             texts[U(used + UNSIGNED_BYTES - 1 - j)] = np.uint8(48) + np.uint8(rest % U(10))
                             rest //= U(10)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.kernels.tokens import MISSING
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.plan import compile_plan
@@ -83,7 +84,7 @@ def _by_loop(rows: Ints, jumps: Ints, buffer: Bytes, starts: Ints, limits: Ints)
     """
     n = starts.size
     ends = np.full((1, n), -1, np.int64)
-    status, kinds = np.empty(n, np.uint8), np.empty((1, n), np.uint8)
+    status, kinds = np.empty(n, np.uint8), np.full((1, n), MISSING, np.uint8)
     ids, entries, symbols = np.zeros((0, 2), np.uint64), np.zeros(1, np.int64), np.zeros(1, np.int64)
     plans = ids, entries, rows, jumps, symbols
     none, state = np.empty(0, np.uint8), np.zeros(2, np.int64)

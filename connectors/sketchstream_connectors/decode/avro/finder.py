@@ -106,7 +106,7 @@ class AvroFinder:
         """
         n, k = starts.size, len(self._slots)
         status = np.full(n, kernels.WAITING, np.uint8)
-        kinds = np.empty((k, n), np.uint8)
+        kinds = np.full((k, n), MISSING, np.uint8)
         found = number_rows(k, n), number_rows(k, n)
         while True:
             texts = np.empty(n * k * kernels.TEXT_BYTES if self._decimals else 0, np.uint8)

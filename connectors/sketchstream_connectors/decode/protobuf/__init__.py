@@ -22,7 +22,7 @@ from sketchstream_connectors.decode.binary_kernels import MOST_DEPTH
 from sketchstream_connectors.decode.decoded import Decoded
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder
-from sketchstream_connectors.decode.protobuf.plan import Wish, leaf_names
+from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, leaf_names
 from sketchstream_connectors.decode.protobuf.schema import (
     BYTES,
     VARINT,
@@ -52,6 +52,7 @@ def wishes_of(fields: Fields) -> tuple[tuple[Wish, ...], bool]:
     if time < 0:
         return tuple(wishes), False
     path = slots[time].path
+    wishes[time] = NOWHERE  # where the time is nothing else as well: read once, below
     wishes += [Wish(slots[time], False)]
     wishes += [Wish(Slot((*path, part), time=True), True) for part in ("seconds", "nanos")]
     return tuple(wishes), True

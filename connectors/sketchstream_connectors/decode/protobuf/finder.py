@@ -8,17 +8,18 @@ A type is looked up once, outside of the loop, as for Avro (`decode.avro.finder`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.kernels.tokens import STRING
+from sketchstream.kernels.tokens import MISSING, STRING
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.pools import columns as number_rows
 from sketchstream_connectors.decode.protobuf.plan import (
     DESCEND,
     ENUM,
+    LOOKED_UP,
+    NOWHERE,
     UNSIGNED,
     WORD64,
     Wish,
@@ -58,7 +59,7 @@ class ProtobufFinder:
         self._types: dict[tuple[int, int], Message | None] = {}
         self._ids = np.zeros((0, 2), np.uint64)
         self._entries = np.zeros(0, np.int64)
-        self._nodes = np.zeros((0, 5), np.int64)
+        self._nodes = np.zeros((0, 4 + LOOKED_UP), np.int64)
         self._rows = np.zeros((0, 6), np.int64)
         self._defaults = np.zeros((0, 3), np.int64)
         self._numbers = np.zeros(0, np.int64)
@@ -83,16 +84,16 @@ class ProtobufFinder:
         """Add the plan of a message type, counted from the beginning of the tables."""
         wishes = list(self._wishes)
         if self._timed and not split_times(message, wishes[-3].slot.path):
-            nowhere = replace(wishes[-1], slot=replace(wishes[-1].slot, path=("",)))
-            wishes[-2:] = [nowhere, nowhere]
+            wishes[-2:] = [NOWHERE, NOWHERE]
         plan = compile_plan(message, wishes)
-        nodes = np.array(plan.nodes, np.int64).reshape(-1, 5)
+        nodes = np.array(plan.nodes, np.int64)
         rows = np.array(plan.rows, np.int64).reshape(-1, 6)
         defaults = np.array(plan.defaults, np.int64).reshape(-1, 3)
         rows[rows[:, 1] == DESCEND, 2] += self._nodes.shape[0]
         rows[rows[:, 1] == ENUM, 3] += self._symbols.size - 1
         defaults[(defaults[:, 1] == STRING) & (defaults[:, 2] >= 0), 2] += self._symbols.size - 1
         nodes[:, :2] += self._rows.shape[0]
+        nodes[:, 4:][nodes[:, 4:] >= 0] += self._rows.shape[0]
         nodes[:, 2:4] += self._defaults.shape[0]
         self._nodes = np.concatenate([self._nodes, nodes])
         self._rows = np.concatenate([self._rows, rows])
@@ -115,7 +116,7 @@ class ProtobufFinder:
         """
         n, k = starts.size, len(self._wishes)
         status = np.full(n, kernels.WAITING, np.uint8)
-        kinds = np.empty((k, n), np.uint8)
+        kinds = np.full((k, n), MISSING, np.uint8)
         found = number_rows(k, n), number_rows(k, n)
         while True:
             large = bool(np.isin(self._rows[:, 1], (UNSIGNED, WORD64)).any())

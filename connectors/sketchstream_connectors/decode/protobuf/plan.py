@@ -3,8 +3,9 @@
 In: a `Message`, and slots. Out: a `Plan`. Touches: nothing.
 
 A node is a message on the way to a wanted field: a range of rows (tag, op, slot or node, more, number of symbols, slots
-to clear) and a range of defaults. The loop compares the tag of each field with the rows of its node; every other field
-is skipped by its wire type, and its inside is not looked at. The last value of a field holds, a message that comes
+to clear) in the order of their tags, and a range of defaults. The loop looks a field's number up in its node, which
+says where the rows of that number begin; every other field is skipped by its wire type, and its inside is not looked
+at. The last value of a field holds, a message that comes
 twice is merged, and a member of a oneof clears the others: what the official libraries do.
 
 A field without explicit presence (proto3) is not on the wire when it has its default value. So that value is taken for
@@ -22,7 +23,8 @@ from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
 from sketchstream_connectors.decode.protobuf.schema import BYTES, TIMESTAMP, WRAPPERS, Field, Message
 from sketchstream_connectors.decode.slots import Slot
 
-WORD_BITS: Final = 64
+LOOKED_UP: Final = 64
+"""Numbers of fields below this one are looked up; for the others all rows of the node are compared."""
 (
     DESCEND,
     UNSIGNED,
@@ -68,13 +70,17 @@ class Wish:
     default: bool
 
 
+NOWHERE: Final = Wish(Slot(("",), time=True), False)
+"""Takes nothing."""
+
+
 @dataclass
 class Plan:
     """Nodes and their rows, counted from the plan's own beginning; the first node is the message itself.
 
     Args:
-        nodes: first row, one past the last row, first default, one past the last default, and a bit for each number of
-            a field below 64 that has a row.
+        nodes: first row, one past the last row, first default, one past the last default, and for each number of a
+            field below `LOOKED_UP` its first row, or -1.
         rows: tag, op, slot or node, flag or first symbol, number of symbols, mask of slots to clear.
         defaults: slot, kind, number or symbol (-1: an empty text).
         numbers: values of enums, sorted within each.
@@ -114,7 +120,7 @@ class _Builder:
         """Add a node and all below it; returns its place."""
         nodes = self.plan.nodes
         place = len(nodes)
-        nodes.append([0, 0, 0, 0, 0])
+        nodes.append([])
         below = {
             one.name: [(slot, path[1:]) for slot, path in wanted if path and path[0] == one.name]
             for one in message.fields
@@ -139,11 +145,12 @@ class _Builder:
             if (made := self._default(one, slot, path)) is not None
         ]
         first, start = len(self.plan.rows), len(self.plan.defaults)
+        rows.sort(key=lambda row: row[0])
         self.plan.rows += rows
         self.plan.defaults += defaults
-        numbers = {row[0] >> 3 for row in rows}
-        mask = sum(1 << number for number in numbers if number < WORD_BITS)
-        nodes[place] = [first, first + len(rows), start, start + len(defaults), mask - (mask >> 63 << 64)]
+        begins = {row[0] >> 3: first + k for k, row in reversed(list(enumerate(rows)))}
+        looked_up = [begins.get(number, -1) for number in range(LOOKED_UP)]
+        nodes[place] = [first, first + len(rows), start, start + len(defaults), *looked_up]
         return place
 
     def _rows(self, one: Field, wanted: Wanted) -> list[list[int]]:
