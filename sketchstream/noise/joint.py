@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, blocks, positive
 from sketchstream.noise.entropy import Source
-from sketchstream.noise.residues import residues_of
+from sketchstream.noise.residues import write_residues
 from sketchstream.noise.thresholds import WIDTH, Threshold, below, exp_minus
 
 MOST_BITS = 62
@@ -67,11 +67,12 @@ def joint_response(out: npt.NDArray[np.int16], modulus: int, epsilon: Fraction, 
     with Scratch(columns, 1 + rows, entropy) as scratch:
         for block in blocks(columns, 1 + rows):
             words = scratch.fill(block.stop - block.start)
+            moved = np.empty(words.shape[1], np.int64)
             moves = words[0] < word
             for position in np.flatnonzero(words[0] == word):
                 moves[position] = below(threshold, int(words[0][position]), scratch.draw)
             for row, line in zip(out, words[1:], strict=True):
-                moved = residues_of(line, modulus, scratch)
+                write_residues(line, modulus, scratch, moved)
                 moved *= moves
                 moved += row[block]
                 wraps = moved >= modulus

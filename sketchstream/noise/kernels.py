@@ -15,6 +15,7 @@ from sketchstream.noise.blocks import Signed
 from sketchstream.noise.entropy import Words
 
 Flags = npt.NDArray[np.bool_]
+Residues = npt.NDArray[np.int64]
 
 CHUNK = 2048
 """Samples whose sums stay in the first-level cache while the rows go by."""
@@ -62,6 +63,18 @@ def response_block(words: Words, threshold: np.uint32, values: np.uint64, refuse
         moved = first[i] < threshold
         shift[i] = (np.int32(product >> np.uint64(32)) + np.int32(1)) * np.int32(moved)
         doubt |= np.uint32(first[i] == threshold) | np.uint32((product & np.uint64(0xFFFFFFFF)) < refused)
+    return bool(doubt)
+
+
+@kernel
+def residue_block(words: Words, modulus: np.uint64, refused: np.uint64, out: Residues) -> bool:
+    """Write each word's residue below the modulus, -1 for a word that favours one; True if there is such a word."""
+    doubt = np.uint32(0)
+    for i in range(len(words)):
+        product = np.uint64(words[i]) * modulus
+        again = (product & np.uint64(0xFFFFFFFF)) < refused
+        out[i] = np.int64(product >> np.uint64(32)) | -np.int64(again)
+        doubt |= np.uint32(again)
     return bool(doubt)
 
 

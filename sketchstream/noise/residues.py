@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, blocks, flat
 from sketchstream.noise.entropy import Source, Words
+from sketchstream.noise.kernels import residue_block
 from sketchstream.noise.response import MAX_MODULUS
 from sketchstream.noise.thresholds import WIDTH
 
@@ -38,25 +39,23 @@ def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: Source |
         return
     with Scratch(view.size, 1, entropy) as scratch:
         for block in blocks(view.size, 1):
-            found = residues_of(scratch.fill(block.stop - block.start)[0], int(modulus), scratch)
-            view[block] = found
-            found.fill(0)
+            write_residues(scratch.fill(block.stop - block.start)[0], int(modulus), scratch, view[block])
 
 
-def residues_of(words: Words, modulus: int, scratch: Scratch) -> npt.NDArray[np.int64]:
-    """(n,) one residue for each word; more words are drawn for those that favour some values.
+def write_residues(words: Words, modulus: int, scratch: Scratch, out: npt.NDArray[np.int64]) -> None:
+    """Write one residue for each word; more words are drawn for those that favour some values.
 
     Args:
         words: (n,) uniform words.
         modulus: p.
         scratch: gives more words.
+        out: (n,) overwritten.
     """
-    product = words * np.uint64(modulus)
     refused, last = (1 << WIDTH) % modulus, (1 << WIDTH) - 1
-    for position in np.flatnonzero((product & np.uint64(last)) < np.uint64(refused)):
+    if not residue_block(words, np.uint64(modulus), np.uint64(refused), out):
+        return
+    for position in np.flatnonzero(out < 0):
         again = scratch.draw() * modulus
         while again & last < refused:
             again = scratch.draw() * modulus
-        product[position] = again
-    product >>= np.uint64(WIDTH)
-    return product.view(np.int64)
+        out[position] = again >> WIDTH
