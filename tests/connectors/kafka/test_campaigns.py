@@ -287,22 +287,28 @@ def test_names_by_package_are_exact_at_epsilon_30_and_covered_at_epsilon_1(
 def test_regions_of_packages_are_those_of_the_stream_in_sixteen_partitions(
     kafka: str, tmp_path: Path, run: Run
 ) -> None:
-    """What packages have in common, workers killed in mid-stream: exact at epsilon 30, right with presence alone."""
+    """What packages or weeks have in common, workers killed in mid-stream: exact at epsilon 30, right with presence."""
     packages, found = PACKAGES[:3], names(PACKAGES[:3], 12)
     random.Random(6).shuffle(found)
     first = WEEK.window(1_700_000_000_000)[0]
     times = [first + number * 14 * DAY_MS // len(found) for number in range(len(found))]
     truth: dict[int, dict[str, set[str]]] = {}
+    came: dict[int, dict[str, set[str]]] = {}
     for (package, name), ts in zip(found, times, strict=True):
+        start = WEEK.window(ts)[0]
         if package in packages:
-            truth.setdefault(WEEK.window(ts)[0], {}).setdefault(name, set()).add(package)
+            truth.setdefault(start, {}).setdefault(name, set()).add(package)
+        for period, back in (("p1", 0), ("p2", 7 * DAY_MS)):  # a week is the first of one window, the second of another
+            came.setdefault(start - back, {}).setdefault(name, set()).add(period)
     (tmp_path / "names.txt").write_text("".join(f"{name}\n" for name in sorted({name for _, name in found})))
-    listed = (
+    alike = (
         'unit = "item"\nepsilon = "30"\nepsilon_overlap = "30"\ndomain = { items_file = "../names.txt" }\n'
-        f'overlap = true\ngroup_by = "package"\ngroups = {json.dumps(packages)}\n'
+        "overlap = true\n"
     )
+    listed = f'{alike}group_by = "package"\ngroups = {json.dumps(packages)}\n'
     present = f'\n[[sketch]]\nname = "present"\nwindow = "1w"\n{listed}counts = "presence"\nmodulus = 20000\n'
-    sketches = f"{listed}modulus = 1021\nhistograms = false\n{present}"
+    returned = f'\n[[sketch]]\nname = "returned"\nwindow = "2w"\nevery = "1w"\nperiods = "1w"\n{alike}modulus = 1021\n'
+    sketches = f"{listed}modulus = 1021\nhistograms = false\n{present}{returned}histograms = false\n"
     app = App(
         kafka, tmp_path / "app", partitions=16, sketch=sketches, window="1w", input=INPUT.replace("tailnum", "name"),
         key=True, kafka=MISSED_SOON,
@@ -311,20 +317,22 @@ def test_regions_of_packages_are_those_of_the_stream_in_sixteen_partitions(
         rows = ({"ts": ts, "name": name, "package": package} for (package, name), ts in zip(found, times, strict=True))
         send(app, ((str(row["name"]), row) for row in rows), len(found))
         app.wait_published(WEEK.window(times[-1])[1], 200, sketches=["seen", "present"])
+        app.wait_published(WEEK.window(times[-1])[1] + 7 * DAY_MS, 200, sketches=["returned"])
         found_in = {}
-        for sketch in ("seen", "present"):
+        for sketch in ("seen", "present", "returned"):
             done = run("overlap", "-c", str(app.config_file), "--sketch", sketch, "--all", "--format", "json")
             assert done.code == 0, done.err
             found_in[sketch] = [json.loads(line) for line in done.out.splitlines()]
     finally:
         app.close()
-    for sketch, within in (("seen", 0.5), ("present", 3)):  # a uniform residue of 20,000 is seldom 0
-        assert [start_ms(one["window_start"]) for one in found_in[sketch]] == sorted(truth)
+    # a uniform residue of 20,000 is seldom 0
+    for sketch, within, wanted in (("seen", 0.5, truth), ("present", 3, truth), ("returned", 0.5, came)):
+        assert [start_ms(one["window_start"]) for one in found_in[sketch]] == sorted(wanted)
         for answer in found_in[sketch]:
             assert answer["complete"] is True
-            there = Counter(frozenset(inside) for inside in truth[start_ms(answer["window_start"])].values())
+            there = Counter(frozenset(inside) for inside in wanted[start_ms(answer["window_start"])].values())
             regions = {frozenset(one["in"]): one["value"] for one in answer["regions"]}
-            assert len(regions) == 7
+            assert len(regions) == 2 ** len(answer["groups"]) - 1
             for region, value in regions.items():
                 assert value == pytest.approx(there[region], abs=within), (sketch, sorted(region))
 
