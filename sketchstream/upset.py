@@ -127,7 +127,12 @@ def card(answer: Mapping[str, Any]) -> str:
     """The answers in the output of a notebook's cell."""
     found = picture(answer)
     plots = [] if found.chart is None else [found.chart]
-    return report.card(headline(answer, ""), tables=[*tables(answer), found.table], charts=plots, note=FITTED)
+    return report.card(headline(answer, ""), tables=[*tables(answer), found.table], charts=plots, note=below(answer))
+
+
+def below(answer: Mapping[str, Any]) -> str:
+    """What is said below the numbers."""
+    return " ".join([FITTED, *answer.get("notes", ())])
 
 
 def _told(regions: Sequence[Region], most: int) -> list[Region]:

@@ -94,6 +94,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "consistent": True,
         "epsilon": "1/4",
         "coverage": 0.95,
+        "notes": [],
         "guarantee": {"unit": "item"},
     },
     "Estimates": {"sketch": "aircraft", "windows": [ESTIMATE]},

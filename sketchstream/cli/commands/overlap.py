@@ -127,7 +127,7 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
     from sketchstream.csv_cells import safe
     from sketchstream.query import words
     from sketchstream.query.overlaps import COLUMNS, columns_of
-    from sketchstream.upset import FITTED
+    from sketchstream.upset import below
 
     if form == "json":
         for one in answers:
@@ -150,7 +150,7 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
             title = f"{one.facts.get('window_start')}: {title}"
         show.table(("set", "estimate", "low", "high"), found, title)
     held = all(one.intervals for one in answers)
-    click.echo(FITTED if held else words.NO_INTERVALS)
+    click.echo(below(answers[0].overlap.to_dict(())) if held else words.NO_INTERVALS)
 
 
 def _draw(answer: OverlapAnswer, path: Path) -> None:

@@ -467,7 +467,7 @@ class Views:
         rows = links.window_links(name, "overlap", where | ({"query": asked} if asked else {}))
         values |= {
             "headline": upset.headline(chosen.to_dict(), asked),
-            "note": upset.FITTED if known else words.NO_INTERVALS,
+            "note": upset.below(data) if known else words.NO_INTERVALS,
             "picture": _at(picture, f"{values['action']}/upset", where),
             "tables": upset.tables(data),
             "links": rows,

@@ -69,6 +69,7 @@ class Overlap:
         spread: covariance of `free` without that of no group.
         epsilon: cost of the patterns.
         most: number of items in the domain; None for an open one.
+        notes: what readers must know beside the numbers.
     """
 
     groups: tuple[str, ...]
@@ -77,10 +78,18 @@ class Overlap:
     spread: Covariance
     epsilon: Fraction
     most: float | None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, groups: tuple[str, ...], fits: Sequence[Fit], *, epsilon: Fraction, rate: float, most: float | None
+        cls,
+        groups: tuple[str, ...],
+        fits: Sequence[Fit],
+        *,
+        epsilon: Fraction,
+        rate: float,
+        most: float | None,
+        notes: tuple[str, ...] = (),
     ) -> Overlap:
         """The answers of the fits of one or several parts, whose items differ.
 
@@ -90,12 +99,13 @@ class Overlap:
             epsilon: cost of the patterns.
             rate: share of the items that have slots.
             most: number of slots of a closed domain.
+            notes: see `Overlap`.
         """
         regions = np.sum([one.regions for one in fits], axis=0)
         counts = np.round(np.concatenate([[0.0], regions]) / rate * GRAIN) / GRAIN
         free = np.concatenate([[0.0], np.sum([one.free for one in fits], axis=0)]) / rate
         spread = SumCovariance([one.covariance for one in fits], rate, counts[1:])
-        return cls(groups, counts, free, spread, epsilon, None if most is None else most / rate)
+        return cls(groups, counts, free, spread, epsilon, None if most is None else most / rate, notes)
 
     @property
     def covariance(self) -> Floats:
@@ -249,6 +259,7 @@ class Overlap:
             "consistent": True,
             "epsilon": str(self.epsilon),
             "coverage": LEVEL,
+            "notes": list(self.notes),
         }
         if covariance:
             out["patterns"] = [list(self._names(pattern)) for pattern in range(1, len(self.counts))]

@@ -117,7 +117,7 @@ class Kronecker:
     def __init__(self, axes: Floats, groups: int) -> None:
         self.axes: Floats = np.broadcast_to(axes, (groups, 2, 2))
         halves = self.axes[: groups // 2], self.axes[groups // 2 :]
-        self._left, self._right = (_product(half) for half in halves)
+        self._left, self._right = (product(half) for half in halves)
 
     def __call__(self, vectors: Floats) -> Floats:
         """(..., 2^m) the product with each vector, as two products with matrices of half of the groups."""
@@ -125,10 +125,17 @@ class Kronecker:
         found: Floats = (left @ vectors.reshape(-1, len(left), len(right)) @ right.T).reshape(vectors.shape)
         return found
 
-    def columns(self, matrix: Floats) -> Floats:
-        """(2^m, n) the product with each column."""
-        below = (self._left @ matrix.reshape(len(self._left), -1)).reshape(len(self._left), len(self._right), -1)
-        found: Floats = (self._right @ below).reshape(matrix.shape)
+    def columns(self, matrix: Floats, first: int = 0) -> Floats:
+        """(2^m - first, n) the product with each column.
+
+        Args:
+            matrix: (2^m, n).
+            first: row from which on it is wanted, a multiple of the size of the right half.
+        """
+        size = len(self._right)
+        left = self._left[first // size :]
+        below = (left @ matrix.reshape(len(self._left), -1)).reshape(len(left), size, -1)
+        found: Floats = (self._right @ below).reshape(-1, matrix.shape[1])
         return found
 
     def __matmul__(self, other: Kronecker) -> Kronecker:
@@ -150,8 +157,8 @@ class Kronecker:
         return Kronecker(self.axes**2, len(self.axes))
 
 
-def _product(axes: Floats) -> Floats:
-    """(2^m, 2^m) the Kronecker product of a few matrices."""
+def product(axes: Floats) -> Floats:
+    """The Kronecker product of a few matrices."""
     out: Floats = np.ones((1, 1))
     for one in axes:
         out = np.asarray(np.kron(out, one), np.float64)

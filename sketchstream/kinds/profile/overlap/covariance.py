@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.overlap.channel import Kronecker
+from sketchstream.kinds.profile.overlap.channel import Kronecker, product
 from sketchstream.kinds.profile.overlap.law import Scoring, Table
 
 Floats = npt.NDArray[np.float64]
@@ -63,7 +63,8 @@ class OpenCovariance:
     def __init__(self, scoring: Scoring, regions: Floats) -> None:
         from scipy.linalg.lapack import get_lapack_funcs
 
-        self._quiet = scoring.law.seen.inverse
+        self._quiet = scoring.law.quiet
+        self._quiet_back = scoring.law.quiet_back
         self._items = np.sqrt(regions)
         matrix = information(scoring, self._quiet)
         scale = np.diagonal(matrix).copy()
@@ -74,7 +75,7 @@ class OpenCovariance:
         matrix *= self._scale[:, None]
         matrix = matrix.astype(np.float64 if len(matrix) < SINGLE else np.float32)
         (factored,) = get_lapack_funcs(("potrf",), (matrix,))
-        self._root, failed = factored(matrix.T, lower=1, clean=1, overwrite_a=1)
+        self._root, failed = factored(matrix.T, lower=0, clean=1, overwrite_a=1)
         if failed:
             raise EstimateError(FULL)
 
@@ -82,14 +83,14 @@ class OpenCovariance:
         """(k, 2^m - 1) of seen patterns, in sums of numbers of items by region."""
         padded = np.zeros((len(weights), weights.shape[1] + 1))
         padded[:, 1:] = weights
-        back = self._quiet.transposed(padded)
+        back = self._quiet_back(padded)
         return (back[:, 1:] - back[:, :1]) * self._scale
 
     def inverse(self, score: Floats) -> Floats:
         """(2^m - 1,) the product of the inverse of the information and these."""
         from scipy.linalg import cho_solve
 
-        seen = cho_solve((self._root, True), self._weights(score[None])[0]) * self._scale
+        seen = cho_solve((self._root, False), self._weights(score[None])[0].astype(self._root.dtype)) * self._scale
         found: Floats = self._quiet(np.concatenate([[-seen.sum()], seen]))[1:]
         return found
 
@@ -97,14 +98,15 @@ class OpenCovariance:
         """See `Covariance`."""
         from scipy.linalg import solve_triangular
 
-        return solve_triangular(self._root, self._weights(weights).T, lower=True).T, weights * self._items
+        right = self._weights(weights).T.astype(self._root.dtype)
+        return solve_triangular(self._root, right, trans="T").T.astype(np.float64), weights * self._items
 
     def variances(self) -> Floats:
         """See `Covariance`."""
         from scipy.linalg.lapack import get_lapack_funcs
 
         (inverted,) = get_lapack_funcs(("trtri",), (self._root,))
-        inverse = inverted(self._root, lower=1)[0]
+        inverse = inverted(self._root, lower=0)[0].T
         total = np.zeros(len(self._scale) + 1)
         for first in range(0, len(inverse), ROWS):
             rows = inverse[first : first + ROWS] * self._scale.astype(inverse.dtype)
@@ -160,6 +162,29 @@ class ClosedCovariance:
 
 
 @dataclass(frozen=True, eq=False)
+class DoubtedCovariance:
+    """Of numbers in whose law something is estimated.
+
+    Args:
+        exact: where that is known.
+        ways: (k, 2^m - 1) changes of the numbers with a standard error of each thing that is estimated.
+    """
+
+    exact: Covariance
+    ways: Floats
+
+    def parts(self, weights: Floats) -> tuple[Floats, Floats]:
+        """See `Covariance`."""
+        plus, minus = self.exact.parts(weights)
+        return np.hstack([plus, weights @ self.ways.T]), minus
+
+    def variances(self) -> Floats:
+        """See `Covariance`."""
+        found: Floats = self.exact.variances() + (self.ways**2).sum(axis=0)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
 class SumCovariance:
     """Of sums of independent numbers, of a share of the items.
 
@@ -186,7 +211,7 @@ class SumCovariance:
 
 
 def information(scoring: Scoring, quiet: Kronecker) -> Floats:
-    """(2^m - 1, 2^m - 1) of the numbers of slots by pattern, those of no group left out.
+    """(2^m - 1, 2^m - 1) of the numbers of slots by pattern, those of no group left out: its lower triangle alone.
 
     Args:
         scoring: at the likeliest numbers.
@@ -196,10 +221,9 @@ def information(scoring: Scoring, quiet: Kronecker) -> Floats:
 
     law, groups = scoring.law, scoring.law.table.groups
     one = law.shown.axes[0]
-    pairs = np.stack([one[:, 0] ** 2, one[:, 0] * one[:, 1], one[:, 1] ** 2], axis=1)
-    by_pair = (1 / scoring.each).reshape(len(scoring.each), *[2] * groups)
-    for _ in range(groups):  # each takes the first axis of two and adds one of three at the end
-        by_pair = np.tensordot(by_pair, pairs, axes=([1], [0]))
+    pairs = np.stack([one[:, 0] ** 2, one[:, 0] * one[:, 1], one[:, 1] ** 2])
+    left, right = (product(np.broadcast_to(pairs, (n, 3, 2))) for n in (groups // 2, groups - groups // 2))
+    by_pair = left @ (1 / scoring.each).reshape(-1, left.shape[1], right.shape[1]) @ right.T
     back = scoring.falls * law.shown.transposed(scoring.loss)
     matrix = (scoring.common * back).T @ back
     falls = np.ascontiguousarray(scoring.falls)
@@ -208,9 +232,10 @@ def information(scoring: Scoring, quiet: Kronecker) -> Floats:
     for first in range(0, len(matrix), ROWS):
         matrix[first : first + ROWS] = along(matrix[first : first + ROWS])
     for first in range(0, len(matrix), ROWS):
-        matrix[:, first : first + ROWS] = along.columns(matrix[:, first : first + ROWS])
-    matrix -= matrix[:, :1].copy()
-    matrix -= matrix[:1].copy()
+        matrix[first:, first : first + ROWS] = along.columns(matrix[:, first : first + ROWS], first)
+    none = matrix[:, 0].copy()  # of no group: the first row too, as the matrix is symmetric
+    matrix -= none[:, None]
+    matrix -= none - none[0]
     found: Floats = matrix[1:, 1:]
     return found
 

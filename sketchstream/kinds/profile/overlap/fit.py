@@ -14,12 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.overlap.covariance import FULL, ClosedCovariance, Covariance, OpenCovariance
+from sketchstream.kinds.profile.overlap.covariance import (
+    FULL,
+    ClosedCovariance,
+    Covariance,
+    DoubtedCovariance,
+    OpenCovariance,
+)
 from sketchstream.kinds.profile.overlap.law import Law, Scoring, Table
 
 Floats = npt.NDArray[np.float64]
 LEAST_EMPTY = 1e-4
 """Share of empty slots below which in all levels nothing is told of how many items there are."""
+CLEAR = 3.0
+"""Standard errors of empty slots that each group must have in some level beyond what full slots would show."""
+WITHIN = 0.5
+"""Standard errors of a level's empty slots that may be hidden in it."""
 ROUNDS = 100
 """Newton steps at most; some 20 are taken for 12 groups."""
 GRADIENTS = 100
@@ -57,6 +67,8 @@ def fit(table: Table, begin: Floats | None = None) -> Fit:
     Raises:
         EstimateError: nothing tells them apart: every level is full.
     """
+    if table.is_open and not all(has_empty_slots(table, group) for group in range(table.groups)):
+        raise EstimateError(FULL)
     law = Law(table)
     at, length = start(table) if begin is None else begin, np.inf
     for _ in range(ROUNDS):
@@ -70,7 +82,65 @@ def fit(table: Table, begin: Floats | None = None) -> Fit:
         closed = ClosedCovariance(last.each[0], at, table)
         return Fit(closed.free(table.cells[0]), at, closed)
     spread = OpenCovariance(last, at)
-    return Fit(at + spread.inverse(last.score), at, spread)
+    free = at + spread.inverse(last.score)
+    return Fit(free, at, spread if table.wraps is None else DoubtedCovariance(spread, doubted(at, table.wraps.doubts)))
+
+
+def doubted(regions: Floats, doubts: Floats) -> Floats:
+    """(m, 2^m - 1) by how much numbers of items are wrong if counts of a group wrap more often by a standard error.
+
+    Args:
+        regions: (2^m - 1,) numbers of items.
+        doubts: (m,) standard errors of the shares whose counts wrap.
+    """
+    out = np.zeros((len(doubts), len(regions) + 1))
+    for group, (row, doubt) in enumerate(zip(out, doubts, strict=True)):
+        without, inside = row.reshape(2**group, 2, -1).transpose(1, 0, 2)
+        inside[:] = doubt * np.concatenate([[0.0], regions]).reshape(2**group, 2, -1)[:, 1]
+        without[:] = -inside
+    return out[:, 1:]
+
+
+def occupied(table: Table, group: int) -> Floats:
+    """(levels,) published numbers of slots whose counter of a group is not 0."""
+    found: Floats = table.cells.reshape(len(table.cells), 2**group, 2, -1)[:, :, 1].sum(axis=(1, 2))
+    return found
+
+
+def has_empty_slots(table: Table, group: int) -> bool:
+    """Whether a group has more empty slots, in some level, than noise can make of full ones.
+
+    Without them any large number of items fits as well as any other, while the fit, which begins at one of them, would
+    take the chance excess for a few empty slots and give it a narrow interval.
+    """
+    channel = table.channel
+    full = channel.full - (channel.full - channel.empty) * table.wrapped
+    spread = np.sqrt(table.slots * full * (1 - full) + table.noise * 2.0 ** (table.groups - 1))
+    return bool((table.slots * full - occupied(table, group)).max() > CLEAR * spread)
+
+
+def trusted(table: Table, loads: Floats) -> npt.NDArray[np.bool_]:
+    """(levels,) levels that tell empty slots from those whose counts add up to 0, within their standard errors.
+
+    Elsewhere the fit would be sure of what it cannot know: a level of five items a slot has fewer empty slots than
+    such sums, whose number follows from the law of counts alone.
+
+    Args:
+        table: of an open domain.
+        loads: (m, levels) items of each group a slot, about.
+    """
+    channel, groups = table.channel, table.groups
+    good = np.ones(loads.shape[1], np.bool_)
+    for group, load in enumerate(loads):
+        empty = np.exp(-load)
+        if table.wraps is not None and table.wraps.known[group]:
+            hidden = table.wraps.hidden(group, load)
+        else:
+            hidden = table.wrapped * (1 - empty * (1 + load))
+        seen = channel.full - (channel.full - channel.empty) * empty
+        error = np.sqrt(table.slots * seen * (1 - seen) + table.noise * 2.0 ** (groups - 1))
+        good &= table.slots * (channel.full - channel.empty) * hidden < WITHIN * error
+    return good
 
 
 def start(table: Table) -> Floats:
@@ -79,14 +149,14 @@ def start(table: Table) -> Floats:
     loads = np.concatenate([[0.0], np.geomspace(1.0, 20 * table.slots / table.shares.min(), 600)])
     filled = np.multiply.outer(table.shares / table.slots, loads)
     empty = np.exp(-filled) if table.is_open else np.maximum(1 - filled, 0.0)
-    seen = channel.full - (channel.full - channel.empty) * empty
-    spread = table.slots * seen * (1 - seen) + table.noise * 2.0 ** (groups - 1)
+    hidden = table.wrapped * (1 - empty * (1 + filled)) / 2 if table.is_open else 0 * empty
+    reach = channel.full - channel.empty
+    seen = channel.full - reach * (empty + hidden)
+    spread = table.slots * seen * (1 - seen) + table.noise * 2.0 ** (groups - 1) + (table.slots * reach * hidden) ** 2
     out = np.zeros(2**groups - 1)
-    every = np.arange(2**groups)
     for group in range(groups):
         bit = 1 << (groups - 1 - group)
-        counted = table.cells[:, (every & bit) != 0].sum(axis=1)
-        misfit = ((counted[:, None] - table.slots * seen) ** 2 / spread + np.log(spread)).sum(axis=0)
+        misfit = ((occupied(table, group)[:, None] - table.slots * seen) ** 2 / spread + np.log(spread)).sum(axis=0)
         out[bit - 1] = max(loads[int(np.argmin(misfit))], 1.0)
     return out
 

@@ -16,7 +16,7 @@ from sketchstream.kinds.profile.overlap.answers import Overlap
 from sketchstream.kinds.profile.overlap.expression import quoted
 from sketchstream.kinds.profile.overlap.fit import fit
 from sketchstream.kinds.profile.overlap.law import expected_cells
-from sketchstream.kinds.profile.overlap.published import cell_noise, table_of
+from sketchstream.kinds.profile.overlap.published import cell_noise, table_of, without_hidden
 from sketchstream.spec import OpenDomain
 
 if TYPE_CHECKING:
@@ -125,6 +125,9 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
         raise SpecError(msg)
     noise = parts * cell_noise(spec, spec.overlap.epsilon, len(names))
     table = table_of(spec, np.zeros((spec.levels, len(regions))), [spec.epsilon], slots, noise)
-    whole = fit(expected_cells(table, regions[1:]))
+    table = expected_cells(table, regions[1:])
+    if table.is_open and not spec.overlap.histograms:
+        table = without_hidden(table, np.full(len(names), items * rate))
+    whole = fit(table)
     found = Overlap.of(names, [whole], epsilon=spec.overlap.epsilon, rate=rate, most=most)
     return Forecast(spec, items, shared, parts, 1, found)

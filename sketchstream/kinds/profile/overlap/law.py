@@ -33,6 +33,7 @@ class Table:
         channel: what the layers did to each counter.
         is_open: whether several items may share a slot.
         wraps: what counts of several events that add up to 0 hide.
+        wrapped: share of crowded slots whose counts add up to 0.
     """
 
     cells: Floats
@@ -42,6 +43,7 @@ class Table:
     channel: Channel
     is_open: bool
     wraps: Wraps | None = None
+    wrapped: float = 0.0
 
     @property
     def groups(self) -> int:
@@ -64,6 +66,8 @@ class Law:
         missing = Kronecker(MISSING, groups)
         self.missing = missing if table.wraps is None else missing @ Kronecker(table.wraps.visible, groups)
         self.back = self.shown.transposed, self.missing.transposed
+        self.quiet = self.seen.inverse
+        self.quiet_back = self.quiet.transposed
         self.loads = missing
         self.drawn = (1 - table.channel.kept) * table.channel.drawn(groups)
 
@@ -106,8 +110,6 @@ class Scoring:
         self.loss = likely / self.each
         self.common = table.slots / (1 - table.slots * (likely * self.loss).sum(axis=-1, keepdims=True))
         self.precision = ((kept * table.shares[:, None]) ** 2 / self.each).sum(axis=0)
-        self._quiet = law.seen.inverse
-        self._quiet_back = self._quiet.transposed
         self.residuals = table.cells - table.slots * self.expected
         self.score = self.gradient(self.residuals)
 
@@ -132,8 +134,8 @@ class Scoring:
 
     def about(self, regions: Floats) -> Floats:
         """(2^m - 1,) about the product of the inverse of the information and these: exact for empty slots."""
-        balanced_back = self._quiet_back(np.concatenate([[0.0], regions])) / self.precision
-        found: Floats = self._quiet(balanced_back)[1:]
+        balanced_back = self.law.quiet_back(np.concatenate([[0.0], regions])) / self.precision
+        found: Floats = self.law.quiet(balanced_back)[1:]
         return found
 
     def misfit(self, moved: Floats) -> float:

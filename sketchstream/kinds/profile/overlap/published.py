@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import SpecError
+from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.overlap.answers import Overlap
 from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel, contraction
 from sketchstream.kinds.profile.overlap.expression import member
-from sketchstream.kinds.profile.overlap.fit import Fit, fit, start
+from sketchstream.kinds.profile.overlap.fit import Fit, fit, start, trusted
 from sketchstream.kinds.profile.overlap.law import Table
 from sketchstream.kinds.profile.overlap.wraps import Wraps, law_of_counts
 from sketchstream.noise.laws import DiscreteLaplace
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from sketchstream.published import Published, Release
 
 Floats = npt.NDArray[np.float64]
+HIDDEN = (
+    "counts that add up to a multiple of the modulus cannot be told from empty slots: every level of this sketch is "
+    "too crowded for its modulus; use more slots or levels, a larger modulus, or counts = 'presence'"
+)
+UNSEEN = "Items of a group whose counts add up to a multiple of {} are not seen in it, and are not in these numbers."
 UNLIKE = 5.0
 """Standard errors by which numbers of slots differ between parts that have different numbers of items."""
 
@@ -60,6 +65,7 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
         epsilon=max(pattern_cost(part) for part in parts),
         rate=1.0 if rate is None else float(rate),
         most=most,
+        notes=() if spec.overlap.presence or spec.overlap.histograms else (UNSEEN.format(spec.modulus),),
     )
 
 
@@ -133,7 +139,25 @@ def _fitted(parts: Sequence[Release], names: tuple[str, ...]) -> Fit:
     begin = start(table)
     if table.is_open and spec.overlap.histograms and first.final:
         table = replace(table, wraps=_wraps(spec, names, parts, epsilons, table, begin))
+    if table.is_open:
+        table = without_hidden(table, begin[[(1 << groups - 1 - at) - 1 for at in range(groups)]])
     return fit(table, begin)
+
+
+def without_hidden(table: Table, items: Floats) -> Table:
+    """The levels of an open domain that can be trusted.
+
+    Args:
+        table: what was published.
+        items: (m,) of each group, about.
+
+    Raises:
+        EstimateError: there is none.
+    """
+    good = trusted(table, np.multiply.outer(items, table.shares) / table.slots)
+    if not good.any():
+        raise EstimateError(HIDDEN)
+    return replace(table, cells=table.cells[good], shares=table.shares[good])
 
 
 def cell_noise(spec: ProfileSpec, cost: Fraction, groups: int) -> float:
@@ -160,7 +184,10 @@ def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slo
     """
     is_open = isinstance(spec.domain, OpenDomain)
     shares = np.array(spec.domain.level_shares() if isinstance(spec.domain, OpenDomain) else [1.0], np.float64)
-    return Table(cells, shares, slots, noise, channel_of(spec, epsilons), is_open)
+    assert spec.overlap is not None
+    assert spec.modulus is not None
+    wrapped = 0.0 if spec.overlap.presence else 1 / spec.modulus
+    return Table(cells, shares, slots, noise, channel_of(spec, epsilons), is_open, wrapped=wrapped)
 
 
 def channel_of(spec: ProfileSpec, epsilons: Sequence[Fraction]) -> Channel:
@@ -196,4 +223,4 @@ def _wraps(
         rows = every[spec.groups.all.index(name)]
         n = spec.levels
         laws.append(law_of_counts(list(rows), [table.slots] * n, list(table.shares), [kept] * n, [noise] * n, items))
-    return Wraps(np.array(laws))
+    return Wraps.of(laws, spec.modulus)

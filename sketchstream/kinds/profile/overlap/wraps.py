@@ -23,6 +23,23 @@ KNOTS = 500
 """Loads between which factors are interpolated."""
 SURE = 4.0
 """Standard errors by which a number of items with a count must be above 0 to be used for the tail."""
+UNSURE = 0.1
+"""Part of the correction that may be wrong."""
+SQUARED = 64
+"""Modulus above which slots that are 0 in two groups are bounded, not computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountLaw:
+    """Law of one item's count modulo p.
+
+    Args:
+        counts: (p,) probabilities; index 0 for counts that are multiples of p.
+        doubt: standard error of that one, which no slot shows.
+    """
+
+    counts: Floats
+    doubt: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +48,21 @@ class Wraps:
 
     Args:
         counts: (m, p) probabilities; index 0 for counts that are multiples of p.
+        known: (m,) whether the law of a group was found; else items are taken to count once.
+        doubts: (m,) standard errors of the shares of items whose counts are multiples of p.
     """
 
     counts: Floats
+    known: npt.NDArray[np.bool_]
+    doubts: Floats
+
+    @classmethod
+    def of(cls, laws: Sequence[CountLaw | None], modulus: int) -> Wraps:
+        """Of what was found of each group."""
+        known = np.array([law is not None for law in laws])
+        once = CountLaw(np.eye(1, modulus, 1)[0], 0.0)
+        counts, doubts = zip(*((one.counts, one.doubt) for one in (law or once for law in laws)), strict=True)
+        return cls(np.array(counts), known, np.array(doubts))
 
     @property
     def visible(self) -> Floats:
@@ -55,6 +84,28 @@ class Wraps:
             here[:, :, 1] *= np.exp(curve(np.clip(with_it - without, 0.0, MOST_LOAD)))
         return out
 
+    def hidden(self, group: int, loads: Floats) -> Floats:
+        """(n,) share of slots by which `factors` may be wrong, of several items whose counts add up to 0.
+
+        A part of those for which it allows, since the law of counts is an estimate; and slots that are 0 in two groups
+        at once, for which it does not, as many as if all items were in two groups of the same law.
+
+        Args:
+            group: its position.
+            loads: (n,) items of the group a slot.
+        """
+        crowded = np.minimum(loads, MOST_LOAD)
+        empty, (lost, *_), modulus = np.exp(-crowded), self.counts[group], self.counts.shape[1]
+        one = crowded * empty
+        sums = empty * np.expm1(self._curves[group](crowded)) - one * lost
+        if modulus > SQUARED:
+            return np.asarray(UNSURE * np.maximum(sums, 0.0) + (1 - empty - one) / modulus**2, np.float64)
+        wave, both = np.fft.fft(self.counts[group]), np.zeros_like(empty)
+        for other in wave:
+            both += np.exp(crowded[:, None] * (wave * other - 1)).real.sum(axis=1)
+        twice = both / modulus**2 - empty - one * lost**2
+        return np.asarray(UNSURE * np.maximum(sums, 0.0) + np.maximum(twice, 0.0), np.float64)
+
     @cached_property
     def _curves(self) -> list[Callable[[Floats], Floats]]:
         """The logarithm of one group's factor, by the load of the items that are in no other group of S."""
@@ -72,8 +123,8 @@ def law_of_counts(
     kept: Sequence[float],
     noise: Sequence[float],
     items: float,
-) -> Floats:
-    """(p,) law of one item's count modulo p in one group.
+) -> CountLaw | None:
+    """Law of one item's count in one group; None where nothing tells it.
 
     A slot's counter is a sum of the counts of a Poisson number of items, so the logarithm of its characteristic
     function gives the number of items with each count but multiples of p, which follow from the tail.
@@ -102,27 +153,27 @@ def law_of_counts(
         error *= np.exp(2 * load)
         total += np.fft.ifft(np.log(wave)).real * size / share / error
         weight, spread = weight + 1 / error, spread + 1 / error
-    found = np.zeros(modulus)
     if not weight:
-        found[1] = 1.0
-        return found
+        return None
     return _with_tail(total / weight, float(np.sqrt(1 / spread)))
 
 
-def _with_tail(numbers: Floats, error: float) -> Floats:
+def _with_tail(numbers: Floats, error: float) -> CountLaw | None:
     """Numbers of items by count, the ones that noise hides and multiples of p continued geometrically, as a law."""
     modulus = len(numbers)
     sure = numbers[1:] > SURE * error
     last = int(np.argmin(sure)) if not sure.all() else modulus - 1
     out = np.zeros(modulus)
     if last == 0:
-        out[1] = 1.0
-        return out
+        return None
     out[1 : last + 1] = numbers[1 : last + 1]
     first = max(1, last - 3)
     ratio = min((numbers[last] / numbers[first]) ** (1 / (last - first)), 1.0) if last > first else 0.0
     beyond = numbers[last] * ratio ** np.arange(1, modulus - last + 1)
     out[last + 1 :] = beyond[:-1]
     out[0] = beyond[-1]
-    law: Floats = out / out.sum()
-    return law
+    total = out.sum()
+    steps = (modulus - last) / (last - first) if last > first else 0.0
+    part = error * np.hypot((1 + steps) / numbers[last], steps / numbers[first])  # of the last of a geometric tail
+    doubt = out[0] * part if last > first else error
+    return CountLaw(out / total, float(min(doubt / total, 1 / modulus)))

@@ -190,12 +190,13 @@ def test_one_slot_moves_two_cells_by_one_whatever_happens_in_its_groups() -> Non
 
 
 def test_parts_with_other_epsilons_are_stacked_and_other_groups_are_not() -> None:
-    first, second = filled(spec()).seal(), filled(spec(epsilon_overlap="1/2")).seal()
+    large = {"domain": ss.OpenDomain(2**12, 2)}
+    first, second = filled(spec(**large)).seal(), filled(spec(epsilon_overlap="1/2", **large)).seal()
     both = ss.stack([first, second])
     assert both.overlap().groups == tuple(NAMES)
     assert ss.stack([first.group("7"), second.group("7")]).profile(method="inverse").distinct.value >= 0
     with pytest.raises(MergeError, match="overlap"):
-        ss.stack([first, filled(spec(overlap=["spring", "7"])).seal()])
+        ss.stack([first, filled(spec(overlap=["spring", "7"], **large)).seal()])
 
 
 def test_the_statement_says_what_an_item_pays_once() -> None:
