@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHOWN: Final = 6
 """The month that is shown: July."""
 TEXT: Final = """# Written by `sketchstream demo`. Ask again:
-#   sketchstream estimate -c {configuration} {again}
+#   sketchstream {command} -c {configuration} {again}
 [input]
 file = "flights.jsonl"
 {item}time = "ts"
@@ -51,15 +51,17 @@ class Chapter:
 
     Args:
         name: of its files, such as "counts".
-        again: options of `sketchstream estimate` for the same answers.
+        again: options of `command` for the same answers.
         sketches: `[[sketch]]` blocks, a template of `str.format`.
         item: field of the items; empty: its sketches have none, and need no key.
+        command: that answers.
     """
 
     name: str
     again: str
     sketches: str
     item: str = ""
+    command: str = "estimate"
 
     @property
     def configuration(self) -> str:
@@ -88,6 +90,7 @@ class Chapter:
         path.write_text(
             TEXT.format(
                 configuration=self.configuration,
+                command=self.command,
                 again=self.again,
                 item=f'item = "{self.item}"\n' if self.item else "",
                 key=KEY if self.item else "",

@@ -103,11 +103,14 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
         "destinations.txt",
         "flights.jsonl",
         "key",
+        "overlap.png",
+        "overlap.toml",
         "profile.png",
         "report.html",
         "rows.toml",
         "sealed",
         "sealed-counts",
+        "sealed-overlap",
         "sealed-rows",
         "sealed-series",
         "sealed-tables",
@@ -117,6 +120,7 @@ def test_demo_writes_a_plot_a_report_and_what_it_ran(demo: Demo) -> None:
         "sketchstream.toml",
         "state",
         "state-counts",
+        "state-overlap",
         "state-rows",
         "state-series",
         "state-tables",
@@ -187,6 +191,22 @@ def test_demo_tells_which_airports_are_alike_and_where_that_cannot_be_told(demo:
         assert low < value < high < 2 * true
     # airports protected whole: of three intervals, one at least reaches far beyond any row
     assert max(high for *_, high in numbers[3:]) > 10 * max(true for true, *_ in numbers)
+
+
+@pytest.mark.statistics
+def test_demo_tells_which_aircraft_fly_from_several_airports(demo: Demo) -> None:
+    folder, done = demo
+    found = re.findall(
+        r"  ([A-Z]{3}[A-Z &|()-]*?) +true +([\d,]+) +estimate +([\d,]+) +95% interval ([\d,]+) to ([\d,]+)", done.stdout
+    )
+    numbers = {query: [int(text.replace(",", "")) for text in texts] for query, *texts in found}
+    assert len(numbers) == 9
+    true = {query: one[0] for query, one in numbers.items()}
+    both = true["EWR & JFK"] + true["EWR & LGA"] + true["JFK & LGA"]
+    assert true["EWR | JFK | LGA"] == true["EWR"] + true["JFK"] + true["LGA"] - both + true["EWR & JFK & LGA"]
+    assert all(low - (high - low) <= wanted <= high + (high - low) for wanted, _, low, high in numbers.values())
+    assert sum(low <= wanted <= high for wanted, _, low, high in numbers.values()) >= 4
+    assert (folder / "overlap.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.statistics

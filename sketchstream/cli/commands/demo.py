@@ -77,8 +77,9 @@ CHAPTERS: Final = (
     "sketchstream.cli.demo_series",
     "sketchstream.cli.demo_tables",
     "sketchstream.cli.demo_rows",
+    "sketchstream.cli.demo_overlap",
 )
-"""Modules that show another kind of sketch on the same stream: `run(folder, flights)` gives lines for people,
+"""Modules that show another sketch on the same stream: `run(folder, flights)` gives lines for people,
 `CHAPTER` is what it counts."""
 
 
