@@ -7,10 +7,11 @@ temporary folder, Java, worker processes of its own.
     python bench/snapshots.py windows --groups 1000 --slots 16384                  # five open windows
     python bench/snapshots.py windows --slots 16777216 --windows 4                 # without groups
     python bench/snapshots.py windows --slots 16777216 --windows 16 --quota 20     # 1 GiB; MB a second for producers
+    python bench/snapshots.py windows --slots 1024 --windows 10000 --width 1m      # small ones, ten thousand
 
 `disk` compares a snapshot every 30 s with as many as the rule allows, side by side. `windows` keeps the default
-time-outs of the client, opens the windows one after the other, and closes them; it prints the longest time between two
-polls that was seen, evictions, and snapshots.
+time-outs of the client, opens the windows in five steps or more, kills the worker, and closes them; it prints the
+longest time between two polls that was seen, how long the next worker took to go on, evictions, and snapshots.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from sketchstream_connectors.kafka.store import SUPERSEDED_S, KafkaStore  # noqa
 from sketchstream_connectors.kafka.topics import Names  # noqa: E402
 
 MIB = 1 << 20
-HOUR_MS = 3_600_000
-START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
+WIDTHS_MS = {"1m": 60_000, "1h": 3_600_000}
+START_MS = 1_700_000_000_000 // WIDTHS_MS["1h"] * WIDTHS_MS["1h"]
 FORMER = {"segment.ms": "600000"}
 """What the state topic had when a snapshot was written every 30 s."""
 
@@ -116,7 +117,8 @@ def gauges(port: int) -> dict[str, float]:
 
 def windows(options: argparse.Namespace) -> None:
     """A worker with large windows, which are opened, snapshotted and closed under the client's default time-outs."""
-    n, (port,) = options.windows, free_ports(1)
+    n, width_ms, (port,) = options.windows, WIDTHS_MS[options.width], free_ports(1)
+    at_once = max(1, n // 5)
     groups = [f"g{number}" for number in range(options.groups)]
     grouped = f'group_by = "g"\ngroups = {json.dumps(groups)}\n' if groups else ""
     with tempfile.TemporaryDirectory() as name, DevCluster(1, heap="1g") as cluster:
@@ -125,10 +127,9 @@ def windows(options: argparse.Namespace) -> None:
             Path(name) / "app",
             partitions=1,
             sketch=f'epsilon = "1"\ndomain = {{ slots = {options.slots} }}\nmax_count = 300\n{grouped}',
-            window="1h",
-            input=f'item = "u"\ntime = "ts"\nlateness = "{n}h"\n{AT_ONCE.split(chr(10), 1)[1]}\nidle = "off"'.replace(
-                'max_ahead = "1h"', 'max_ahead = "200h"'
-            ),
+            window=options.width,
+            input=f'item = "u"\ntime = "ts"\nlateness = "{n}{options.width[1]}"\n'
+            f'{AT_ONCE.split(chr(10), 1)[1]}\nidle = "off"'.replace('max_ahead = "1h"', 'max_ahead = "500h"'),
             key=True,
             snapshot_every="30s",
             extra=f'[worker]\nmetrics = "127.0.0.1:{port}"\nmemory_limit = "16GiB"\n',
@@ -158,27 +159,34 @@ def windows(options: argparse.Namespace) -> None:
                     flush=True,
                 )
 
-            def send(hour: int) -> None:
-                at = START_MS + hour * HOUR_MS
-                for number in range(200):
-                    value = {"u": f"user-{number}", "ts": at + number, "g": f"g{number % max(1, len(groups))}"}
-                    producer.send(app.topic, key=b"k", value=json.dumps(value).encode(), timestamp_ms=at + number)
+            def send(first: int, many: int) -> None:
+                for number in range(max(200, many)):
+                    at = START_MS + (first + number % many) * width_ms + number
+                    value = {"u": f"user-{number}", "ts": at, "g": f"g{number % max(1, len(groups))}"}
+                    producer.send(app.topic, key=b"k", value=json.dumps(value).encode(), timestamp_ms=at)
                 producer.flush()
 
-            for hour in range(n):
-                send(hour)
+            for first in range(0, n, at_once):
+                send(first, min(at_once, n - first))
                 watch(5, "opening")
             for _ in range(options.rounds):
-                for hour in range(n):
-                    send(hour)
+                send(0, n)
                 watch(options.seconds, "open")
-            send(3 * n + 1)
+            app.wait_committed(1800)
+            worker.kill()
+            killed = time.monotonic()
+            worker = app.start(fresh=True)
+            app.wait_running(worker, timeout_s=1800)
+            print(f"killed; the next worker reads on {time.monotonic() - killed:.1f} s after its start", flush=True)
+            published = last.get("sketchstream_published_total", 0)
+            last = {}
+            send(3 * n + 1, 1)
             deadline = time.monotonic() + 1800
-            while last.get("sketchstream_published_total", 0) < n and time.monotonic() < deadline:
+            while last.get("sketchstream_published_total", 0) < n - published and time.monotonic() < deadline:
                 watch(10, "closing")
             taken = worker.says("event=running")
             print(
-                f"{n} windows of {max(1, len(groups)):,} x {options.slots:,} slots: taken {taken} time(s), revoked "
+                f"{n:,} windows of {max(1, len(groups)):,} x {options.slots:,} slots: taken {taken} time(s), revoked "
                 f"{worker.says('event=revoked')}, "
                 f"failed commits {last.get('sketchstream_commit_failures_total', 0):.0f}, "
                 f"published {last.get('sketchstream_published_total', 0):.0f}; "
@@ -201,6 +209,7 @@ def main() -> None:
     two.add_argument("--groups", type=int, default=0)
     two.add_argument("--slots", type=int, default=1 << 14)
     two.add_argument("--windows", type=int, default=5)
+    two.add_argument("--width", choices=sorted(WIDTHS_MS), default="1h")
     two.add_argument("--quota", type=float, default=0.0)
     two.add_argument("--rounds", type=int, default=2)
     two.add_argument("--seconds", type=float, default=60.0)

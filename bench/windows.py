@@ -53,6 +53,8 @@ class Batch:
         self.record = None
         self.items = items
         self.weights = None
+        self.weight = None
+        self.columns: dict[str, object] = {}
         self.valid = np.ones(len(items), np.bool_)
         self.times = times
         self.null = np.zeros(len(items), np.bool_)

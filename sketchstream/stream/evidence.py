@@ -117,9 +117,16 @@ def _epsilon(spec: Spec) -> Fraction:
 
 def laplace(epsilon: Fraction) -> int:
     """One exact draw of discrete Laplace noise."""
-    number = np.zeros(1, np.int64)
-    noise.discrete_laplace(number, epsilon)
-    return int(number[0])
+    return draws(1, epsilon)[0]
+
+
+def draws(number: int, epsilon: Fraction) -> list[int]:
+    """So many independent exact draws of discrete Laplace noise, under one key: a key takes longer than its draws."""
+    out = np.zeros(number, np.int64)
+    if number:
+        noise.discrete_laplace(out, epsilon)
+    found: list[int] = out.tolist()
+    return found
 
 
 def responses(number: int, epsilon: Fraction) -> npt.NDArray[np.int16]:
@@ -388,15 +395,15 @@ class Evidence:
         if plan is not None and through != NO_TIME:
             for window in passed(plan, before, through):
                 self.window(*window)
-        for one in self.windows.values():
-            if one.age < 0 and one.end <= through:
-                one.age = 0
-                if not one.opened or not self.noise.misplaced:
-                    continue
-                if one.cells is not None:
-                    one.misplaced = int(one.cells.sum())
-                one.misplaced += laplace(self.noise.misplaced)
-                one.published, one.cells = True, None
+        closed = [one for one in self.windows.values() if one.age < 0 and one.end <= through]
+        for one in closed:
+            one.age = 0
+        shown = [one for one in closed if one.opened and self.noise.misplaced]
+        for one, drawn in zip(shown, draws(len(shown), self.noise.misplaced), strict=True):
+            if one.cells is not None:
+                one.misplaced = int(one.cells.sum())
+            one.misplaced += drawn
+            one.published, one.cells = True, None
 
     def report(self) -> Reported:
         """The evidence to publish now; each publication of a changed number brings noise of its own."""
@@ -406,11 +413,12 @@ class Evidence:
             self._older_draws += 1
             self._older = laplace(self.noise.refused)
         sealed = sorted((one for one in self.windows.values() if one.age >= 0), key=lambda one: one.end)
+        again = [one for one in sealed if self.noise.refused and due(one.age)]
+        for one, drawn in zip(again, draws(len(again), self.noise.refused), strict=True):
+            one.shown += one.refused
+            one.draws += 1
+            one.refused = drawn
         for one in sealed:
-            if self.noise.refused and due(one.age):
-                one.shown += one.refused
-                one.draws += 1
-                one.refused = laplace(self.noise.refused)
             one.age += 1
         old = sealed[:-KEPT]
         kept = [one for one in old if self._is_news(one)]

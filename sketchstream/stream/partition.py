@@ -5,8 +5,9 @@ Touches: its own sketches; entropy when a window opens or is sealed. No file, no
 measures how long sealing takes.
 
 If `applying`, `sealing` or `capturing` needs a fresh partition count of the input, it stops and says so. Its caller
-asks the cluster and resumes it with the answer. It also stops before long work (the noise of a large window, its seal),
-which its caller may leave to another thread; until it is resumed, nothing else may change the state.
+asks the cluster and resumes it with the answer. It also stops before long work (the noise of a large window, or of one
+of many, its seal, a copy of thousands), which its caller may leave to another thread; until it is resumed, nothing else
+may change the state.
 
 Laws (tests/stream/test_partition.py):
 1. The division of a record sequence into chunks does not matter: windows get the same events, the same records are
@@ -54,6 +55,8 @@ from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
 LARGE_SLOTS = 1 << 17
 """Slots from which opening or sealing a window is long work: less than that takes milliseconds."""
+SMALLEST_SLOTS = 1 << 10
+"""Slots that a window counts as at least: what a small one takes does not depend on its slots."""
 MOST_IDLED = 15
 """Stretches of time that idleness has passed over, of which contradictions are noticed."""
 
@@ -98,6 +101,7 @@ class PartitionState:
         self.lists = DomainLists(rules.key)
         self._answers: dict[CountNeeded, int | None] = {}
         self.seal_seconds: list[float] = []
+        self._worked = 0
         self._changed = True
 
     def __repr__(self) -> str:
@@ -205,6 +209,7 @@ class PartitionState:
         from sketchstream.stream import kernels
 
         self._answers.clear()
+        self._worked = 0
         decoded = chunk.decoded
         times = decoded.times
         outcome = Outcome(records=times.size, late={})
@@ -415,7 +420,7 @@ class PartitionState:
         if window.sketch.origin.partitions:
             window.sketch.origin = replace(window.sketch.origin, partitions=window.counts)
         release = partial(self._release, track, window, early.epsilon, time_ms)
-        if _is_large(window.sketch.spec):
+        if self._takes_long(window.sketch.spec):
             released = LongWork(release)
             yield released
             self.waiting.put(released.result)
@@ -507,7 +512,7 @@ class PartitionState:
 
     def _opening(self, track: Track, start: int, end: int) -> Steps[OpenWindow | None]:
         """The open window at `start`, created if necessary; None if no sketch is kept for it."""
-        if start not in track.windows and track.plan is not None and _is_large(self._spec(track.plan, start)):
+        if start not in track.windows and track.plan is not None and self._takes_long(self._spec(track.plan, start)):
             draw = self._drawing(track.plan, start, end)
             if draw is not None:
                 drawn = LongWork(draw)
@@ -613,6 +618,18 @@ class PartitionState:
         if count is not None:
             self.set_partitions(count)
 
+    def _takes_long(self, spec: Spec) -> bool:
+        """Whether opening or sealing the next window of this spec is long work.
+
+        That of a large window is; and now and then that of a small one, when what a computation has done without a
+        pause adds up to a large one. The worker polls meanwhile, whether one window is large or thousands are small.
+        """
+        self._worked += max(SMALLEST_SLOTS, kinds.of(spec).slots(spec))
+        if self._worked < LARGE_SLOTS:
+            return False
+        self._worked = 0
+        return True
+
     def skip(self, position: int) -> None:
         """Continue at a later position: the records between are lost, see `lack`.
 
@@ -715,7 +732,7 @@ class PartitionState:
     @property
     def state_bytes(self) -> int:
         """Memory of the open windows' counters."""
-        return sum(window.n_bytes for track in self.tracks.values() for window in track.windows.values())
+        return sum(window.n_bytes for window in self._open_windows())
 
     @property
     def dirty_bytes(self) -> int:
@@ -728,8 +745,8 @@ class PartitionState:
         return sum(window.sketch.deferred_bytes for window in self._open_windows())
 
     def _open_windows(self) -> Iterator[OpenWindow]:
-        """Open windows of all sketches."""
-        return (window for track in self.tracks.values() for window in track.windows.values())
+        """Open windows of all sketches; metrics ask for them from another thread, while windows open and close."""
+        return (window for track in list(self.tracks.values()) for window in list(track.windows.values()))
 
     @property
     def open_windows(self) -> int:
@@ -749,6 +766,7 @@ class PartitionState:
             everything: seal every open window, because a bounded input has ended.
         """
         self._answers.clear()
+        self._worked = 0
         return (yield from self._seal(everything))
 
     def _seal(self, everything: bool = False) -> Steps[int]:
@@ -791,7 +809,7 @@ class PartitionState:
             sketch.origin = replace(sketch.origin, partitions=window.counts)
         else:  # opened in format 1, which knows the first and the last
             sketch.origin = replace(sketch.origin, partitions_seal=window.counts[-1])
-        if _is_large(sketch.spec):
+        if self._takes_long(sketch.spec):
             sealed = LongWork(partial(self._seal_window, track, window))
             yield sealed
             entry = sealed.result
@@ -960,7 +978,13 @@ class PartitionState:
         for track in self.tracks.values():
             if track.plan is not None and (track.announced not in (NO_TIME, self.partitions) or self._reports(track)):
                 self._announce(track)
-        return checkpoint.write(self, buffers)
+        copy = partial(checkpoint.write, self, buffers)
+        if SMALLEST_SLOTS * sum(window.unsaved for window in self._open_windows()) < LARGE_SLOTS:
+            return copy()
+        copied = LongWork(copy)
+        yield copied
+        snapshot: Snapshot = copied.result
+        return snapshot
 
     def _reports(self, track: Track) -> bool:
         """Whether evidence about sealed windows is published again before another window is sealed.
@@ -1013,8 +1037,3 @@ def _longest_move(before: npt.NDArray[np.int64], last: int) -> tuple[tuple[int, 
     steps = np.where(before >= EARLIEST_MS, after - np.maximum(before, EARLIEST_MS), 0)
     at = int(np.argmax(steps))
     return (int(before[at]), int(after[at])), at
-
-
-def _is_large(spec: Spec) -> bool:
-    """Whether opening or sealing a window of this spec takes long."""
-    return kinds.of(spec).slots(spec) >= LARGE_SLOTS

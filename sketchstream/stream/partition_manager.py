@@ -31,6 +31,9 @@ from sketchstream.topics import APART
 
 log = logging.getLogger("sketchstream.worker")
 
+TURN_S = 0.5
+"""Seconds of computing after which the worker polls, though the long work that it has come to took no time."""
+
 
 class PartitionManager:
     """The partitions of one worker. Every method is called from the worker's own thread.
@@ -400,7 +403,7 @@ class PartitionManager:
             while True:
                 if isinstance(needed, LongWork):
                     todo.long_work = self._workshop.submit(needed.do)
-                    if not todo.long_work.done():
+                    if not todo.long_work.done() or self._clock.monotonic() - began > TURN_S:
                         todo.spent_s += self._clock.monotonic() - began
                         self._source.pause(one.partition)
                         one.interrupt(todo)

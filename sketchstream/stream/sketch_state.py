@@ -54,8 +54,12 @@ class OpenWindow:
     @property
     def copied_bytes(self) -> int:
         """How much a snapshot of it copies."""
-        saved = not self.dirty and self.blob is not None
-        return 0 if saved or self.sketch.large else self.n_bytes
+        return self.n_bytes if self.unsaved and not self.sketch.large else 0
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether a snapshot writes it anew."""
+        return self.dirty or self.blob is None
 
 
 @dataclass

@@ -11,10 +11,12 @@ import pytest
 
 from helpers.interleaving import Jobs
 from helpers.streams import EPOCH, HOUR, MINUTE, at_least
-from helpers.workers import close_windows, counts, driver, send, truth
+from helpers.workers import TEXT, close_windows, counts, driver, send, truth
 from sketchstream.errors import BrokerError
 from sketchstream.sketch import Sketch
 from sketchstream.stream import partition as partitions_of
+from sketchstream.stream.io_tasks import Inline
+from sketchstream.stream.partition_manager import TURN_S
 from sketchstream.stream.settings import Settings
 from sketchstream.testing.driver import Driver
 
@@ -155,3 +157,74 @@ def test_a_worker_that_stops_waits_for_long_work(workshop: Jobs, monkeypatch: py
     assert waited
     assert max(waited) <= d.clock.monotonic() + Settings().stop_s
     assert d.snapshots.snapshots[0].position == 1
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_worker_polls_on_while_many_small_windows_are_opened_written_and_sealed(
+    partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes milliseconds; ten thousand of them take as long as the largest, and none of them is large."""
+    workshop, at_a_time, windows = Jobs(), 8, 60
+    monkeypatch.setattr(partitions_of, "LARGE_SLOTS", at_a_time * partitions_of.SMALLEST_SLOTS)
+    d = driver(TEXT.replace('lateness = "1m"', 'lateness = "2h"'), partitions)
+    d.worker._manager._workshop = workshop
+    d.run()
+    sent = [(item % 40, EPOCH + item * MINUTE) for item in range(windows)]
+    for item, at in sent:
+        send(d, item, at)
+    numbers = [len(log) for log in d.log.partitions]
+
+    def pauses() -> int:
+        """Let one piece of long work end after the other; how many there were, with a poll after each."""
+        found = 0
+        for _ in range(20 * windows):
+            d.worker.step(0.0)
+            if workshop.running:
+                found += 1
+                polls = d.worker._manager.polls
+                d.worker.step(0.0)
+                assert d.worker._manager.polls == polls + 1
+                workshop.advance(workshop.running[0])
+        return found
+
+    assert pauses() >= sum(number // at_a_time for number in numbers)
+    assert d.worker.metrics.counters["records"] == windows
+    for item, at in sent:
+        send(d, item, at)
+    d.worker.step(0.0)
+    assert not workshop.running, "the windows are open already"
+    d.clock.advance(60)
+    d.worker.step(0.0)
+    assert len(workshop.running) == partitions, "thousands of windows are copied beside the thread that polls"
+    while workshop.running:
+        workshop.advance(workshop.running[0])
+    d.worker.step(0.0)
+    assert {one: saved.position for one, saved in d.snapshots.snapshots.items()} == {
+        one: 2 * number for one, number in enumerate(numbers)
+    }
+    close_windows(d, EPOCH + 4 * HOUR)
+    assert pauses() >= sum(number // at_a_time for number in numbers)
+    do_all(d, workshop)
+    assert counts(d, "minutes", 2) == {start: at_least(c, 2) for start, c in truth(sent * 2, MINUTE).items()}
+
+
+def test_a_worker_polls_on_though_each_piece_of_long_work_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that computes may never see the other one at work, and still compute for minutes."""
+    monkeypatch.setattr(partitions_of, "LARGE_SLOTS", 4 * partitions_of.SMALLEST_SLOTS)
+    d = driver(TEXT.replace('lateness = "1m"', 'lateness = "2h"'), partitions=1)
+
+    class Quick(Inline):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            d.clock.advance(0.2)
+            return super().submit(fn, *args, **kwargs)
+
+    d.run()
+    d.worker._manager._workshop = Quick()
+    for item in range(100):
+        send(d, item % 40, EPOCH + item * MINUTE)
+    polls, began = d.worker._manager.polls, d.clock.monotonic()
+    while d.worker.metrics.counters["records"] < 100:
+        d.worker.step(0.0)
+    turns = (d.clock.monotonic() - began) / (TURN_S + 0.2)
+    assert turns > 5
+    assert d.worker._manager.polls - polls >= turns / 3, "results are collected three times in a turn of the loop"

@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sketchstream import wire
 from sketchstream.errors import BrokerError, DataLossError
@@ -21,7 +22,7 @@ from sketchstream.stream.interfaces import Bytes
 from sketchstream_connectors.kafka.client import Connection, ours
 
 if TYPE_CHECKING:
-    from kafka import KafkaConsumer
+    from kafka import KafkaConsumer, TopicPartition
     from kafka.structs import OffsetAndMetadata
 
 CHUNK_BYTES = 512 * 1024 - 1024
@@ -30,6 +31,19 @@ STALLED_S = 30.0
 
 A broker gives a consumer no more at once than its quota allows for eleven seconds, and then nothing for as long."""
 ASK_TIMEOUT_MS = 5_000
+FETCH_BYTES = 8 * 2**20
+"""Most that a broker sends at a time. What lies between two blobs is read and thrown away if it is less: to go to an
+offset throws away what was fetched."""
+
+
+class Place(NamedTuple):
+    """Where a blob is and how to open it; `mark` and `at` say when it was written, in bytes and in time (ms)."""
+
+    offset: int
+    chunks: int
+    key: bytes
+    mark: int
+    at: int
 
 
 def new_key() -> bytes:
@@ -120,7 +134,8 @@ class Decryption:
             msg = "a snapshot in the state topic does not open with the key of its pointer: it was altered or replaced"
             raise DataLossError(msg) from None
         if number == 0:
-            self._room = wire.aligned(max(1, self._count) * CHUNK_BYTES, plain)
+            size = len(plain) if self._count == 1 else self._count * CHUNK_BYTES
+            self._room = wire.aligned(size, plain)
         self._room[self._size : self._size + len(plain)] = plain
         self._size += len(plain)
         self.records += 1
@@ -153,7 +168,7 @@ class Reader:
         self._consumer: KafkaConsumer = connection.consumer(
             group_id=connection.group,
             group_instance_id=None,
-            max_partition_fetch_bytes=8 * 2**20,
+            max_partition_fetch_bytes=FETCH_BYTES,
             fetch_max_wait_ms=100,
             metrics_enabled=False,
         )
@@ -167,46 +182,76 @@ class Reader:
             return self._consumer.committed(tp, metadata=True, timeout_ms=ASK_TIMEOUT_MS)
 
     def read(self, partition: int, name: bytes, offset: int, count: int, key: bytes) -> memoryview:
-        """One blob of `count` chunks that begins at `offset`.
+        """One blob of `count` chunks that begins at `offset`; raises what `read_all` raises."""
+        return self.read_all(partition, {name: Place(offset, count, key, 0, 0)})[name]
+
+    def read_all(self, partition: int, places: Mapping[bytes, Place]) -> dict[bytes, memoryview]:
+        """Blobs by name, in one pass over the partition: thousands of windows are as many blobs.
 
         Raises:
-            DataLossError: it no longer exists, or is not what was written.
+            DataLossError: one of them no longer exists, or is not what was written.
             BrokerError: the broker did not answer in time.
         """
         from kafka import TopicPartition
-        from kafka.errors import OffsetOutOfRangeError
 
         tp = TopicPartition(self._state_topic, partition)
-        gone = DataLossError(
-            f"the snapshot that the committed offset of partition {partition} names is gone from "
-            f"{self._state_topic!r}; `sketchstream recover` says what can be done, `sketchstream reset` starts a new "
-            "revision"
-        )
-        found = Decryption(name, count, key)
-        deadline = time.monotonic() + STALLED_S
+        held: deque[Any] = deque()
+        found = {}
         with ours("reading a snapshot"):
             if self._consumer.assignment() != {tp}:
                 self._consumer.assign([tp])
-            self._consumer.seek(tp, offset)
-            try:
-                while found.records < count:
-                    for record in self._consumer.poll(timeout_ms=500, max_records=count - found.records).get(tp, ()):
-                        if not found.records and record.offset != offset:
-                            raise gone
-                        if record.key == _bound(name, found.records, count):
-                            found.add(record.value)
-                            deadline = time.monotonic() + STALLED_S
-                        elif not found.records:
-                            raise gone
-                    if found.records < count and time.monotonic() > deadline:
-                        end = self._consumer.end_offsets([tp], timeout_ms=ASK_TIMEOUT_MS)[tp]
-                        if end <= offset or self._consumer.position(tp) >= end:
-                            raise gone
-                        msg = f"the state topic {self._state_topic!r} gave nothing of a snapshot for {STALLED_S:.0f} s"
-                        raise BrokerError(msg)
-            except OffsetOutOfRangeError:
-                raise gone from None
-        return found.blob()
+            at, record_bytes = -1, FETCH_BYTES
+            for name, place in sorted(places.items(), key=lambda pair: pair[1].offset):
+                if at < 0 or (place.offset - at) * record_bytes > FETCH_BYTES:
+                    held.clear()
+                    self._consumer.seek(tp, place.offset)
+                found[name] = self._next(tp, held, name, place)
+                at = place.offset + place.chunks
+                record_bytes = len(held[0].value) if held else record_bytes
+        return found
+
+    def _next(self, tp: TopicPartition, held: deque[Any], name: bytes, place: Place) -> memoryview:
+        """One blob that lies further on in a partition.
+
+        Args:
+            tp: the partition.
+            held: records that were fetched and not used yet; what lies before the blob is thrown away.
+            name: of the blob.
+            place: of the blob.
+        """
+        from kafka.errors import OffsetOutOfRangeError
+
+        gone = DataLossError(
+            f"the snapshot that the committed offset of partition {tp.partition} names is gone from "
+            f"{self._state_topic!r}; `sketchstream recover` says what can be done, `sketchstream reset` starts a new "
+            "revision"
+        )
+        decryption = Decryption(name, place.chunks, place.key)
+        deadline = time.monotonic() + STALLED_S
+        while decryption.records < place.chunks:
+            if not held:
+                try:
+                    held.extend(self._consumer.poll(timeout_ms=500).get(tp, ()))
+                except OffsetOutOfRangeError:
+                    raise gone from None
+            if not held and time.monotonic() > deadline:
+                end = self._consumer.end_offsets([tp], timeout_ms=ASK_TIMEOUT_MS)[tp]
+                if end <= place.offset or self._consumer.position(tp) >= end:
+                    raise gone
+                msg = f"the state topic {self._state_topic!r} gave nothing of a snapshot for {STALLED_S:.0f} s"
+                raise BrokerError(msg)
+            while held and decryption.records < place.chunks:
+                record = held.popleft()
+                if record.offset < place.offset:
+                    continue
+                if not decryption.records and record.offset != place.offset:
+                    raise gone
+                if record.key == _bound(name, decryption.records, place.chunks):
+                    decryption.add(record.value)
+                    deadline = time.monotonic() + STALLED_S
+                elif not decryption.records:
+                    raise gone
+        return decryption.blob()
 
     def close(self) -> None:
         """Close."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Frontier, RawRecord, Refusal, SealedEntry
+from sketchstream_connectors.kafka.acknowledgements import Acknowledgements
 from sketchstream_connectors.kafka.client import Connection, know_partition, ours
 from sketchstream_connectors.kafka.log_reader import Log
 from sketchstream_connectors.kafka.sealed import Headers, Seen, digest_of, entry_records, frontier_record, stamp
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sketchstream.kafka")
 
-PUBLISH_TIMEOUT_S = 30.0
 FRONTIERS_AGE_S = 5.0
 TAILS = (4, 16, 64)
 """Records before the end of a partition among which a frontier is looked for, further back if there is none."""
@@ -80,7 +80,7 @@ class Outlet:
         what: str,
         timestamps: Iterable[int | None] = repeat(None),
     ) -> None:
-        """Send records in order and return when all are acknowledged.
+        """Send records in order and return when all are acknowledged, which may take long behind a slow link.
 
         Args:
             topic: where to.
@@ -90,19 +90,18 @@ class Outlet:
             timestamps: of the records, ms; None: the time of sending.
         """
         producer = self.producer()
-        deadline = time.monotonic() + PUBLISH_TIMEOUT_S
+        acknowledged = Acknowledgements()
         try:
             with ours(what):
                 if partition is not None:
                     know_partition(producer, topic, partition)
-                futures = [
-                    producer.send(
+                for (key, value, headers), timestamp in zip(records, timestamps, strict=False):
+                    acknowledged.make_room(len(value))
+                    future = producer.send(
                         topic, key=key, value=value, headers=headers, partition=partition, timestamp_ms=timestamp
                     )
-                    for (key, value, headers), timestamp in zip(records, timestamps, strict=False)
-                ]
-                for future in futures:
-                    future.get(timeout=max(0.001, deadline - time.monotonic()))
+                    acknowledged.sent(future, len(value))
+                acknowledged.all()
         except BrokerError:
             self.discard(producer)
             raise

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgpack
 
@@ -25,6 +25,7 @@ from sketchstream.errors import BrokerError, DataLossError, FencedError, Snapsho
 from sketchstream.events import say
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors.kafka import blobs, traces
+from sketchstream_connectors.kafka.blobs import Place
 from sketchstream_connectors.kafka.client import Admin, Connection
 from sketchstream_connectors.kafka.group_validation import require_newest_revision
 from sketchstream_connectors.kafka.log_trimmer import Eraser
@@ -32,7 +33,7 @@ from sketchstream_connectors.kafka.pointer import NAMING, Pointer
 from sketchstream_connectors.kafka.positions import UNKNOWN
 from sketchstream_connectors.kafka.topic_validation import ADVICE, Ground
 from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
-from sketchstream_connectors.kafka.transaction import MANIFEST_FORMAT, Fence, Member, Place
+from sketchstream_connectors.kafka.transaction import MANIFEST_FORMAT, Fence, Member
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -193,11 +194,7 @@ class KafkaStore:
             raise DataLossError(msg)
         fence.places = {name: Place(*place) for name, place in said["blobs"].items()}
         fence.manifest, fence.written = pointer.manifest, said["written"]
-        found = {
-            name: reader.read(partition, name.encode(), place.offset, place.chunks, place.key)
-            for name, place in sorted(fence.places.items(), key=lambda pair: pair[1].offset)
-        }
-        return Restored(fence.position, said["manifest"], found)
+        return Restored(fence.position, said["manifest"], _read_named(reader, partition, fence.places))
 
     def _check_pointer(self, partition: int, pointer: Pointer, position: int) -> None:
         """Another cluster, another topic of the same name, a position that is not in its log."""
@@ -345,10 +342,7 @@ class KafkaStore:
         if not old:
             return {}
         with self._reader() as reader:
-            return {
-                name: reader.read(partition, name.encode(), place.offset, place.chunks, place.key)
-                for name, place in ((name, fence.places[name]) for name in sorted(old))
-            }
+            return _read_named(reader, partition, {name: fence.places[name] for name in old})
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[blobs.Reader]:
@@ -395,3 +389,9 @@ class KafkaStore:
             with contextlib.suppress(Exception):
                 reader.close()
         self._admin.close()
+
+
+def _read_named(reader: blobs.Reader, partition: int, places: Mapping[str, Place]) -> dict[str, Bytes]:
+    """The blobs at these places, by name."""
+    found = reader.read_all(partition, {name.encode(): place for name, place in places.items()})
+    return {name.decode(): data for name, data in found.items()}

@@ -12,10 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
 
@@ -23,6 +22,8 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.interfaces import Bytes, Snapshot
 from sketchstream_connectors.kafka import blobs, traces
+from sketchstream_connectors.kafka.acknowledgements import STALLED_S, Acknowledgements
+from sketchstream_connectors.kafka.blobs import Place
 from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
 from sketchstream_connectors.kafka.pointer import Pointer
 from sketchstream_connectors.kafka.topics import former_transactional_id, transactional_id
@@ -32,28 +33,7 @@ if TYPE_CHECKING:
 
     from sketchstream_connectors.kafka.sealed import Headers
 
-STALLED_S = 20.0
-"""Seconds without any acknowledgement after which a transaction is given up, however much of it is still to be sent."""
-UNACKNOWLEDGED = 16
-"""Records of one blob, of up to 512 KiB each, that are sent before the first of them is acknowledged."""
 MANIFEST_FORMAT = 1
-
-
-class Patience:
-    """A deadline that moves with each acknowledgement: a slow broker has time, one that does not answer has not."""
-
-    def __init__(self) -> None:
-        self._until = 0.0
-        self.progressed()
-
-    def progressed(self) -> None:
-        """Begin to wait anew."""
-        self._until = time.monotonic() + STALLED_S
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the deadline, at least one millisecond."""
-        return max(0.001, self._until - time.monotonic())
 
 
 class Member(Protocol):
@@ -70,16 +50,6 @@ class Member(Protocol):
 
     def condemn(self, error: FencedError) -> None:
         """Another process has our group.instance.id."""
-
-
-class Place(NamedTuple):
-    """Where a blob is and how to open it; `mark` and `at` say when it was written, in bytes and in time (ms)."""
-
-    offset: int
-    chunks: int
-    key: bytes
-    mark: int
-    at: int
 
 
 @dataclass
@@ -159,7 +129,7 @@ class Fence:
         """Commit a pointer without a snapshot, before the first record."""
         with ours(f"starting partition {self.partition}"):
             self.producer.begin_transaction()
-            self._finish(position, pointer, member, Patience())
+            self._finish(position, pointer, member, Acknowledgements())
         self.position = position
 
     def write(self, snapshot: Snapshot, again: Mapping[str, Bytes], about: Pointer, member: Member) -> None:
@@ -171,7 +141,7 @@ class Fence:
             about: the pointer, but for where the snapshot is.
             member: of the group.
         """
-        patience = Patience()
+        acknowledged = Acknowledgements()
         kept = {name: self.places[name] for name in snapshot.keep - again.keys()}
         with ours(f"committing a snapshot of partition {self.partition}"):
             know_partition(self.producer, self.state_topic, self.partition)
@@ -182,12 +152,12 @@ class Fence:
             for name in (*again, *snapshot.blobs):
                 key = blobs.new_key()
                 length, pieces = (len(again[name]), iter((again[name],))) if name in again else snapshot.pieces(name)
-                future, count, size = self._send(name.encode(), length, pieces, key, patience)
+                future, count, size = self._send(name.encode(), length, pieces, key, acknowledged)
                 sent[name] = (future, count, key, written)
                 written += size
             now = time.time_ns() // 1_000_000
             places = {
-                name: Place(_offset(future, patience), count, key, mark, now)
+                name: Place(acknowledged.offset(future), count, key, mark, now)
                 for name, (future, count, key, mark) in sent.items()
             }
             faults.reach("commit.blobs")
@@ -200,18 +170,18 @@ class Fence:
                 "blobs": {name: list(place) for name, place in fresh.items()},
                 "written": written,
             }
-            pointer = self._send_manifest(msgpack.packb(manifest), about, patience)
+            pointer = self._send_manifest(msgpack.packb(manifest), about, acknowledged)
             faults.reach("commit.manifest")
-            self._finish(snapshot.position, pointer, member, patience)
+            self._finish(snapshot.position, pointer, member, acknowledged)
         faults.reach("commit.done")
         self.position, self.manifest, self.places, self.written = snapshot.position, pointer.manifest, fresh, written
 
-    def _send_manifest(self, packed: bytes, about: Pointer, patience: Patience) -> Pointer:
+    def _send_manifest(self, packed: bytes, about: Pointer, acknowledged: Acknowledgements) -> Pointer:
         """Hand the manifest over, and wait for its place; the pointer that names it."""
         snapshot_id, key = os.urandom(16), blobs.new_key()
         headers = traces.trace_headers(about.topic_id, about.revision)
-        future, count, _ = self._send(b"m" + snapshot_id, len(packed), (packed,), key, patience, headers)
-        offset = _offset(future, patience)
+        future, count, _ = self._send(b"m" + snapshot_id, len(packed), (packed,), key, acknowledged, headers)
+        offset = acknowledged.offset(future)
         stamp = _append_time(future)
         if stamp is not None:
             self.broker_time = stamp, time.monotonic()
@@ -223,28 +193,23 @@ class Fence:
         size: int,
         pieces: Iterable[Bytes],
         key: bytes,
-        patience: Patience,
+        acknowledged: Acknowledgements,
         headers: Headers | None = None,
     ) -> tuple[Any, int, int]:
-        """Hand a blob to the producer: the future of its first record, the number of records, their bytes.
-
-        The producer's memory has no limit of its own, so no more than `UNACKNOWLEDGED` records wait in it.
-        """
+        """Hand a blob to the producer: the future of its first record, the number of records, their bytes."""
         first, count, written = None, 0, 0
-        waiting: deque[Any] = deque()
         for record_key, value in blobs.encrypt_pieces(name, size, pieces, key):
-            if len(waiting) == UNACKNOWLEDGED:
-                _offset(waiting.popleft(), patience)
+            acknowledged.make_room(len(value))
             future = self.producer.send(
                 self.state_topic, key=record_key, value=value, partition=self.partition, headers=headers
             )
-            waiting.append(future)
+            acknowledged.sent(future, len(value))
             first = first or future
             count += 1
             written += len(value)
         return first, count, written
 
-    def _finish(self, position: int, pointer: Pointer, member: Member, patience: Patience) -> None:
+    def _finish(self, position: int, pointer: Pointer, member: Member, acknowledged: Acknowledgements) -> None:
         """The offset with its pointer, and the end of the transaction; waits, but not for ever."""
         from kafka import TopicPartition
         from kafka.structs import OffsetAndMetadata
@@ -262,10 +227,10 @@ class Fence:
                 faults.reach("commit.offsets")
             result = step()
             wake()
-            if not result.wait(timeout_ms=patience.left_s * 1000):
+            if not result.wait(timeout_ms=acknowledged.left_s * 1000):
                 msg = f"a transaction of partition {self.partition} made no progress for {STALLED_S:.0f} s"
                 raise BrokerError(msg)
-            patience.progressed()
+            acknowledged.progressed()
 
     def abandon(self) -> None:
         """Close the producer without waiting for what it has in flight, which the partition's next owner aborts."""
@@ -281,10 +246,3 @@ def _append_time(future: Any) -> int | None:
     result = getattr(getattr(future, "_produce_future", None), "value", None)
     stamp = result[1] if isinstance(result, tuple) and len(result) > 1 else None
     return stamp if isinstance(stamp, int) and stamp >= 0 else None
-
-
-def _offset(future: Any, patience: Patience) -> int:
-    """Offset of a record once it is acknowledged."""
-    offset = int(future.get(timeout=patience.left_s).offset)
-    patience.progressed()
-    return offset

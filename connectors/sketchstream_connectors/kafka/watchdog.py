@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 WATCH_EVERY_S = 5.0
-STALLED_AFTER_S = 45.0
+SILENT_S = 15.0
+"""Seconds without a record after which it is asked whether any is waiting."""
+STALLED_AFTER_S = 30.0
+"""Seconds for which records are seen to wait while none is read, after which the consumer is replaced. A partition that
+was empty for long and has a new record is no stall, nor is a client that a quota keeps waiting for some ten seconds."""
 TOPIC_CHECK_S = 15.0
 OWNERS_CHECK_S = 10.0
 
@@ -60,7 +64,7 @@ class Watch:
         self._connection = connection
         self._admin = Admin(connection, patience_ms=5_000)
         self._progress: dict[int, float] = {}
-        self._suspect: dict[int, int] = {}
+        self._suspect: dict[int, tuple[int, float]] = {}
         self._unowned: set[int] = set()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sketchstream-kafka-watch", daemon=True)
@@ -122,15 +126,16 @@ class Watch:
             source.ask_for_another_consumer("partitions have no owner")
 
     def _check_progress(self) -> None:
-        """A partition below the last stable offset for a long time, in two looks: the consumer is replaced."""
+        """A partition that is seen below the last stable offset, at one position, for a long time: a new consumer."""
         now, positions = time.monotonic(), self._source.waiting()
-        silent = [p for p in positions if now - self._progress.get(p, now) > STALLED_AFTER_S]
+        silent = [p for p in positions if now - self._progress.get(p, now) > SILENT_S]
         ends = self._admin.offsets(self._source.topic, silent, "stable") if silent else {}
         before, self._suspect = self._suspect, {}
         for p in silent:
             if ends.get(p, -1) <= positions[p]:
                 self.progress(p)
                 continue
-            self._suspect[p] = positions[p]
-            if before.get(p) == positions[p]:
+            position, since = before.get(p, (-1, now))
+            self._suspect[p] = positions[p], since if position == positions[p] else now
+            if now - self._suspect[p][1] > STALLED_AFTER_S:
                 self._source.ask_for_another_consumer(f"partition {p} makes no progress")

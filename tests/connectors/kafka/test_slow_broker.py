@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -14,8 +15,8 @@ from helpers.kafka.app import Nobody
 from helpers.kafka.quotas import limited
 from sketchstream.errors import BrokerError
 from sketchstream.stream.interfaces import Restored, Snapshot
+from sketchstream_connectors.kafka import acknowledgements
 from sketchstream_connectors.kafka import topics as kafka_topics
-from sketchstream_connectors.kafka import transaction
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.store import KafkaStore
@@ -62,22 +63,26 @@ def throttled(own_broker: DevCluster) -> Iterator[None]:
 def test_a_snapshot_that_takes_long_behind_a_quota_is_committed_and_restored(
     store: Callable[[], KafkaStore], throttled: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "STALLED_S", STALLED_S)
+    """One large window, and thousands of small ones."""
+    monkeypatch.setattr(acknowledgements, "STALLED_S", STALLED_S)
     writer = store()
     writer.take(0)
     for position in (1, 2):  # the quota forgives what was not used before the first
         began = time.monotonic()
-        writer.commit(0, Snapshot(0, position, {"at": position}, {"state": BLOB}, frozenset()))
+        starts = [0, *range(len(BLOB) // 2, len(BLOB), 4 << 10)]
+        brought = {f"{position}-{at}": BLOB[at:end] for at, end in pairwise([*starts, len(BLOB)])}
+        writer.commit(0, Snapshot(0, position, {"at": position}, brought, frozenset()))
     assert time.monotonic() - began > STALLED_S, "the quota must hold the commit up for this test to mean anything"
     found = store().take(0)
     assert isinstance(found, Restored)
-    assert (found.position, bytes(found.blobs["state"]) == BLOB) == (2, True)
+    state = b"".join(bytes(found.blobs[name]) for name in sorted(brought, key=lambda name: int(name[2:])))
+    assert (found.position, state == BLOB) == (2, True)
 
 
 def test_a_broker_that_does_not_answer_is_given_up(
     own_broker: DevCluster, store: Callable[[], KafkaStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "STALLED_S", STALLED_S)
+    monkeypatch.setattr(acknowledgements, "STALLED_S", STALLED_S)
     writer = store()
     writer.take(0)
     writer.commit(0, Snapshot(0, 1, {}, {"state": b"first"}, frozenset()))

@@ -12,7 +12,7 @@ import random
 import re
 import statistics
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -119,7 +119,8 @@ def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, t
                 f"{lines} log lines, {len(found)} warnings in healthy stretches, "
                 f"memory {early / 2**20:.0f} -> {late / 2**20:.0f} MiB"
             )
-            assert not found, "\n".join(found[:20])
+            quotas = [tuple(datetime.fromtimestamp(at, UTC).strftime("%T") for at in one) for one in disturbed]
+            assert not found, "\n".join([*found[:20], f"quotas: {quotas}"])
             assert late <= GROWTH * early
     finally:
         app.close()

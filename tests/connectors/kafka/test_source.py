@@ -355,9 +355,16 @@ def test_a_consumer_that_stalls_below_the_last_stable_offset_is_replaced(
     source.seek(0, 5)
     source.resume(0)
     old = source.consumer
-    for _ in range(2):  # no poll in between, as if the client never fetched the node again
+    for _ in range(3):  # no poll in between, as if the client never fetched the node again
         source._watch._progress[0] = time.monotonic() - 100
         source._watch._check_progress()
+    assert source._recreate is None, "the records have been seen to wait for a moment only"
+    position, since = source._watch._suspect[0]
+    source._watch._suspect[0] = position - 1, since - 100
+    source._watch._check_progress()
+    assert source._recreate is None, "it was at another position then"
+    source._watch._suspect[0] = position, since - 100
+    source._watch._check_progress()
     events = source.poll(0.1)
     assert source.consumer is not old
     assert events[0] == Revoked((0, 1, 2, 3))

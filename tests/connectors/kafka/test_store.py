@@ -153,6 +153,30 @@ def test_what_was_committed_is_what_a_successor_takes(app: App) -> None:
     assert found.blobs == {"b": big, "c": b"three"}
 
 
+def test_thousands_of_blobs_are_read_in_one_pass(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition with thousands of open windows, whose snapshots rewrite some of them: wherever they lie."""
+    app.fill()
+    draw, store = random.Random(5), app.store()
+    store.take(0)
+    live: dict[str, bytes] = {}
+    for position in range(1, 6):
+        kept = frozenset(name for name in live if draw.random() < 0.9)
+        number = 600 if position == 1 else 90
+        sizes = [draw.choice([0, 1, 3_000, 9_000]) for _ in range(number)] + [draw.randrange(1, 3) * blobs.CHUNK_BYTES]
+        brought = {f"w{position}-{n}": draw.randbytes(size) for n, size in enumerate(sizes)}
+        store.commit(0, snapshot(position, brought, kept))
+        live = {name: live[name] for name in kept} | brought
+    seeks: list[int] = []
+    seek = KafkaConsumer.seek
+    monkeypatch.setattr(KafkaConsumer, "seek", lambda self, tp, at: (seeks.append(at), seek(self, tp, at)))
+    found = app.store().take(0)
+    assert isinstance(found, Restored)
+    assert {name: bytes(data) for name, data in found.blobs.items()} == live
+    assert 2 <= len(seeks) < 30, "to go to each blob would fetch the same megabytes again for each"
+    empty = [data for data in found.blobs.values() if len(data) < 4]
+    assert max(len(data.obj) for data in empty) < 1000, "a small blob takes no room for a large one"
+
+
 def test_a_commit_tells_the_brokers_time(app: App) -> None:
     """From the state topic's append time; not where an older topic keeps the producer's own timestamps."""
     from kafka.admin import ConfigResource, ConfigResourceType
