@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.guarantee import Context, Guarantee
     from sketchstream.privacy.ledger import Loss
-    from sketchstream.stream.plans import Memory, SketchPlan
+    from sketchstream.stream.plans import EarlyAnswers, Memory, SketchPlan
     from sketchstream.stream.windows import Calendar
 
 LOSSES: Final = ("a loss is at most", "windows", "event", "item")
@@ -42,6 +42,8 @@ class Deployment:
     every: str | None = None
     timezone: str = "UTC"
     lateness: str | None = None
+    emit_every: str | None = None
+    epsilon_early: str | None = None
     overlap: bool = False
     epsilon_overlap: str | None = None
     counts: Literal["modulus", "presence"] = "modulus"
@@ -147,12 +149,13 @@ class Deployment:
             raise ConfigError(msg)
         return items / groups
 
-    def windows(self) -> Windows | None:
-        """The windows; None: the sketch has none.
+    def windows(self, spec: ProfileSpec) -> Windows | None:
+        """The windows of a sketch; None: it has none.
 
         Raises:
             ConfigError: the windows are invalid.
         """
+        from sketchstream.config.plans import early_answers
         from sketchstream.config.schema import InputTable
         from sketchstream.errors import ConfigError
         from sketchstream.stream.units import duration_ms
@@ -160,13 +163,17 @@ class Deployment:
 
         table = InputTable.model_fields
         if self.window is None:
-            if self.every is not None or self.lateness is not None or self.timezone != "UTC":
-                msg = "--every, --timezone and --lateness belong to --window: give it too"
+            others = (self.every, self.lateness, self.emit_every, self.epsilon_early)
+            if any(one is not None for one in others) or self.timezone != "UTC":
+                msg = (
+                    "--every, --timezone, --lateness, --emit-every and --epsilon-early belong to --window: give it too"
+                )
                 raise ConfigError(msg)
             return None
         late = table["lateness"].default if self.lateness is None else duration_ms(self.lateness, "--lateness")
         hops = hopping(self.window, self.every, self.timezone)
-        return Windows(*hops, late + table["quorum_time"].default)
+        early = early_answers(spec, hops[:2], self.emit_every, self.epsilon_early, late)
+        return Windows(*hops, late + table["quorum_time"].default, early)
 
 
 @dataclass(frozen=True)
@@ -178,12 +185,14 @@ class Windows:
         steps: of a window.
         stride: steps between two windows.
         behind_ms: see `SketchPlan.open_windows`.
+        early: releases from windows that are still open; None: there are none.
     """
 
     calendar: Calendar
     steps: int
     stride: int
     behind_ms: int
+    early: EarlyAnswers | None = None
 
 
 def _listed(text: str) -> tuple[int, list[Any]]:
@@ -252,7 +261,14 @@ class Around:
         if self.given is None:
             return None
         given = self.given
-        return SketchPlan("sketch", self.plan.spec, given.calendar, given.steps, stride=given.stride)
+        return SketchPlan("sketch", self.plan.spec, given.calendar, given.steps, stride=given.stride, early=given.early)
+
+    @property
+    def ledger(self) -> Any:
+        """What one window charges, early answers included."""
+        from sketchstream.kinds import planned
+
+        return planned(self.plan.spec) if self.windows is None else self.windows.ledger
 
     @property
     def overlap(self) -> int:
@@ -287,18 +303,16 @@ class Around:
     @cached_property
     def guarantee(self) -> Guarantee:
         """Guarantee of the sketch with all its groups."""
-        from sketchstream.kinds import planned
         from sketchstream.privacy.guarantee import Guarantee
 
-        return Guarantee.of(self.plan.spec, planned(self.plan.spec), self.context)
+        return Guarantee.of(self.plan.spec, self.ledger, self.context)
 
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
         """What, in how many windows, most that an event and an item lose there; None: an event is not in them."""
-        from sketchstream.kinds import planned
         from sketchstream.privacy.guarantee import Beside, copies_of_item, duration, windows_a_day, windows_of
 
         spec, around = self.plan.spec, self.context
-        one = Beside.of("", planned(spec), around.window_ms, groups=spec.group_losses)
+        one = Beside.of("", self.ledger, around.window_ms, groups=spec.group_losses)
         event, item = one.event.pure, one.item.pure * copies_of_item(around)
         out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
         if self.overlap > 1:
@@ -382,6 +396,8 @@ _WINDOWS = (
     click.option("--every", help="With --window: one begins each so often, such as 1d; they overlap."),
     click.option("--timezone", default="UTC", show_default=True, help="With --window: where days begin."),
     click.option("--lateness", help="With --window: how late records may be.  [default: as in a configuration]"),
+    click.option("--emit-every", help="With --window: it is published so often before it is sealed, such as 15m."),
+    click.option("--epsilon-early", metavar="FRACTION", help="With --emit-every: cost of all early answers."),
 )  # fmt: skip
 
 _SETS = (

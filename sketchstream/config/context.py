@@ -49,8 +49,6 @@ def context(
         late_records=bool(config.input.late_topic),
         refused=evidence.refused,
         misplaced=evidence.misplaced,
-        early=0 if plan.early is None else plan.early.most,
-        epsilon_early=Fraction(0) if plan.early is None else plan.early.epsilon,
         beside=tuple(
             _beside(other, a_day(other, plan.calendar.timezone)) for other in config.sketches if other.name != plan.name
         ),
@@ -68,7 +66,16 @@ def of_windows(plan: SketchPlan, **known: Any) -> Context:
 
     number = a_day(plan, plan.calendar.timezone)
     every_ms = plan.starts.shortest_ms
-    return Context(window_ms=plan.shortest_ms, a_day=number, overlap=plan.overlap, every_ms=every_ms, **known)
+    early, epsilon = (0, Fraction(0)) if plan.early is None else (plan.early.most, plan.early.epsilon)
+    return Context(
+        window_ms=plan.shortest_ms,
+        a_day=number,
+        overlap=plan.overlap,
+        every_ms=every_ms,
+        early=early,
+        epsilon_early=epsilon,
+        **known,
+    )
 
 
 def a_day(plan: SketchPlan, timezone: str) -> int:

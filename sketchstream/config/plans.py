@@ -19,7 +19,7 @@ from sketchstream.config import checks
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.item_lists import read_items
 from sketchstream.kinds.interface import Spec
-from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
+from sketchstream.spec import ClosedDomain, Epsilon, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
 from sketchstream.stream.evidence import misplaced_noise
 from sketchstream.stream.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.windows import Calendar, Width, hopping
@@ -76,7 +76,13 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
             mistakes.append(str(error))
         else:
             try:
-                early = _early(block, spec, series, given.lateness)
+                early = (
+                    early_answers(
+                        spec, series[0][1:3], block.emit_every, block.epsilon_early, given.lateness, len(series)
+                    )
+                    if series
+                    else None
+                )
             except (SpecError, ConfigError) as error:
                 mistakes.append(str(error))
     if mistakes:
@@ -95,15 +101,30 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
     return plans, []
 
 
-def _early(block: SketchTable, spec: Spec, series: list[_Series], lateness_ms: int) -> EarlyAnswers | None:
-    """Releases from open windows, if the block asks for them.
+def early_answers(
+    spec: Spec,
+    windows: tuple[Calendar, int],
+    emit_every: str | None,
+    epsilon_early: Epsilon | None,
+    lateness_ms: int,
+    number: int = 1,
+) -> EarlyAnswers | None:
+    """Releases from open windows, if they are asked for.
+
+    Args:
+        spec: of the sketch.
+        windows: their calendar, or that of their steps, and how many steps a window has.
+        emit_every: how often a window is published before it is sealed.
+        epsilon_early: what all of that costs.
+        lateness_ms: how long windows stay open behind the watermark.
+        number: of series of windows of the sketch.
 
     Raises:
-        ConfigError: its sketch or its windows have none.
+        ConfigError: the sketch or its windows have none.
     """
-    if not series or (block.emit_every is None and block.epsilon_early is None):
+    if emit_every is None and epsilon_early is None:
         return None
-    if block.emit_every is None or block.epsilon_early is None:
+    if emit_every is None or epsilon_early is None:
         msg = (
             "emit_every and epsilon_early belong together: how often a window is published before it is sealed, and "
             "what all of these early answers cost"
@@ -122,15 +143,15 @@ def _early(block: SketchTable, spec: Spec, series: list[_Series], lateness_ms: i
             "the one published then, exactly what came in between"
         )
         raise ConfigError(msg)
-    if len(series) != 1 or series[0][2] != 1:
+    if number != 1 or windows[1] != 1:
         msg = "emit_every belongs to one window without every: windows that hop are published often as they are"
         raise ConfigError(msg)
-    every_ms, longest = series[0][1].positions(block.emit_every, "emit_every")
+    every_ms, longest = windows[0].positions(emit_every, "emit_every")
     most = longest - (lateness_ms == 0)  # without lateness, the watermark that passes a window's end seals it
     if most > MOST_EARLY:
         msg = f"emit_every gives at most {MOST_EARLY} early answers of a window, found {most}: publish less often"
         raise ConfigError(msg)
-    return EarlyAnswers(every_ms, exact_epsilon(block.epsilon_early, "epsilon_early") / most, most)
+    return EarlyAnswers(every_ms, exact_epsilon(epsilon_early, "epsilon_early") / most, most)
 
 
 def _misplaced_events(spec: Spec, epsilon: Fraction | None) -> Iterator[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sketchstream.cli.deployments import Windows
     from sketchstream.kinds.profile import planner
     from sketchstream.kinds.profile.spec import ProfileSpec
+    from sketchstream.stream.plans import EarlyAnswers
 
 SMALLEST: Final = 1024
 """Slots that the search begins with if none are given."""
@@ -132,6 +133,8 @@ def command(
     where windows overlap: the memory of all windows that are open at once, and what an event and an item lose in one
     window and in all that hold them.
 
+    With --emit-every and --epsilon-early: what early answers of a window cost, and how accurate they are.
+
     With --overlap: the errors of sets of groups of that size, at an assumed share of items that they have in common.
 
     With --kind gaussian and --size: the error of counts by every method; without --size the noise for an epsilon and a
@@ -144,6 +147,8 @@ def command(
       sketchstream plan --unit item --epsilon 1 --open --slots 1048576 --items 1000000
       sketchstream plan --unit item --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
       sketchstream plan --unit event --epsilon 1 --open --slots 16384 --items 90000 --groups 9 --window 7d --every 1d
+      sketchstream plan --unit event --epsilon 1 --open --slots 65536 --items 20000 --window 1h --emit-every 15m \
+        --epsilon-early 1/2
       sketchstream plan --unit item --epsilon 4 --open --slots 1048576 --items 600000 --groups 3 --overlap --shared .2
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
@@ -157,7 +162,8 @@ def command(
 
     if description.open_domain and description.slots is None and vary == "slots" and target is not None:
         description = replace(description, slots=SMALLEST)
-    spec, windows_given = deployment.grouped(description.spec(), description.given()), deployment.windows()
+    spec = deployment.grouped(description.spec(), description.given())
+    windows_given = deployment.windows(spec)
     expected: dict[str, Any] = {
         "items": deployment.items(items, spec.group_count),
         "mean": mean,
@@ -179,8 +185,20 @@ def command(
     else:
         found = planner.required(spec, target=target, number=number, vary=vary, **expected)
     around = Around(found, windows_given)
+    early = None if windows_given is None else windows_given.early
+    released = (
+        None if early is None else planner.plan(planner.resized(found.spec, epsilon_publish=early.epsilon), **expected)
+    )
+    if early is not None:  # the losses of the spec alone would be too small; `_print_around` has all of them
+        ledger = around.ledger
+        notes = tuple(one for one in found.notes if " loses " not in one)
+        found = replace(found, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), notes=notes)
     if form == "json":
-        click.echo(show.as_json(found.to_dict() | (around.to_dict() if deployment.given else {})))
+        shown = found.to_dict() | (around.to_dict() if deployment.given else {})
+        if early is not None and released is not None:
+            numbers = {name: number.to_dict() for name, number in released.numbers.items()}
+            shown["early"] = {"most": early.most, "epsilon": str(early.epsilon), "numbers": numbers}
+        click.echo(show.as_json(shown))
         return
     if form == "csv":
         click.echo(as_csv(found))
@@ -200,6 +218,29 @@ def command(
     click.echo(f"\nIn a worker, {partitions} partition{'s' * (partitions > 1)}: snapshots of {busy} write {cost}.")
     if deployment.given:
         _print_around(around)
+    if early is not None and released is not None:
+        _print_early(early, found, released)
+
+
+def _print_early(early: EarlyAnswers, final: planner.Plan, released: planner.Plan) -> None:
+    """What early answers cost, and their errors beside those of the final answer."""
+    click.echo(
+        f"\nEarly answers: up to {early.most} of each window, at a cost of {early.epsilon} each, which the losses "
+        "above hold. They say preliminary until the final answer replaces them. One standard error of each, at the "
+        "items of the whole window:\n"
+    )
+    show.table(
+        ("number", "final", "early", "times"),
+        [
+            [
+                name,
+                f"{one.sd:,.4g}",
+                f"{released[name].sd:,.4g}",
+                f"{released[name].sd / one.sd:.3g}" if one.sd else "-",
+            ]
+            for name, one in final.numbers.items()
+        ],
+    )
 
 
 def _print_around(around: Around) -> None:

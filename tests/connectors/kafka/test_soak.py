@@ -48,13 +48,15 @@ def memory(worker: Worker) -> int:
     return int(found[1]) << 10
 
 
-def complaints(worker: Worker, disturbed: list[tuple[float, float]], since: float) -> tuple[int, list[str]]:
-    """Number of log lines, and the warnings of healthy stretches."""
+def complaints(
+    worker: Worker, disturbed: list[tuple[float, float]], since: float, until: float
+) -> tuple[int, list[str]]:
+    """Number of log lines, and the warnings of healthy stretches between two times."""
     lines = [json.loads(line) for line in worker.log.read_text().splitlines() if line.startswith("{")]
     found = []
     for line in lines:
         at = datetime.fromisoformat(line["time"]).timestamp()
-        calm = at >= since and not any(begin <= at <= end + SETTLED_S for begin, end in disturbed)
+        calm = since <= at <= until and not any(begin <= at <= end + SETTLED_S for begin, end in disturbed)
         if calm and line["level"] in {"warning", "error"}:
             found.append(json.dumps(line))
     return len(lines), found
@@ -108,9 +110,10 @@ def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, t
             load.close_windows(int(ended * 1000) + step * 15_000)
         app.wait_published(last + MINUTE, timeout_s=600)
         app.check_exact()
+        read = time.time()  # whoever takes the partitions of one that ends says again that epsilon 30 protects nobody
         for worker in workers:
             assert worker.terminate(120) == 0
-            lines, found = complaints(worker, disturbed, since)
+            lines, found = complaints(worker, disturbed, since, read)
             quarter = len(used[worker.name]) // 4
             early = statistics.median(used[worker.name][quarter : 2 * quarter])
             late = statistics.median(used[worker.name][-quarter:])
