@@ -34,7 +34,7 @@ from sketchstream.privacy.history import History, LayerEntry, View, parameter_na
 from sketchstream.privacy.said import cost_said
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import read_rational, whole
-from sketchstream.topics import APART, MOST_TOPICS
+from sketchstream.topics import APART, HISTORY, MOST_TOPICS
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
@@ -112,6 +112,7 @@ class Origin:
         partitioner: rule that assigns the items of a closed domain to partitions, so that an item has a slot in one
             partition only. Kinds that answer item by item record it, so that readers know which slot belongs to which
             item.
+        table: of a history, what was counted: the name of a table, and its pinned snapshot.
     """
 
     name: str = ""
@@ -122,6 +123,7 @@ class Origin:
     partitions_seal: int | None = None
     partitions: tuple[int, ...] = ()
     partitioner: str | None = None
+    table: tuple[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Fields of a header; unknown ones are omitted."""
@@ -134,6 +136,7 @@ class Origin:
             "partitions_seal": self.partitions_seal,
             "partitions": list(self.partitions) or None,
             "partitioner": self.partitioner,
+            "table": None if self.table is None else list(self.table),
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -154,6 +157,7 @@ class Origin:
             partitions_seal=header.get("partitions_seal"),
             partitions=tuple(header.get("partitions", ())),
             partitioner=header.get("partitioner"),
+            table=None if header.get("table") is None else (header["table"][0], header["table"][1]),
         )
         require_partitions(found.partition or 0, *found.partition_counts)
         return found
@@ -180,6 +184,8 @@ def require_partitions(number: int, *counts: int) -> None:
     Raises:
         FormatError: says which number.
     """
+    if number == HISTORY and max(counts, default=1) <= 1:
+        return
     topic, place = divmod(number, APART)
     for one in (place, *counts):
         if not (0 <= one <= MOST_PARTITIONS and 0 <= topic < MOST_TOPICS):
@@ -350,7 +356,7 @@ class _Part(_Published):
 
     def guarantee(self) -> Any:
         """The privacy guarantee, in words and numbers."""
-        return self.kind.guarantee(self.spec, self.ledger)
+        return self.kind.guarantee(self.spec, self.ledger, Context(table=self.origin.table))
 
 
 @dataclass(frozen=True, eq=False)
@@ -649,7 +655,8 @@ class Stack(_Published):
         If partitions were added during the window, an item may be in several parts, and its losses add up.
         """
         worst = max(self.parts, key=lambda part: self.kind.order(part.ledger))
-        around = Context(counts=partition_counts(p.origin for p in self.parts))
+        table = next((p.origin.table for p in self.parts if p.origin.table is not None), None)
+        around = Context(counts=partition_counts(p.origin for p in self.parts), table=table)
         return self.kind.guarantee(worst.spec, worst.ledger, around)
 
     def _repr_html_(self) -> str:

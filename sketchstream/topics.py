@@ -15,6 +15,8 @@ APART: Final = 100_000
 """Distance of the numbers of two topics; a topic has fewer partitions."""
 MOST_TOPICS: Final = 16
 """Topics of one input."""
+HISTORY: Final = APART * MOST_TOPICS
+"""Number of the only part of a window that was counted from a table, and not from partitions of an input."""
 
 
 def everywhere(said: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:

@@ -74,6 +74,21 @@ def file_layout(config: Config) -> Layout:
     )
 
 
+def history_layout(config: Config) -> Layout:
+    """How the table of earlier records is read."""
+    given, own = config.input, config.history
+    time = given.time if own is None else own.time or given.time
+    return Layout(
+        "parquet",
+        given.item if own is None else own.item or given.item,
+        given.item_type,
+        given.weight if own is None else own.weight or given.weight,
+        None if time == "record" else time,
+        config.columns,
+        config.decimal_weights,
+    )
+
+
 def decoder_of(config: Config) -> Decoder:
     """How the payloads of the configured topic are read."""
     given = config.input

@@ -100,6 +100,7 @@ def names(config: Config) -> Names:
         group=config.group,
         input=config.input.topic or "",
         sealed=config.sealed_topic,
+        history=config.history_topic,
         results=config.output.results_topic or None,
         dead_letter=config.input.dead_letter_topic or None,
         late=config.input.late_topic or None,

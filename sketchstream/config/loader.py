@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sketchstream.config.budget import Budget
     from sketchstream.config.schema import (
         FileTable,
+        HistoryTable,
         InputTable,
         OutputTable,
         PayloadTable,
@@ -69,6 +70,7 @@ class Config:
     sketches: tuple[SketchPlan, ...]
     unsaid_units: tuple[str, ...] = ()
     """Sketches that count the item and do not set their unit."""
+    history: HistoryTable | None = None
     beside: tuple[Config, ...] = ()
     """The same for every further topic of `[[input.topics]]`, each with its own group and sealed topic."""
 
@@ -197,11 +199,31 @@ class Config:
         return self.resolve(self.store.path or "state")
 
     @property
+    def history_name(self) -> str | None:
+        """Name of the table of earlier records: its path as it is written; None: there is none."""
+        if self.history is not None:
+            return self.history.file
+        return self.input.file if self.format == "parquet" and self.input_file is not None else None
+
+    @property
+    def history_path(self) -> Path:
+        """Folder of what a backfill has booked and stored."""
+        given = None if self.history is None else self.history.path
+        if given is not None:
+            return self.resolve(given)
+        return self.resolve("history") if self.from_kafka else self.store_path / "backfill"
+
+    @property
     def sealed_topic(self) -> str | None:
         """Topic of sealed sketches; None if they go only to a directory."""
         if not self.from_kafka or self.output.topic == "":
             return None
         return self.output.topic or f"{self.group}.sealed"
+
+    @property
+    def history_topic(self) -> str | None:
+        """Topic of the history beside the sealed topic; None without a `[history]`."""
+        return None if self.history is None or self.sealed_topic is None else f"{self.sealed_topic}.history"
 
     @property
     def sealed_directory(self) -> Path | None:
@@ -394,7 +416,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
         mistakes.append("input.topics: sketches differ between the topics: give all of them a weight, or none")
     if mistakes or len(configs) < len(tables):
         return None, mistakes
-    return replace(configs[0], beside=tuple(configs[1:])), []
+    return replace(configs[0], beside=tuple(replace(one, history=None) for one in configs[1:])), []
 
 
 def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
@@ -466,6 +488,7 @@ def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tup
         worker=table.worker,
         serve=table.serve,
         sketches=tuple(plans),
+        history=table.history,
         unsaid_units=tuple(name for name, block in blocks.items() if block.needs_item and not block.says_unit),
     )
     try:

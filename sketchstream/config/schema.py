@@ -117,6 +117,16 @@ class StoreTable(Table):
     snapshot_rate: Size = 16 * 2**20
 
 
+class HistoryTable(Table):
+    """`[history]`: a table of earlier records, for `sketchstream backfill`; what it leaves out is as in `[input]`."""
+
+    file: str
+    item: str | None = None
+    weight: str | None = None
+    time: str | None = None
+    path: Path | None = None
+
+
 class OutputTable(Table):
     """`[output]`: the destination of sealed sketches."""
 
@@ -174,6 +184,7 @@ class FileTable(Table):
     key: KeyTable | None = None
     store: StoreTable = StoreTable()
     output: OutputTable = OutputTable()
+    history: HistoryTable | None = None
     privacy: PrivacyTable = PrivacyTable()
     quality: QualityTable = QualityTable()
     worker: WorkerTable = WorkerTable()
@@ -190,6 +201,7 @@ TABLES: dict[str, type[Table]] = {
     "key": KeyTable,
     "store": StoreTable,
     "output": OutputTable,
+    "history": HistoryTable,
     "privacy": PrivacyTable,
     "budget": BudgetTable,
     "quality": QualityTable,

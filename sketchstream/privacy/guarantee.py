@@ -163,6 +163,7 @@ class Guarantee(PrintedStatement):
         seen: sentences: what an observer may see.
         lost: sentences: what is not protected.
         assumes: sentences: what the guarantee rests on.
+        table: name and snapshot of the table that was counted; nothing is claimed against who can read it.
     """
 
     unit: str
@@ -175,6 +176,7 @@ class Guarantee(PrintedStatement):
     seen: tuple[str, ...]
     lost: tuple[str, ...]
     assumes: tuple[str, ...]
+    table: tuple[str, str] | None = None
 
     @classmethod
     def build(
@@ -202,6 +204,11 @@ class Guarantee(PrintedStatement):
             whole: whether one promise bounds an item over all partitions of a window together.
         """
         published, looked = ledger.loss(), ledger.loss(intrusion=True)
+        if around.table is not None:
+            looked = math.inf
+            lost = ("raw data: they are kept in the table that was counted", *lost)
+            if spec.unit == "event":
+                assumes = (*assumes, "an event is one row of the table, as it was read, whatever it was made from")
         total, kept = over_a_day(ledger, around, whole=whole), over_all_windows(ledger, around, whole=whole)
         mixed = [isinstance(published, GaussianLoss), bool(total.gaussian.mu2)]
         return cls(
@@ -219,6 +226,7 @@ class Guarantee(PrintedStatement):
             ),
             lost=(*publications.uncovered(spec, around), *lost),
             assumes=tuple(assumes),
+            table=around.table,
         )
 
     @classmethod
@@ -245,6 +253,12 @@ class Guarantee(PrintedStatement):
         )
         return published, looked
 
+    @property
+    def warning(self) -> str | None:
+        """Of a history, about readers of publications alone: nothing is claimed against others."""
+        published, looked = self.epsilons()
+        return no_privacy_warning(published, looked if self.table is None else published)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data: losses as text (`privacy.said`), and in full."""
         named = (
@@ -263,6 +277,9 @@ class Guarantee(PrintedStatement):
             "total_zcdp": show(self.total.rho),
             "losses": {name: _in_full(loss, self.delta) for name, loss in named},
         }
+        if self.table is not None:
+            out["published_and_one_copy"] = NOT_CLAIMED
+            out["table"] = dict(zip(("name", "snapshot"), self.table, strict=True))
         if isinstance(self.published, GaussianLoss) and isinstance(self.looked, GaussianLoss):
             out |= {"mu2": show(self.published.known), "mu2_and_one_copy": show(self.looked.known)}
         return {**out, **self.sentences()}
@@ -278,7 +295,7 @@ class Guarantee(PrintedStatement):
     def summary(self) -> str:
         """The statement in one sentence."""
         texts = said(self.published, self.delta), said(self.looked, self.delta)
-        return summary(self.unit, *texts, self.warning)
+        return summary(self.unit, texts[0], texts[1] if self.table is None else NOT_CLAIMED, self.warning)
 
 
 def _in_full(loss: AnyLoss, delta: Fraction) -> dict[str, Any]:
@@ -290,6 +307,8 @@ def _in_full(loss: AnyLoss, delta: Fraction) -> dict[str, Any]:
     return loss.to_dict(delta) if isinstance(loss, GaussianLoss) else {"pure": show(loss)}
 
 
+NOT_CLAIMED: Final = "not claimed: the source is kept"
+"""Instead of the loss against a copy of the open state, beside raw data."""
 STATED: Final = re.compile(r"\(epsilon ([^,]+), delta ([^;)]+)")
 """How `said` begins to say a loss that is not pure."""
 
@@ -303,10 +322,11 @@ def summary(unit: str, published: str, looked: str, warning: str | None = None) 
         looked: the same with one copy of the open state.
         warning: NO PRIVACY, and against whom; the sentence begins with it.
     """
-    text = (
-        f"The loss of one {unit} {_bound(published)} against readers of what is published; against somebody who also "
-        f"copied the open state once, it {_bound(looked)}."
-    )
+    text = f"The loss of one {unit} {_bound(published)} against readers of what is published; "
+    if looked == NOT_CLAIMED:
+        text += "nothing is claimed against who can read the table that was counted."
+    else:
+        text += f"against somebody who also copied the open state once, it {_bound(looked)}."
     return text if warning is None else f"{warning}. {text}"
 
 
@@ -354,6 +374,14 @@ def intruder_of(around: Context) -> str:
     return (
         "someone who once copied the open state of one window of this sketch, cannot read the topic, and sees "
         "everything that this window publishes"
+    )
+
+
+def table_kept(table: tuple[str, str]) -> str:
+    """What is true of who can read the table that was counted."""
+    return (
+        f"someone who can read table {table[0]} (snapshot {table[1]}), from which this was counted, or temporary files "
+        "and logs of the engine that counted it: nothing is claimed, the raw data lie there"
     )
 
 
@@ -490,7 +518,9 @@ def _seen(
     unit = "an event" if spec.unit == "event" else "an item"
     lines = [f"{reader_of(around)}: {unit} loses at most {plain(published, delta)}"]
     reader, copied = intruder_of(around), plain(looked, delta)
-    if copied == UNLIMITED:
+    if around.table is not None:
+        lines.append(table_kept(around.table))
+    elif copied == UNLIMITED:
         lines.append(f"{reader}: no bound; the guarantee is void for {spec.unit}s after any copy of the open state")
     else:
         lines.append(f"{reader}: {unit} loses at most {copied}")

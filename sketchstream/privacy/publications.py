@@ -199,6 +199,7 @@ _ORIGIN = {
     "partitions_seal",
     "partitions",
     "partitioner",
+    "table",
 }
 PUBLICATIONS: Final[tuple[Publication, ...]] = (
     Publication("slots", "the histogram of the counters, or the state", "sealed sketches, releases", "ledger",

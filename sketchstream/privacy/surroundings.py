@@ -100,6 +100,7 @@ class Context:
         misplaced: epsilon of the noise of the numbers of misplaced events or items; 0: not published.
         early: answers that are published from a window before it is sealed, at most.
         epsilon_early: cost of each of them.
+        table: name and snapshot of the table that was counted, whose raw data are kept; None: it was a stream.
     """
 
     window_ms: int | None = None
@@ -116,6 +117,7 @@ class Context:
     misplaced: Fraction = Fraction(0)
     early: int = 0
     epsilon_early: Fraction = Fraction(0)
+    table: tuple[str, str] | None = None
     beside: tuple[Beside, ...] = ()
     a_day: int | None = None
     overlap: int = 1

@@ -206,7 +206,7 @@ class Windows(Sequence[Window]):
         return f"<Windows of {self.sketch}: {len(self)}, {self[0].start.isoformat()} to {self[-1].end.isoformat()}>"
 
     def columns(self, numbers: Sequence[str] | None = None) -> Columns:
-        """One row for each window: start, end, completeness, and each number with its interval.
+        """One row for each window: start, end, completeness, whether it is of a history, numbers with their intervals.
 
         Args:
             numbers: "distinct", "at_least.5", "mean", "quantile.0.9", ... of profiles; "sum" and items of estimates. A
@@ -217,6 +217,7 @@ class Windows(Sequence[Window]):
             "window_start": _times(one.start for one in self),
             "window_end": _times(one.end for one in self),
             "complete": _flags(one.complete for one in self),
+            "history": _flags("history" in one.facts for one in self),
         }
         rows = [one.numbers(numbers) for one in self]
         for name in dict.fromkeys(name for row in rows for name in row):

@@ -20,7 +20,7 @@ from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
 from sketchstream.stream.windows import NO_TIME, iso
-from sketchstream.topics import everywhere
+from sketchstream.topics import HISTORY, everywhere
 
 Span = tuple[int, int]
 _Waiting = dict[Span, dict[int, SealedEntry]]
@@ -75,6 +75,11 @@ class SealedWindow:
     def as_of(self) -> int | None:
         """The time (ms) through which all early parts had counted, up to lateness; None: there are none."""
         return min(self.early.values(), default=None)
+
+    @property
+    def table(self) -> tuple[str, str] | None:
+        """Name and snapshot of the table that the window was counted from; None: workers counted it."""
+        return self.parts[0].origin.table
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -184,6 +189,8 @@ class SealedWindow:
             "partitions": {"published": self.published, "of": self.of, "missing": list(self.missing)},
             "revision": self.revision,
         }
+        if self.table is not None:
+            out["history"] = dict(zip(("table", "snapshot"), self.table, strict=True))
         if self.as_of is not None:
             out["preliminary"] = True
             out["as_of"] = iso(self.as_of)
@@ -209,6 +216,8 @@ class SealedWindow:
             why = ", deleted since" if self.deleted else ""
             return f"{self.published} of {self.of} partitions (missing: {shown}{why})"
         text = f"all {self.of} partitions" if self.of > 1 else "complete"
+        if self.table is not None:
+            text += f", from table {self.table[0]}"
         if self.partial:
             text += ", but counting began inside it or records were lost"
         if self.diverged:
@@ -249,10 +258,13 @@ class SealedReader:
         said = self._source.frontiers(sketch)
         revision = max((one.revision for one in said), default=0)
         newest = _newest([one for one in said if one.revision == revision])
-        numbers = everywhere(((one.partition, one.partitions) for one in newest.values()), self._topics)
+        live = [one for one in newest.values() if one.partition != HISTORY]
+        numbers = everywhere(((one.partition, one.partitions) for one in live), self._topics)
+        if newest and not live:  # a history without live windows
+            numbers = [HISTORY]
         if any((revision, partition) not in newest for partition in numbers):
             return None
-        through = min(one.published_through for one in newest.values())
+        through = min(newest[revision, partition].published_through for partition in numbers)
         return None if through == NO_TIME else (revision, through)
 
     def windows(
@@ -401,7 +413,11 @@ class _Found:
             raise DataLossError(msg)
         self._names |= names
         self.window = entry.window
-        self._parts.setdefault(entry.revision, {})[entry.partition] = part
+        parts = self._parts.setdefault(entry.revision, {})
+        parts[entry.partition] = part
+        if HISTORY in parts and len(parts) > 1:
+            msg = f"incident: {of_both_sides(entry)}"
+            raise DataLossError(msg)
 
     def assembled(self, waiting: _Waiting) -> Iterator[SealedWindow]:
         """Build the windows that are not sealed before the current one, and the current one.
@@ -429,11 +445,19 @@ class _Found:
             for partition, one in early.items()
             if one.revision == revision and partition not in here
         }
-        own = {partition: one for (rev, partition), one in self.frontiers.items() if rev == revision}
         parts = {**here, **shown}
+        history = HISTORY in here
+        if history and shown:
+            msg = f"incident: {of_both_sides(early[min(shown)])}"
+            raise DataLossError(msg)
+        own = {
+            partition: one
+            for (rev, partition), one in self.frontiers.items()
+            if rev == revision and (partition == HISTORY) == history
+        }
         said = [(one.partition, one.partitions) for one in own.values()]
         said += [(partition, max(part.origin.partition_counts, default=1)) for partition, part in parts.items()]
-        numbers = everywhere(said, self._topics)
+        numbers = [HISTORY] if history else everywhere(said, self._topics)
         missing, deleted = [], False
         for partition in numbers:
             if partition in here:
@@ -470,6 +494,15 @@ def published_twice(key: str) -> str:
     return (
         f"{key} was published twice with different contents: two noisy views of the same counts. Nothing of it is "
         "shown; keep both, stop publishing, and find out where the second one came from"
+    )
+
+
+def of_both_sides(entry: SealedEntry) -> str:
+    """Message for a window that was published from a table and by workers."""
+    return (
+        f"the window of sketch {entry.sketch} that begins at {iso(entry.window[0])} was published from a table and by "
+        "workers: two noisy views of the same counts. Nothing of it is shown; keep both, stop publishing, and find out "
+        "where the second one came from"
     )
 
 

@@ -31,6 +31,7 @@ from sketchstream.sketch import merge
 from sketchstream.stream.evidence import noise_of
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.windows import iso
+from sketchstream.topics import HISTORY
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -286,6 +287,7 @@ class PublishedWindows:
         around = replace(around, beside=(*published, *planned))
         if alone:
             around = replace(around, beside=tuple(one for one in around.beside if one.name == window.sketch))
+        around = replace(around, table=window.table)
         found: dict[str, Any] = window.parts[0].kind.guarantee(window.parts[0].spec, worst, around).to_dict()
         if alone:
             found["seen"] = [*found["seen"], ALONE]
@@ -352,6 +354,14 @@ class PublishedWindows:
             MergeError: histograms were published, or there is no window.
         """
         places: dict[int, list[SealedState]] = {}
+        of = {part.origin.partition for window in windows for part in window.answering}
+        keyed = self.config.input.partitioned_by != "none"
+        if keyed and HISTORY in of and len(of) > 2:
+            msg = (
+                "these windows come from a table, where one sketch has all items, and from several partitions, where "
+                "each has its own: --merge would count items in both; choose windows of one side"
+            )
+            raise MergeError(msg)
         for before, after in pairwise(sorted(window.window for window in windows)):
             if after[0] < before[1]:
                 msg = (
@@ -368,7 +378,7 @@ class PublishedWindows:
                     )
                     raise MergeError(msg)
                 at = part.origin.partition if part.origin.partition is not None else number
-                places.setdefault(at if self.config.input.partitioned_by != "none" else 0, []).append(part)
+                places.setdefault(at if keyed and HISTORY not in of else 0, []).append(part)
         if not places:
             msg = "no window is published in that range"
             raise StoreError(msg)

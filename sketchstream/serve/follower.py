@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.events import say, say_trace
+from sketchstream.topics import HISTORY
 
 if TYPE_CHECKING:
     from sketchstream.query.windows import Surroundings
@@ -122,7 +123,11 @@ class Follower:
     def _hear_newest(self) -> None:
         """Read the newest frontiers: the time up to which the slowest partition of each sketch has published."""
         newest: dict[str, dict[int, tuple[int, int, int]]] = {}
-        for one in self._feed.newest():
+        heard = self._feed.newest()
+        live = {one.sketch for one in heard if one.partition != HISTORY}
+        for one in heard:
+            if one.partition == HISTORY and one.sketch in live:
+                continue
             known = newest.setdefault(one.sketch, {})
             said = (one.revision, one.sequence, one.published_through)
             known[one.partition] = max(said, known.get(one.partition, said))

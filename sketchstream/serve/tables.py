@@ -32,7 +32,7 @@ _QUALITY: Final = tuple(
 WINDOWS: Final = (
     "sketch", "window_start", "window_end", "complete", "partitions_published", "partitions_of", "partitions_missing",
     "revision", "partial", "diverged", "repartitioned", "deleted", "quality_verdict", "quality_reason", *_QUALITY,
-    "status", "answer", "failure", "preliminary", "as_of",
+    "status", "answer", "failure", "preliminary", "as_of", "history_table", "history_snapshot",
 )  # fmt: skip
 """Columns of a list of windows."""
 WINDOWS_TYPES: Final[Types] = {

@@ -15,6 +15,7 @@ from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream import window_ranges
+from sketchstream.stream.boundary import NEVER
 from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.evidence import Reported
@@ -142,6 +143,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
             "reported": track.reported,
             "retired": track.plan is None,
             **({"begins": track.begins} if track.overlapping else {}),
+            **({} if track.live == NEVER else {"live": track.live}),
             "windows": windows,
             **({} if track.closed == NO_TIME else {"closed": track.closed, "opens_from": track.opens_from}),
         }
@@ -321,6 +323,7 @@ def _restore_track(
     track.evidence.restore(None if evidence is None else _table(evidence), known)
     track.reported = _int(fields.get("reported", NO_TIME))
     track.begins = _int(fields.get("begins", NO_TIME))
+    track.live = _int(fields.get("live", NEVER))
     track.restored()
     if fields["retired"] and track.plan is not None:
         _begin(state, track.plan)

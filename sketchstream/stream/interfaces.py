@@ -24,6 +24,7 @@ from sketchstream.topics import APART
 if TYPE_CHECKING:
     from sketchstream.columns import Column
     from sketchstream.items import Items
+    from sketchstream.stream.boundary import Boundary, Claim
     from sketchstream.stream.evidence import Reported
 
 Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
@@ -496,10 +497,24 @@ class Publisher(Protocol):
     1. Durable on return; `entries` before the `frontiers` that cover them.
     2. Byte-identical entries may be repeated at any time; an existing *different* body under one key is an incident
        (DataLossError, nothing overwritten).
+    3. Claims of one sketch and revision form one sequence: each is made with those that came before it, by whichever
+       process, and is durable on return.
     """
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
         """Publish. Raises BrokerError or StoreError (tried again), DataLossError (incident; the partition halts)."""
+
+    def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
+        """Add a claim to the boundary between the history and live windows of a sketch; returns all claims.
+
+        Args:
+            sketch: name of the sketch.
+            revision: of it.
+            claim: called with the claims so far, perhaps several times; what it raises ends the attempt.
+
+        Raises:
+            BrokerError, StoreError: it is not known whether the claim was made; it may be made again.
+        """
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """The newest frontier of every (sketch, revision, partition), of other workers too; for idle partitions.

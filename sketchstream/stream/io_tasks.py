@@ -6,6 +6,7 @@ Touches: its interfaces; never a state that the worker is updating.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
+from sketchstream.events import say
 from sketchstream.stream.checkpoint import boundary
 from sketchstream.stream.interfaces import (
     Clock,
@@ -27,7 +29,9 @@ from sketchstream.stream.interfaces import (
 )
 from sketchstream.stream.partition import PartitionState
 from sketchstream.stream.rules import Rules
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows import NO_TIME, iso
+
+log = logging.getLogger("sketchstream.worker")
 
 Outbox = tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]
 """Sealed entries, and the frontiers that cover them."""
@@ -102,6 +106,17 @@ class IoTasks:
             with suppress(BrokerError):  # the next commit asks again
                 begins = boundary(self.store.peers(), self.rules.fingerprint, NO_TIME)
         return Done(outbox, published.error, snapshot.blob_bytes, seconds, begins)
+
+    def live_from(self, sketch: str, revision: int, start: int) -> int:
+        """Claim the windows of a sketch that begin at `start` or later; returns the time (ms) where live ones begin."""
+        found = self.publisher.settle(sketch, revision, lambda before: before.with_live(start))
+        if found.history > start:
+            text = (
+                f"windows of sketch {sketch} before {iso(found.history)} are published from a table (backfill), so "
+                "records before that boundary are late"
+            )
+            say(log, logging.WARNING, "history", text, sketch=sketch, revision=revision, boundary=iso(found.history))
+        return max(found.history, start)
 
     def peers(self) -> Sequence[Peer]:
         """What the snapshots of all partitions say; nothing while no broker answers."""

@@ -99,6 +99,8 @@ class PartitionState:
         self.begins = NO_TIME
         self.former_specs: dict[str, Spec] = {}
         self.lists = DomainLists(rules.key)
+        self.claim: Callable[[str, int, int], int] = lambda _sketch, _revision, start: start
+        """Claims windows of (sketch, revision) that begin at a time or later; returns where they may (`IoTasks`)."""
         self._answers: dict[CountNeeded, int | None] = {}
         self.seal_seconds: list[float] = []
         self._worked = 0
@@ -321,6 +323,7 @@ class PartitionState:
             return
         low, high = whole.low, whole.high
         starts, ends = covering(track, whole)
+        yield from self._claim_opened(track, whole, zip(starts.tolist(), ends.tolist(), strict=True))
         steps = [self._step(track, int(start)) for start in starts]
         if len(starts) == 1 and not (steps[0] and self._closes_at(int(starts[0]), low, steps[0]) <= whole.mark):
             only = int(ends[0])
@@ -465,6 +468,7 @@ class PartitionState:
         times = whole.times
         places = np.empty(times.size, np.int32)
         late = np.zeros(times.size, np.bool_)
+        yield from self._claim_opened(track, whole, overlapping(track, whole))
         for start, end in overlapping(track, whole):
             n = kernels.inside(
                 times, whole.before, whole.verdict, start, end, self.rules.lateness_ms, track.through, places, late
@@ -509,6 +513,42 @@ class PartitionState:
             yield from self._ask_partitions()
             yield from self._sealing_window(track, window)
             outcome.sealed += 1
+
+    def _claim_opened(self, track: Track, whole: Admitted, windows: Iterable[tuple[int, int]]) -> Steps[None]:
+        """Claim the windows that records of a chunk will open, before the records are assigned.
+
+        Args:
+            track: of the sketch.
+            whole: the chunk.
+            windows: that hold its times, ascending.
+        """
+        from sketchstream.stream import kernels
+
+        for start, end in windows:
+            if start >= track.live or track.plan is None:
+                return
+            if start in track.windows or end <= track.through:
+                continue
+            inside = (whole.verdict == kernels.ADMITTED) & (whole.times >= start) & (whole.times < end)
+            if (whole.before[inside] < end + self.rules.lateness_ms).any():
+                yield from self._claim(track, track.plan, start)
+
+    def _claim(self, track: Track, plan: SketchPlan, start: int) -> Steps[None]:
+        """Claim the windows that begin at `start` or later; those that a history has are as good as sealed."""
+        claimed = LongWork(partial(self.claim, track.name, self.revision, start))
+        yield claimed
+        track.live, self._changed = claimed.result, True
+        if track.live <= start:
+            return
+        if track.overlapping:
+            track.begins = max(track.begins, track.live)
+            return
+        edge = plan.calendar.window(track.live)
+        through = edge[0] if edge[0] == track.live else edge[1]
+        if through > track.through:
+            track.evidence.seal(plan, track.through, through)
+            track.through, track.last = through, None
+            self._announce(track)
 
     def _opening(self, track: Track, start: int, end: int) -> Steps[OpenWindow | None]:
         """The open window at `start`, created if necessary; None if no sketch is kept for it."""
@@ -849,7 +889,10 @@ class PartitionState:
             start, end, reached = found
             if track.closed == NO_TIME:
                 track.opens_from = end
-            if reached > start and start not in track.windows and end > track.through and not track.irregular:
+            opens = reached > start and start not in track.windows and end > track.through and not track.irregular
+            if opens and start < track.live and track.plan is not None:
+                yield from self._claim(track, track.plan, start)
+            if opens and end > track.through:
                 yield from self._opening(track, start, end)
             for window in track.windows.values():
                 self._close_window(window, self._limit)

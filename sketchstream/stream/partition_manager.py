@@ -139,6 +139,7 @@ class PartitionManager:
         return False
 
     def _taken(self, one: AssignedPartition, found: PartitionState | Fresh, seconds: float) -> None:
+        """Begin with the state of a partition."""
         if isinstance(found, Fresh):
             beginning = found.position if found.position is not None else self._source.beginning(one.partition)
             state = PartitionState.fresh(
@@ -151,9 +152,11 @@ class PartitionManager:
                 sealed_elsewhere=found.sealed_elsewhere,
                 peers=found.peers,
             )
+            state.claim = self._tasks.live_from
             one.begin(state)
             self.save(one)  # before the first record: a crash must not look like a first start again
             return
+        found.claim = self._tasks.live_from
         one.begin(found)
         self._metrics.add("restores")
         self._metrics.observe("restore_seconds", seconds)

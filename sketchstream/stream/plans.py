@@ -126,6 +126,17 @@ class SketchPlan:
         windows = zip(reversed(starts), ends, strict=True)
         return [(start, end) for start, end in windows if self.stride == 1 or self.starts.window(start)[0] == start]
 
+    def within(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The windows that lie in a range of time (ms) as a whole, ascending."""
+        found = []
+        at = self.calendar.window(start)[0]
+        while at < end:
+            held = self.holding(at)
+            if held and held[-1][0] == at and start <= at and held[-1][1] <= end:
+                found.append(held[-1])
+            at = self.calendar.end(at)
+        return found
+
     def last_end(self, time_ms: int) -> int:
         """End of the last window that holds this time."""
         return self.holding(self.calendar.window(time_ms)[0])[-1][1]

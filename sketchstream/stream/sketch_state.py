@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sketchstream import kinds, noise
 from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
+from sketchstream.stream.boundary import NEVER
 from sketchstream.stream.evidence import Evidence, EvidenceNoise
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.window_ranges import UNMARKED, Mark
@@ -119,7 +120,8 @@ class Track:
         irregular: some open windows have bounds that the plan does not have.
         overlapping: windows that are open, or will be, overlap.
         begins: overlapping windows: those of the plan that start before then (ms) are not created, because windows
-            of a former plan have their records.
+            of a former plan, or a history, have their records.
+        live: windows that begin then (ms) or later are claimed for workers, see `stream.boundary`.
         late: number of late records.
         closed: positions that end by then (ms) are published; NO_TIME: none yet, or the sketch publishes none.
         opens_from: windows that begin then or later are opened when their first position closes, if not by a record.
@@ -142,6 +144,7 @@ class Track:
     irregular: bool = False
     overlapping: bool = False
     begins: int = NO_TIME
+    live: int = NEVER
     late: LateCount = field(default_factory=LateCount)
     closed: int = NO_TIME
     opens_from: int = NO_TIME

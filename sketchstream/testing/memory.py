@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DataLossError, FencedError
+from sketchstream.stream.boundary import Boundary, Claim
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -253,6 +254,7 @@ class MemoryPublisher:
         self.log: list[SealedEntry] = []
         self._bodies: dict[str, bytes] = {}
         self._frontiers: dict[tuple[str, int, int], Frontier] = {}
+        self.boundaries: dict[tuple[str, int], Boundary] = {}
         self.fail: Exception | None = None
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
@@ -269,6 +271,12 @@ class MemoryPublisher:
             name = (frontier.sketch, frontier.revision, frontier.partition)
             if name not in self._frontiers or self._frontiers[name].sequence < frontier.sequence:
                 self._frontiers[name] = frontier
+
+    def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
+        """Add a claim."""
+        found = claim(self.boundaries.get((sketch, revision), Boundary()))
+        self.boundaries[sketch, revision] = found
+        return found
 
     def frontiers(self) -> _Frontiers:
         """Newest frontiers, by name."""

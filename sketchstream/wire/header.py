@@ -160,6 +160,7 @@ _OPEN: dict[str, Check] = {
     "partitions_open": _whole(1, 1 << 32),
     "partitions": _counts,
     "partitioner": _text,
+    "table": _list_of(_text, 2, 2),
     "counters": _list_of(_COUNTER, 1),
 }
 _SEALED: dict[str, Check] = {
@@ -184,14 +185,15 @@ FIELDS: dict[str, dict[str, Check]] = {
 slots: counters of the object. layers: noise vectors in the order of their application. ledger: layers and views with
 their costs, in order. window: [start, end) in milliseconds. cost: what this publication cost. final: whether it was the
 publication at seal. partitions: every number of input partitions that was valid while the window was open.
-partitioner: the rule by which an item of a closed domain has its slot in one of them. counters: those beside the slots.
+partitioner: the rule by which an item of a closed domain has its slot in one of them. table: name and snapshot of the
+table that was counted. counters: those beside the slots.
 items: a listed domain's items, for the open sketch only. lengths: bytes of each part of a stack.
 """
 KINDS = tuple(FIELDS)
 FIELDS_OF_2 = frozenset({"partitions", "counters"})
 SPEC_FIELDS_OF_2 = frozenset({"total_share", "counted", "max_total", "epsilon_records"})
 """Names that version 1 of the format does not have, in a header and in its spec."""
-FIELDS_OF_3 = frozenset({"partitioner"})
+FIELDS_OF_3 = frozenset({"partitioner", "table"})
 SPEC_FIELDS_OF_3 = frozenset({"groups", "where", "sample", "one_of"})
 """Names that versions 1 and 2 do not have."""
 KIND_OF_1_AND_2 = "profile"

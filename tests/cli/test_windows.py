@@ -80,7 +80,7 @@ def test_the_table_of_all_windows_agrees_with_their_profiles(config: Path) -> No
     found = ss.windows(config)
     frame = found.to_pandas(["distinct", "at_least.3", "at_least.500", "quantile.0.5"])
     assert list(frame.columns)[:6] == [
-        "window_start", "window_end", "complete", "distinct", "distinct_low", "distinct_high",
+        "window_start", "window_end", "complete", "history", "distinct", "distinct_low", "distinct_high",
     ]  # fmt: skip
     assert str(frame["window_start"].dt.tz) == "UTC"
     assert frame["window_start"][1] == datetime(2013, 1, 1, 1, tzinfo=UTC)

@@ -6,6 +6,7 @@ In: sealed entries and frontiers. Out: files that anyone may read. Touches: the 
     <sketch>/r<revision>/<start>/p00000.0000000-0000024.closed      words of closed positions, first to stop
     <sketch>/r<revision>/<start>/p00000.20130101T051000Z.early      a release from the open window, and its watermark
     <sketch>/r<revision>/frontier.p00000.json       how far partition 0 has published
+    <sketch>/r<revision>/boundary/0000001.json      claims of history and live windows, the largest number counts
 
 A sealed file never changes: writing the same bytes again is allowed, writing other bytes is an incident.
 
@@ -27,6 +28,7 @@ from pathlib import Path
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.stream import window_ranges
+from sketchstream.stream.boundary import Boundary, Claim
 from sketchstream.stream.evidence import Reported
 from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Frontier, Publisher, SealedEntry
 from sketchstream.stream.windows import iso
@@ -36,6 +38,7 @@ CLOSED_NAME = re.compile(r"p(\d{5,})\.(\d{7,})-(\d{7,})\.closed")
 EARLY_NAME = re.compile(r"p(\d{5,})\.(\d{8}T[\d.]+Z)\.early")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
+BOUNDARY_NAME = re.compile(r"(\d{7,18})\.json")
 LARGEST = 1 << 63
 MOST_FRONTIER_BYTES = 1 << 22
 """Of a file of a frontier; they have some kilobytes."""
@@ -158,6 +161,30 @@ class DirectoryPublisher:
             pass
         files.write_durably(path, encode_frontier(frontier), mode=files.PUBLIC, replace=True, step="frontier")
 
+    def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
+        """Write the next file, unless another process did: then claim anew. See `Publisher.settle`."""
+        folder = self._folder(sketch, revision) / "boundary"
+        while True:
+            number, before = read_boundary(folder)
+            found = claim(before)
+            try:
+                if found == before:
+                    if number:
+                        files.sync_folder(folder)  # whoever wrote it may have been killed before that
+                    return before
+                files.make_folder(folder)
+                path = folder / f"{number + 1:07d}.json"
+                files.sweep(path, secret=False)
+                files.write_durably(path, found.encode(), mode=files.PUBLIC, step="boundary")
+            except StoreError as error:
+                if error.errno != errno.EEXIST:
+                    raise
+                continue
+            except OSError as error:
+                msg = f"cannot read {folder}: {error.strerror}"
+                raise StoreError(msg) from error
+            return found
+
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all partitions."""
         return {(one.sketch, one.revision, one.partition): one for one in read_frontiers(self.root)}
@@ -181,6 +208,10 @@ class Both:
         for publisher in self._publishers:
             publisher.publish(partition, entries, frontiers)
 
+    def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
+        """Claims at the first publisher."""
+        return self._publishers[0].settle(sketch, revision, claim)
+
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Frontiers of the first publisher."""
         return self._publishers[0].frontiers()
@@ -189,6 +220,34 @@ class Both:
         """Close each."""
         for publisher in self._publishers:
             publisher.close()
+
+
+def read_boundary(folder: Path) -> tuple[int, Boundary]:
+    """The newest claims in a folder, and their number; 0 and no claims where there are none.
+
+    Raises:
+        StoreError: they cannot be read.
+        DataLossError: they are damaged: nobody knows which windows are whose.
+    """
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return 0, Boundary()
+    except OSError as error:
+        msg = f"cannot read {folder}: {error.strerror}"
+        raise StoreError(msg) from error
+    number = max((int(found[1]) for name in names if (found := BOUNDARY_NAME.fullmatch(name))), default=0)
+    if not number:
+        return 0, Boundary()
+    path = folder / f"{number:07d}.json"
+    try:
+        return number, Boundary.decode(read_regular(path, MOST_FRONTIER_BYTES))
+    except FormatError as error:
+        msg = f"{path}: {error}; put it back from a copy, or begin a new revision with `sketchstream reset`"
+        raise DataLossError(msg) from None
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise StoreError(msg) from error
 
 
 def read_frontiers(root: Path, sketch: str | None = None) -> list[Frontier]:

@@ -90,14 +90,18 @@ class KafkaSurroundings:
 
 
 def sealed_source(connection: Connection, config: Config) -> SealedSource:
-    """The sealed topic of a configuration, or those of its topics; closing it leaves the connection open."""
+    """The sealed topics of a configuration, and that of its history; closing it leaves the connection open."""
     sources = [KafkaSealedSource(connection, one.sealed_topic or "") for one in config.apart()]
+    if config.history_topic is not None:
+        sources.append(KafkaSealedSource(connection, config.history_topic, whole=True))
     return sources[0] if len(sources) == 1 else SealedSources(sources)
 
 
 def feed_of(connection: Connection, config: Config) -> Feed:
     """The same for the service."""
     feeds = [KafkaFeed(connection, one.sealed_topic or "") for one in config.apart()]
+    if config.history_topic is not None:
+        feeds.append(KafkaFeed(connection, config.history_topic))
     return feeds[0] if len(feeds) == 1 else Feeds(feeds)
 
 

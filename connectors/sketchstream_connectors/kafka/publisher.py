@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError
+from sketchstream.stream.boundary import Boundary, Claim
 from sketchstream.stream.interfaces import Frontier, RawRecord, Refusal, SealedEntry
 from sketchstream_connectors.kafka.acknowledgements import Acknowledgements
 from sketchstream_connectors.kafka.client import Connection, know_partition, ours
@@ -184,6 +185,11 @@ class KafkaPublisher:
                 self._published[key] = digest
             for key in list(islice(self._published, max(0, len(self._published) - REMEMBERED))):
                 del self._published[key]
+
+    def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
+        """Make the only claim: without a `KafkaHistory`, nothing but workers publishes. See `Publisher.settle`."""
+        del sketch, revision
+        return claim(Boundary())
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all partitions, from the tails of the log, up to a few seconds old.

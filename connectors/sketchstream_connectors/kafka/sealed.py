@@ -309,11 +309,13 @@ class KafkaSealedSource:
     Args:
         connection: of the cluster.
         topic: sealed topic.
+        whole: read it to its end before any entry is returned: windows do not come in the order of time.
     """
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(self, connection: Connection, topic: str, *, whole: bool = False) -> None:
         self._connection = connection
         self._topic = topic
+        self._whole = whole
         self._idle: list[Log] = []
         self._closed = False
         self._seen = Seen()
@@ -424,7 +426,7 @@ class KafkaSealedSource:
             return min((said.get(name, -math.inf) for name in revisions), default=-math.inf)
 
         def enough(partition: int) -> bool:
-            return until is not None and reached(partition) >= until
+            return not self._whole and until is not None and reached(partition) >= until
 
         for records, at_end in log_.batches(starts, extent.ends, enough):
             for record in records:
@@ -451,7 +453,8 @@ class KafkaSealedSource:
                     yield frontier
             for partition in at_end:
                 passed[partition] = dict.fromkeys(revisions, math.inf)
-            yield from windows.over(min(map(reached, passed), default=math.inf))
+            if not self._whole:
+                yield from windows.over(min(map(reached, passed), default=math.inf))
         yield from windows.over(math.inf)
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from sketchstream.serve.feed import Batch, Feed
+from sketchstream.stream.boundary import Boundary, Claim
 from sketchstream.stream.interfaces import (
     Assigned,
     Deleted,
@@ -188,6 +189,10 @@ class Publishers(_Several[Publisher]):
         """Publish in the topic's own sealed topic; keys have the number, the partition is the topic's."""
         one, here = self._of(partition)
         one.publish(here, entries, frontiers)
+
+    def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
+        """Claims at the first topic: a history has no topics."""
+        return self._parts[0].settle(sketch, revision, claim)
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all topics."""

@@ -50,6 +50,16 @@ def fence_prefix(group: str, topic: str) -> str:
     return f"{_stem(group, topic, '-', group)}-"
 
 
+def history_topic(sealed: str) -> str:
+    """Name of the topic of what was counted before a sealed topic's windows began."""
+    return f"{sealed}.history"
+
+
+def history_fence(topic: str) -> str:
+    """The transactional id of those who claim windows in a history topic."""
+    return f"{topic}.boundary"
+
+
 def former_state_topic(group: str, topic: str) -> str | None:
     """The internal topic's name in releases where two groups could share one; None where it is the same."""
     name = f"{group}.{topic}.state"
@@ -92,6 +102,7 @@ class Names:
     group: str
     input: str
     sealed: str | None = None
+    history: str | None = None
     results: str | None = None
     dead_letter: str | None = None
     late: str | None = None
@@ -143,6 +154,8 @@ def wanted(connection: Connection, names: Names) -> tuple[Topic, list[Wanted]]:
     found = [Wanted(names.state, "snapshots", n, STATE, tuple(FOR_EVER))]
     if names.sealed:
         found.append(Wanted(names.sealed, "sealed sketches", n, FOR_EVER, tuple(FOR_EVER)))
+    if names.history:
+        found.append(Wanted(names.history, "the history", 1, FOR_EVER, tuple(FOR_EVER)))
     if names.results:
         found.append(Wanted(names.results, "results", 1, {"cleanup.policy": "delete"}))
     for name, what in ((names.dead_letter, "dead letters"), (names.late, "late records")):
@@ -241,6 +254,11 @@ def rights(names: Names) -> Iterator[Right]:
             "topic", names.sealed, "literal", "describe_configs", "lets `validate` see that nothing is forgotten"
         )
         yield Right("topic", names.sealed, "literal", "alter", grow)
+    if names.history:
+        yield Right("topic", names.history, "literal", "read", "knows which windows a history has")
+        yield Right("topic", names.history, "literal", "write", "claims live windows")
+        fence = history_fence(names.history)
+        yield Right("transactional_id", fence, "literal", "write", "claims one after the other")
     if names.results:
         yield Right("topic", names.results, "literal", "read", "knows which results are out")
         yield Right("topic", names.results, "literal", "write", "publishes results")

@@ -28,6 +28,7 @@ from sketchstream_connectors.kafka import sample as kafka_sample
 from sketchstream_connectors.kafka import traces
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.group_validation import require_own_group
+from sketchstream_connectors.kafka.history import KafkaHistory
 from sketchstream_connectors.kafka.preflight import timestamps_ahead_ms
 from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka.results import KafkaResults
@@ -163,6 +164,8 @@ def open_ports(config: Config) -> Ports:
         first: KafkaSource = sources[0]
         published = [one for one in outlets if one is not None]
         publishers: list[Publisher] = published if len(published) < 2 else [Publishers(published)]
+        if config.history_topic is not None:
+            publishers[0] = _WithHistory(publishers[0], KafkaHistory(connection, config.history_topic))
         if config.sealed_directory is not None:
             publishers.append(DirectoryPublisher(config.sealed_directory))
         publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
@@ -222,6 +225,22 @@ def _note_timestamps(connection: Connection, topic: str) -> None:
     say(log, level, "timestamps", topic=topic, type=kind, ahead_ms="unlimited" if ahead is None else ahead)
 
 
+class _WithHistory:
+    """The publisher of workers whose windows may have a history before them; they end together."""
+
+    def __init__(self, publisher: Publisher, history: KafkaHistory) -> None:
+        self._publisher = publisher
+        self._history = history
+        self.publish = publisher.publish
+        self.frontiers = publisher.frontiers
+        self.settle = history.settle
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._history.close()
+        self._publisher.close()
+
+
 class _WithResults:
     """A publisher beside which results are published; they end together."""
 
@@ -230,6 +249,7 @@ class _WithResults:
         self._results = results
         self.publish = publisher.publish
         self.frontiers = publisher.frontiers
+        self.settle = publisher.settle
 
     def close(self) -> None:
         """Let go of both."""

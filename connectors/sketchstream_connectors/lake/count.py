@@ -1,7 +1,8 @@
 """Exact counts of the equal rows of a window, by an engine, and the events that each of them stands for.
 
-In: Parquet files, a layout, a window [start, end) in ms. Out: batches of items, sums and numbers of events for
-`Sketch.update_sums`. Touches: the files, for reading; temporary files of the engine, when its memory is full.
+In: Parquet files or another table, a layout, a window [start, end) in ms. Out: batches of items, sums and numbers of
+events for `Sketch.update_sums`. Touches: the files, for reading; temporary files of the engine, when its memory is
+full.
 
 The engine judges nothing: it groups rows that are equal in all fields that a sketch needs, the weight among them, and
 counts them. Each distinct row then goes through the code by which a worker judges a record, here, and counts as many
@@ -13,7 +14,7 @@ the engine's business.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from sketchstream.errors import FormatError, MissingExtraError, WeightError
 from sketchstream.items import as_weights
 from sketchstream.kinds.interface import Given
 from sketchstream.kinds.linear.events import in_units
+from sketchstream.sketch import Sketch
 from sketchstream.stream.plans import SketchPlan
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
@@ -34,24 +36,24 @@ from sketchstream_connectors.lake.engines import EVENTS, POSITION, Question, eng
 Ints = npt.NDArray[np.int64]
 
 
-class ParquetRows:
-    """The rows of Parquet files that have one schema.
+class Rows:
+    """The rows of a table.
 
     Args:
-        paths: of the files.
+        source: Parquet files of one schema; or a table, see `lake.engines.Question`.
         layout: which of their columns are read.
         spill: folder for temporary files of the engine, which hold raw data; nobody else may read it.
         with_: name of the engine.
 
     Attributes:
-        number: of the rows of all files.
+        number: of the rows of all files; -1: of a table, which were not counted.
 
     Raises:
         MissingExtraError: the engine or pyarrow is not installed.
         FormatError: files without these columns, or with types that could not be counted as a worker would.
     """
 
-    def __init__(self, paths: Sequence[Path], layout: Layout, spill: Path, with_: str = "duckdb") -> None:
+    def __init__(self, source: Sequence[Path] | Any, layout: Layout, spill: Path, with_: str = "duckdb") -> None:
         try:
             import pyarrow.parquet as pq
         except ImportError:
@@ -65,26 +67,33 @@ class ParquetRows:
             raise FormatError(msg)
         self._layout = layout
         self._time = layout.time
-        wanted = {name for name in (layout.item, layout.weight, layout.time, *layout.columns) if name is not None}
         self._types: dict[str, str] = {}
-        self.number = 0
-        for path in paths:
-            with _readable(path):
-                about = pq.read_metadata(path)
-            schema = about.schema.to_arrow_schema()
-            self.number += about.num_rows
-            for name in sorted(wanted):
-                found = schema.get_all_field_indices(name)
-                if len(found) != 1:
-                    msg = f"{path} has {'more than one' if found else 'no'} column {name!r:.60}"
-                    raise FormatError(msg)
-                kind = str(schema.field(name).type) if name == layout.time else family(schema.field(name).type)
-                if self._types.setdefault(name, kind) != kind:
-                    msg = f"{path} has another type in column {name!r:.60} than {paths[0]}: {kind}, {self._types[name]}"
-                    raise FormatError(msg)
-        self._require_instant(schema.field(layout.time).type)
         self._engine = engine(with_, spill)
-        self._files = [str(path) for path in paths]
+        if isinstance(source, Sequence):
+            self._source: Any = [str(path) for path in source]
+            self.number = 0
+            for path in source:
+                with _readable(path):
+                    about = pq.read_metadata(path)
+                self.number += about.num_rows
+                self._note(about.schema.to_arrow_schema(), f"{path}")
+        else:
+            self._source, self.number = source, -1
+            self._note(self._engine.schema(source), "the table")
+
+    def _note(self, schema: Any, where: str) -> None:
+        """Note the types of the wanted columns; those of all files must be one family."""
+        layout = self._layout
+        for name in sorted({one for one in (layout.item, layout.weight, self._time, *layout.columns) if one}):
+            found = schema.get_all_field_indices(name)
+            if len(found) != 1:
+                msg = f"{where} has {'more than one' if found else 'no'} column {name!r:.60}"
+                raise FormatError(msg)
+            kind = str(schema.field(name).type) if name == layout.time else family(schema.field(name).type)
+            if self._types.setdefault(name, kind) != kind:
+                msg = f"{where} has another type in column {name!r:.60} than files before: {kind}, {self._types[name]}"
+                raise FormatError(msg)
+        self._require_instant(schema.field(self._time).type)
 
     def close(self) -> None:
         """End the engine."""
@@ -124,7 +133,7 @@ class ParquetRows:
                 yield _judged(plan, layout, window, batch)
         except self._engine.errors as error:  # its message may show a value of the files
             msg = (
-                f"{self._engine.name} cannot count these files ({type(error).__name__}): text that is not UTF-8, a "
+                f"{self._engine.name} cannot count these rows ({type(error).__name__}): text that is not UTF-8, a "
                 "damaged file, a type that it does not read, or no room for temporary files"
             )
             raise FormatError(msg) from None
@@ -135,16 +144,32 @@ class ParquetRows:
         names = list(dict.fromkeys(names))
         instants = self._types[self._time].startswith("timestamp")
         step = kinds.of(plan.spec).stretch_ms(plan.spec)
-        for batch in self._engine.count(Question(self._files, names, self._time, instants, window, step)):
+        for batch in self._engine.count(Question(self._source, names, self._time, instants, window, step)):
             for name in names:
                 kind = family(batch.schema.field(name).type)
                 if kind != self._types[name]:
                     msg = (
-                        f"column {name!r:.60} is {self._types[name]} in its files and {kind} in {self._engine.name}, "
+                        f"column {name!r:.60} is {self._types[name]} in its table and {kind} in {self._engine.name}, "
                         "so a worker would count other items: write it as text or integers"
                     )
                     raise FormatError(msg)
             yield batch
+
+
+def fill(sketch: Sketch, batches: Iterable[tuple[int, Any, Ints, Ints]]) -> int:
+    """Count all batches of a window in its sketch; returns the number of records.
+
+    Args:
+        sketch: of the window.
+        batches: of `Rows.counts`.
+    """
+    records = 0
+    for number, items, sums, events in batches:
+        records += number
+        sketch.admit(number)
+        if len(items):
+            sketch.update_sums(items, sums, events, invalid="noop")
+    return records
 
 
 def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: Any) -> tuple[int, Any, Ints, Ints]:

@@ -1,7 +1,7 @@
-"""Engines that count the equal rows of Parquet files: DuckDB, Polars, Spark.
+"""Engines that count the equal rows of a table: DuckDB, Polars, Spark.
 
-In: files, columns, a range of time. Out: Arrow batches of distinct rows with their numbers. Touches: the files, for
-reading; temporary files of the engine, where its memory is full.
+In: files or a table, columns, a range of time. Out: Arrow batches of distinct rows with their numbers. Touches: the
+files, for reading; temporary files of the engine, where its memory is full.
 
 Each of them is asked through its own expressions, so that the query is one of integers: the three disagree about casts
 of timestamps (Spark: seconds; Polars: the unit of the column; DuckDB: none) and about division below zero, so a layer
@@ -31,7 +31,8 @@ class Question:
     """Which rows are to be counted.
 
     Args:
-        files: Parquet files of one schema.
+        table: paths of Parquet files of one schema; or what the engine counts where it is: of DuckDB a relation, or a
+            table, dataset or reader of pyarrow, of Polars a frame, of Spark a frame of its session.
         names: columns by which rows are equal.
         time: column of the event time.
         instants: whether that is a timestamp; else it holds integer milliseconds.
@@ -39,7 +40,7 @@ class Question:
         step: ms; rows of different steps of the window are not equal. None: the whole window is one.
     """
 
-    files: Sequence[str]
+    table: Any
     names: Sequence[str]
     time: str
     instants: bool
@@ -57,6 +58,10 @@ class Engine(Protocol):
 
     name: str
     errors: tuple[type[Exception], ...]
+
+    def schema(self, table: Any) -> Any:
+        """The Arrow schema of a table that is no list of files."""
+        ...
 
     def count(self, asked: Question) -> Iterator[Any]:
         """Arrow batches: the columns of the question, `POSITION`, `EVENTS`; each distinct row once."""
@@ -82,12 +87,24 @@ class DuckDB:
         self.errors: tuple[type[Exception], ...] = (duckdb.Error,)
         self._connection = duckdb.connect(":memory:", config={"temp_directory": str(spill)})
 
+    def schema(self, table: Any) -> Any:
+        """See `Engine`."""
+        return self._rows(table).limit(0).to_arrow_table().schema
+
+    def _rows(self, table: Any) -> Any:
+        """The relation of a table; one that is given belongs to its own connection."""
+        import duckdb
+
+        if isinstance(table, list):
+            return self._connection.read_parquet(table)
+        return table if isinstance(table, duckdb.DuckDBPyRelation) else self._connection.from_arrow(table)
+
     def count(self, asked: Question) -> Iterator[Any]:
         """See `Engine`."""
-        from duckdb import ColumnExpression, ConstantExpression, DuckDBPyRelation, FunctionExpression
+        from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
 
         start, end = asked.window
-        rows: DuckDBPyRelation = self._connection.read_parquet(list(asked.files))
+        rows = self._rows(asked.table)
         ms = time = ColumnExpression(asked.time)
         if asked.instants:
             # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
@@ -119,16 +136,22 @@ class Polars:
         del spill
         self.errors: tuple[type[Exception], ...] = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
+    def schema(self, table: Any) -> Any:
+        """See `Engine`."""
+        import polars as pl
+
+        return table.lazy().limit(0).collect().to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+
     def count(self, asked: Question) -> Iterator[Any]:
         """See `Engine`."""
         import polars as pl
 
         start, end = asked.window
-        rows = pl.scan_parquet(list(asked.files), glob=False)
+        rows: Any = pl.scan_parquet(asked.table, glob=False) if isinstance(asked.table, list) else asked.table.lazy()
         time = pl.col(asked.time)
         ms = time.cast(pl.Int64, strict=False)  # beyond 64 bits: no time
         if asked.instants:
-            per_ms = {"ms": 1, "us": 1000, "ns": 1_000_000}[rows.collect_schema()[asked.time].time_unit]  # type: ignore[attr-defined]
+            per_ms = {"ms": 1, "us": 1000, "ns": 1_000_000}[rows.collect_schema()[asked.time].time_unit]
             ms = time.to_physical()
             ms = pl.when(ms < 0).then(-((-ms) // per_ms)).otherwise(ms // per_ms)
         position = pl.lit(0, pl.Int64) if asked.step is None else (ms - start) // asked.step
@@ -161,12 +184,16 @@ class Spark:
         self._ours = SparkSession.getActiveSession() is None
         self._session = SparkSession.builder.getOrCreate()
 
+    def schema(self, table: Any) -> Any:
+        """See `Engine`."""
+        return table.limit(0).toArrow().schema
+
     def count(self, asked: Question) -> Iterator[Any]:
         """See `Engine`."""
         from pyspark.sql import functions as f
 
         start, end = asked.window
-        rows = self._session.read.parquet(*asked.files)
+        rows = self._session.read.parquet(*asked.table) if isinstance(asked.table, list) else asked.table
 
         def column(name: str) -> Any:
             return rows[f"`{name.replace('`', '``')}`"]

@@ -1,18 +1,20 @@
 """From counts of a window to its published body: booked before the noise, stored before it is published, drawn once.
 
-In: a configuration over Parquet files, a range of time. Out: sealed sketches in the folder of a configuration. Touches:
-`backfill/` in the folder of its store, and its sealed folder; entropy.
+In: a configuration over Parquet files, a range of time. Out: sealed sketches where the configuration publishes.
+Touches: the folder of its history, and its sealed folder; entropy.
 
-    backfill/<sketch>/r<revision>/<start>.booked      the row of the ledger: job, window, loss, input
-    backfill/<sketch>/r<revision>/<start>.body        what `seal` made, before anybody saw it
-    backfill/spill                                    of the engine, where its memory is full: raw data
+    ledger.secret                            names this ledger, in the boundary of each sketch, and snapshots
+    <sketch>/r<revision>/<start>.booked      the row of the ledger: job, window, loss, input
+    <sketch>/r<revision>/<start>.body        what `seal` made, before anybody saw it
+    spill                                    of the engine, where its memory is full: raw data
 
 Laws (tests/connectors/lake):
 1. A row is durable before the first noise of its window is drawn: a crash may cost loss that nobody had, never the
    reverse.
 2. Nothing is published that is not stored, and what is stored never changes. Of two processes one names the file; the
    other one throws its own sketch away, which nobody saw.
-3. The same job again publishes the same bytes. Another job for a window that is booked is refused: two noises over one
+3. No window is booked that the boundary does not give to the history (`sketchstream.stream.boundary`).
+4. The same job again publishes the same bytes. Another job for a window that is booked is refused: two noises over one
    history are two views of it.
 
 A job is a window of a sketch over pinned files: their names, sizes and times of change. They are looked at again before
@@ -24,8 +26,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -36,17 +40,19 @@ from sketchstream.hashing import Key
 from sketchstream.kinds import closing
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch, require_sums_mean_events
+from sketchstream.stream.boundary import Boundary
 from sketchstream.stream.evidence import EvidenceNoise, Reported
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.window_ranges import UNMARKED
 from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME, iso
-from sketchstream_connectors.factory import file_layout
-from sketchstream_connectors.files import store
-from sketchstream_connectors.files.publisher import DirectoryPublisher, start_name
+from sketchstream.topics import HISTORY
+from sketchstream_connectors.factory import history_layout
+from sketchstream_connectors.files.publisher import start_name
 from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.files.sealed import describe
-from sketchstream_connectors.lake.count import ParquetRows
+from sketchstream_connectors.lake.count import Rows, fill
+from sketchstream_connectors.lake.series import Series
 
 FORMAT: Final = 1
 REFUSED_NONE: Final = Reported(EvidenceNoise(anywhere=True))
@@ -91,56 +97,61 @@ class Backfill:
     def __init__(
         self, config: Config, start: int, end: int, names: Sequence[str] = (), engine: str = "duckdb", again: str = ""
     ) -> None:
-        if config.from_kafka or config.format != "parquet" or config.input_file is None:
-            msg = f"{config.path}: backfill reads Parquet: input.file must be a Parquet file, or a folder of them"
+        if config.history_name is None:
+            msg = (
+                f"{config.path}: backfill reads Parquet: [history] file, or input.file, must be a Parquet file, or a "
+                "folder of them"
+            )
             raise ConfigError(msg)
         if not EARLIEST_MS <= start < end <= LATEST_MS:
             msg = f"--from must lie before --to, both from 1900 to 2200; found {iso(start)} and {iso(end)}"
             raise ConfigError(msg)
         self.plans = [config.plan(name) for name in names] or list(config.sketches)
         for plan in self.plans:
-            _require_history(plan)
+            require_history(plan)
         self._config = config
         self._range = start, end
         self._key: Key | None = config.load_key()
-        self.revision = store.read_about(config.store_path)[0] if config.store_path.is_dir() else 0
-        if config.store_path.is_dir() and store.partitions_in(config.store_path):
-            msg = (
-                f"a worker of this configuration has a state in {config.store_path}, and may publish the same windows: "
-                "give the history a configuration with another store.path and output.directory"
-            )
-            raise ConfigError(msg)
         if again and names:
             msg = "--again begins a new revision of all sketches of the configuration: leave --sketch out"
             raise ConfigError(msg)
         self._again = again
-        self._folder = config.store_path / "backfill"
-        assert config.sealed_directory is not None
-        self._publisher = DirectoryPublisher(config.sealed_directory)
-        self._paths = files_of(config.input_file, ".parquet")
+        self._folder = config.history_path
+        self._root = config.resolve(config.history_name)
+        self._paths = files_of(self._root, ".parquet")
+        self._layout = history_layout(config)
         self.input = self._pinned()
-        self._rows = ParquetRows(self._paths, file_layout(config), self._folder / "spill", engine)
+        self._rows = Rows(self._paths, self._layout, self._folder / "spill", engine)
+        self._series = Series(config)
 
     def close(self) -> None:
-        """End the engine."""
+        """End the engine, and close what is published to."""
         self._rows.close()
+        self._series.close()
+
+    @property
+    def revision(self) -> int:
+        """Of the sketches."""
+        return self._series.revision
 
     def windows(self, plan: SketchPlan) -> list[tuple[int, int]]:
         """The windows of a sketch that lie in the range as a whole, ascending."""
-        start, end = self._range
-        found = []
-        at = plan.calendar.window(start)[0]
-        while at < end:
-            held = plan.holding(at)
-            if held and held[-1][0] == at and start <= at and held[-1][1] <= end:
-                found.append(held[-1])
-            at = plan.calendar.end(at)
-        return found
+        return plan.within(*self._range)
 
     @property
     def snapshot(self) -> str:
-        """Digest of the pinned files: their names, sizes and times of change."""
-        return hashlib.blake2b(json.dumps(self.input).encode(), digest_size=16, person=b"sketch-snapshot").hexdigest()
+        """Name of the pinned files, which bodies have: a digest of their names, sizes and times of change.
+
+        It is keyed: sizes depend on what the files hold, and a bare digest of them could be guessed. Empty without a
+        ledger.
+        """
+        path = self._folder / "ledger.secret"
+        return _named(path, b"sketch-snapshot", self.input) if path.exists() else ""
+
+    @property
+    def table(self) -> str:
+        """Name of the table: its path as the configuration has it."""
+        return str(self._config.history_name)
 
     @property
     def rows(self) -> int:
@@ -150,13 +161,13 @@ class Backfill:
     @property
     def begins_revision(self) -> bool:
         """Whether this job is one that was asked for again, and no run of it has begun its revision."""
-        rows = [row for row, _ in booked(self._config.store_path) if row["revision"] == self.revision]
+        rows = [row for row, _ in booked(self._folder) if row["revision"] == self.revision]
         ours = any(row.get("again") == self._again and row["input"] == self.input for row in rows)
         return bool(self._again and rows and not ours)
 
     def charged(self, plan: SketchPlan) -> int:
         """In how many revisions windows of this sketch are booked, this job's own included."""
-        revisions = {row["revision"] for row, _ in booked(self._config.store_path) if row["sketch"] == plan.name}
+        revisions = {row["revision"] for row, _ in booked(self._folder) if row["sketch"] == plan.name}
         return len(revisions | {self.revision + self.begins_revision})
 
     def run(self) -> Iterator[Done]:
@@ -169,16 +180,14 @@ class Backfill:
         """
         files.make_folder(self._folder, 0o700)  # before the engine writes temporary files into it
         if self.begins_revision:
-            kept = store.DirectoryStore(self._config.store_path)
-            try:
-                self.revision = kept.reset()
-            finally:
-                kept.close()
+            self._series.begin_revision()
         for plan in self.plans:
             windows = self.windows(plan)
             if not windows:
                 continue
             self._require_no_gap(plan, windows)
+            self._require_uncharged(plan, windows)
+            self._claim(plan, windows)
             for window in windows:
                 yield self._window(plan, window)
             self._publish_frontier(plan, windows)
@@ -196,14 +205,16 @@ class Backfill:
         if first is None:
             return Done(plan.name, window, "no records")
         self._book(plan, window, job)
-        origin = Origin(name=plan.name, revision=self.revision, window=window, partition=0, partitions=(1,))
+        origin = Origin(
+            name=plan.name,
+            revision=self.revision,
+            window=window,
+            partition=HISTORY,
+            partitions=(1,),
+            table=(self.table, self.snapshot),
+        )
         sketch = Sketch.create(plan.spec, self._key, origin=origin)
-        records = 0
-        for number, items, sums, events in _chained(first, counts):
-            records += number
-            sketch.admit(number)
-            if len(items):
-                sketch.update_sums(items, sums, events, invalid="noop")
+        records = fill(sketch, chain([first], counts))
         if self._pinned() != self.input:
             msg = "the files of the input changed while they were counted; nothing of this window was published"
             raise StoreError(msg)
@@ -220,20 +231,17 @@ class Backfill:
         except OSError as error:
             msg = f"cannot read the files of the input: {error.strerror}"
             raise StoreError(msg) from error
-        root = self._config.input_file
-        assert root is not None
-        return [[str(path.relative_to(root)), one.st_size, one.st_mtime_ns] for path, one in about]
+        return [[str(path.relative_to(self._root)), one.st_size, one.st_mtime_ns] for path, one in about]
 
     def _job(self, plan: SketchPlan, window: tuple[int, int]) -> str:
         """Name of the job: equal for equal sketches, windows, fields and data."""
-        layout = file_layout(self._config)
         said = [
             *(FORMAT, plan.name, self.revision, plan.spec.fingerprint.hex(), list(window), self.input),
             *(
                 self._key.id.hex() if self._key is not None and plan.spec.needs_key else None,
                 sorted(plan.fields.items()),
             ),
-            *(layout.item, layout.item_type, layout.weight, layout.time),
+            *(self._layout.item, self._layout.item_type, self._layout.weight, self._layout.time),
         ]
         return hashlib.blake2b(json.dumps(said).encode(), digest_size=16, person=b"sketch-backfill").hexdigest()
 
@@ -320,15 +328,55 @@ class Backfill:
             return found
         return body
 
+    # ------------------------------------------------------------------------------------------ one series
+
+    def _claim(self, plan: SketchPlan, windows: Sequence[tuple[int, int]]) -> None:
+        """Take the windows through the last of these for the history.
+
+        Raises:
+            ConfigError: live windows begin earlier.
+        """
+        through, first = plan.calendar.end(windows[-1][0]), self._series.first_live(plan.name)
+
+        def claim(before: Boundary) -> Boundary:
+            known = before if first is None else before.with_live(first)
+            return known.with_history(through, self._ledger(), plan.name)
+
+        self._series.publisher.settle(plan.name, self.revision, claim)
+        faults.reach("backfill:claimed")
+
+    def _ledger(self) -> str:
+        """Name of the folder in which this job books, whose secret is made with its first claim."""
+        path = self._folder / "ledger.secret"
+        try:
+            files.sweep(path)
+            files.write_durably(path, secrets.token_hex(16).encode(), step="ledger")
+        except StoreError as error:
+            if error.errno != errno.EEXIST:
+                raise
+        return _named(path, b"sketch-ledger", None)
+
+    def _require_uncharged(self, plan: SketchPlan, windows: Sequence[tuple[int, int]]) -> None:
+        """Refuse to charge windows again that are booked in an earlier revision, unless a reason is given."""
+        starts = {iso(start) for start, _ in windows}
+        rows = [row for row, _ in booked(self._folder) if row["sketch"] == plan.name and row["window"][0] in starts]
+        earlier = {row["revision"] for row in rows if row["revision"] < self.revision}
+        if earlier and not self._again and not any(row["revision"] == self.revision for row in rows):
+            msg = (
+                f"windows of sketch {plan.name} are booked in revision {max(earlier)}: to publish them in revision "
+                f"{self.revision} too, whose loss is added, say --again REASON"
+            )
+            raise ConfigError(msg)
+
     # ------------------------------------------------------------------------------------------ publication
 
     def _publish(self, plan: SketchPlan, window: tuple[int, int], body: bytes) -> None:
         """Publish the stored bytes, as often as needed."""
-        entry = SealedEntry(plan.name, self.revision, window, 0, describe(body, "the body").seal_id, body)
-        self._publisher.publish(0, [entry], [])
+        entry = SealedEntry(plan.name, self.revision, window, HISTORY, describe(body, "the body").seal_id, body)
+        self._series.publisher.publish(HISTORY, [entry], [])
 
     def _frontier(self, plan: SketchPlan) -> Frontier | None:
-        return self._publisher.frontiers().get((plan.name, self.revision, 0))
+        return self._series.publisher.frontiers().get((plan.name, self.revision, HISTORY))
 
     def _require_no_gap(self, plan: SketchPlan, windows: Sequence[tuple[int, int]]) -> None:
         """Refuse a range that would leave windows between, of which readers would think that they had no records."""
@@ -347,23 +395,29 @@ class Backfill:
             return
         sequence = 1 if before is None else before.sequence + 1
         partial = UNMARKED if before is None else before.partial
-        said = Frontier(plan.name, self.revision, 0, through, 1, sequence, partial, evidence=REFUSED_NONE)
-        self._publisher.publish(0, [], [said])
+        said = Frontier(plan.name, self.revision, HISTORY, through, 1, sequence, partial, evidence=REFUSED_NONE)
+        self._series.publisher.publish(HISTORY, [], [said])
 
 
-def booked(store_path: Path) -> list[tuple[dict[str, Any], bool]]:
+def _named(secret: Path, use: bytes, what: Any) -> str:
+    """A name that says nothing to those who do not have the secret in this file."""
+    key = files.read_file(secret)[0]
+    return hashlib.blake2b(json.dumps(what).encode(), digest_size=16, key=key, person=use).hexdigest()
+
+
+def booked(folder: Path) -> list[tuple[dict[str, Any], bool]]:
     """Rows of the ledger of backfills, in the order of sketch, revision and window, and whether each has a body.
 
     A row without a body was charged and never seen: its run ended before it, or is still counting.
 
     Args:
-        store_path: of the configuration.
+        folder: `Config.history_path`.
 
     Raises:
         DataLossError: a row cannot be read.
     """
     found = []
-    for path in sorted(store_path.glob("backfill/*/r*/*.booked")):
+    for path in sorted(folder.glob("*/r*/*.booked")):
         try:
             row = json.loads(path.read_bytes())
         except (OSError, ValueError) as error:
@@ -373,13 +427,7 @@ def booked(store_path: Path) -> list[tuple[dict[str, Any], bool]]:
     return found
 
 
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    """Yield the first one, then the rest."""
-    yield first
-    yield from rest
-
-
-def _require_history(plan: SketchPlan) -> None:
+def require_history(plan: SketchPlan) -> None:
     """Refuse sketches whose publications need the time at which records come.
 
     Raises:

@@ -70,7 +70,7 @@ def command(
     with contextlib.closing(Backfill(config, start, end, names, engine, again)) as job:
         planned = [(plan, len(job.windows(plan))) for plan in job.plans]
         facts: dict[str, Any] = {
-            "table": str(config.input_file),
+            "table": job.table,
             "snapshot": job.snapshot,
             "files": len(job.input),
             "rows": job.rows,

@@ -65,15 +65,15 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
         return
     config = clusters.load(config_file)
     with open_published(config) as reader:
-        _together(reader.deployment(), form, [] if config.from_kafka else _unseen(config.store_path))
+        _together(reader.deployment(), form, _unseen(config.history_path))
 
 
-def _unseen(store_path: Path) -> list[dict[str, object]]:
+def _unseen(folder: Path) -> list[dict[str, object]]:
     """Rows that a backfill booked and that have no body: their runs ended before it, or are still counting."""
     from sketchstream_connectors.lake.job import booked
 
     names = ("sketch", "revision", "window", "unit", "epsilon")
-    return [{name: row[name] for name in names} for row, has_body in booked(store_path) if not has_body]
+    return [{name: row[name] for name in names} for row, has_body in booked(folder) if not has_body]
 
 
 def _of_files(files: tuple[Path, ...]) -> Deployment:

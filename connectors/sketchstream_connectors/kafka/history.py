@@ -1,0 +1,148 @@
+"""The history of a sealed topic: where a backfill publishes beside it, and the boundary that it shares with workers.
+
+In: claims; entries and frontiers of a history. Out: acknowledged records. Touches: the history topic, of one partition;
+its fence.
+
+Claims are records of this topic, the newest of a sketch and revision counts. One is added in a transaction under a
+transactional id that all claimers share: who begins ends what another one has in flight, reads to the end, decides, and
+commits only if nobody began after it. So every claim is made with all that are before it in the log. A topic of its own
+keeps this away from the sealed topic, whose readers would wait for an open transaction; and it is read as a whole, for
+a history comes after the live windows that it precedes in time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from sketchstream import faults
+from sketchstream.errors import BrokerError, DataLossError, FencedError, FormatError
+from sketchstream.stream.boundary import Boundary, Claim
+from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, know_partition, ours
+from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+from sketchstream_connectors.kafka.topics import history_fence
+
+if TYPE_CHECKING:
+    from kafka import KafkaProducer
+
+BOUNDARY: Final = "boundary"
+ATTEMPTS: Final = 20
+"""Claims that are tried while others claim too."""
+PAUSE_MS: Final = 200
+"""Longest pause after the first attempt; it grows with each."""
+WAIT_S: Final = 30.0
+"""Longest wait for the end of a transaction."""
+
+
+class KafkaHistory:
+    """Publishes a history to its topic, and keeps its boundary. A `Publisher`.
+
+    Args:
+        connection: of the cluster.
+        topic: of the history; `sketchstream topics create` makes it.
+    """
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        self._bodies = KafkaPublisher(connection, topic)
+
+    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
+        """Publish in the only partition of the topic. See `Publisher.publish`."""
+        del partition
+        self._bodies.publish(0, entries, frontiers)
+
+    def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
+        """Add a claim, unless what is claimed needs no more: no claim is ever taken back. See `Publisher.settle`."""
+        key = f"{BOUNDARY}/{sketch}/{revision}".encode()
+        for attempt in range(ATTEMPTS):
+            before = self._read(key)
+            if claim(before) == before:
+                return before
+            with contextlib.suppress(FencedError):  # somebody else claims
+                return self._add(key, claim)
+            time.sleep(secrets.randbelow(PAUSE_MS * (attempt + 1)) / 1000)
+        msg = f"claiming windows of sketch {sketch} in {self._topic!r}: others claim too, tried {ATTEMPTS} times"
+        raise BrokerError(msg)
+
+    def _read(self, key: bytes) -> Boundary:
+        """The newest claims of a sketch and revision.
+
+        Raises:
+            DataLossError: they are damaged: nobody knows which windows are whose.
+        """
+        found = None
+        log = Log(self._connection, self._topic)
+        try:
+            for record in log.advance():
+                if record.key == key:
+                    found = record
+        finally:
+            log.close()
+        if found is None:
+            return Boundary()
+        try:
+            return Boundary.decode(found.value or b"")
+        except FormatError as error:
+            msg = f"{self._topic!r}, offset {found.offset}: {error}; begin a new revision with `sketchstream reset`"
+            raise DataLossError(msg) from None
+
+    def _add(self, key: bytes, claim: Claim) -> Boundary:
+        """Add a claim to those that are in the topic now.
+
+        Raises:
+            FencedError: another process began after this one; the claim was not made.
+            BrokerError: it is not known whether it was.
+        """
+        with self._fence() as producer:
+            before = self._read(key)
+            found = claim(before)
+            if found == before:
+                return before
+            with ours(f"claiming windows in {self._topic!r}"):
+                know_partition(producer, self._topic, 0)
+                producer.begin_transaction()
+                producer.send(self._topic, key=key, value=found.encode(), partition=0).get(timeout=WAIT_S)
+                faults.reach("boundary:sent")
+                result = producer._transaction_manager.begin_commit()
+                producer._sender.wakeup()
+                if not result.wait(timeout_ms=WAIT_S * 1000):
+                    msg = f"a claim in {self._topic!r} made no progress for {WAIT_S:.0f} s"
+                    raise BrokerError(msg)
+            faults.reach("boundary:named")
+            return found
+
+    @contextlib.contextmanager
+    def _fence(self) -> Iterator[KafkaProducer]:
+        """A producer that has ended what other claimers have in flight."""
+        producer = self._connection.producer(
+            transactional_id=history_fence(self._topic),
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            metrics_enabled=False,
+            client_id="sketchstream-boundary",
+        )
+        try:
+            with ours(f"claiming windows in {self._topic!r}"):
+                producer.init_transactions()
+            faults.reach("boundary:fenced")
+            yield producer
+        finally:
+            with contextlib.suppress(Exception):
+                producer.close(timeout=0)
+
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
+        """Newest frontiers of the history."""
+        with contextlib.closing(KafkaSealedSource(self._connection, self._topic, whole=True)) as source:
+            said = [one for one in source.read() if isinstance(one, Frontier)]
+        newest = sorted(said, key=lambda one: one.sequence)
+        return {(one.sketch, one.revision, one.partition): one for one in newest}
+
+    def close(self) -> None:
+        """Close."""
+        self._bodies.close()

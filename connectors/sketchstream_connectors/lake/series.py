@@ -1,0 +1,96 @@
+"""The series of windows that a history joins: where it is published, under which revision, where live windows begin.
+
+In: a configuration. Out: a publisher and a revision. Touches: the store and the sealed folder of a configuration; or
+its topics, and a connection to the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from sketchstream.errors import ConfigError
+from sketchstream.stream.interfaces import Publisher, SealedEntry
+from sketchstream.topics import HISTORY
+from sketchstream_connectors.files import store
+from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
+from sketchstream_connectors.published import open_published
+
+if TYPE_CHECKING:
+    from sketchstream.config.loader import Config
+
+
+class Series:
+    """What workers of a configuration publish, and its history beside it.
+
+    Args:
+        config: of the deployment.
+
+    Attributes:
+        publisher: of the history.
+        revision: of the sketches now.
+
+    Raises:
+        ConfigError: a topic without `[history]`, or one that is missing.
+        BrokerError: the cluster cannot be reached.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stack = contextlib.ExitStack()
+        publishers: list[Publisher] = []
+        if config.from_kafka:
+            from sketchstream_connectors.kafka.history import KafkaHistory
+            from sketchstream_connectors.kafka.traces import newest_revision as newest_published
+            from sketchstream_connectors.kafka.worker import connect, newest_revision
+
+            connections = [connect(one) for one in config.apart()]
+            for one in connections:
+                self._stack.callback(one.close)
+            begun = newest_revision(connections, config)
+            self.revision = max(0, newest_published(connections[0], config.sealed_topic)) if begun is None else begun
+            if config.history_topic is not None:
+                publishers.append(KafkaHistory(connections[0], config.history_topic))
+        else:
+            self.revision = store.read_about(config.store_path)[0] if config.store_path.is_dir() else 0
+        if config.sealed_directory is not None:
+            publishers.append(DirectoryPublisher(config.sealed_directory))
+        self.publisher: Publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
+        self._stack.callback(self.publisher.close)
+
+    def close(self) -> None:
+        """Close the publisher and the connections."""
+        self._stack.close()
+
+    def begin_revision(self) -> None:
+        """Begin a revision of all sketches, where no worker holds windows open.
+
+        Raises:
+            ConfigError: workers may; `sketchstream reset` drops them.
+            StoreError: the store is in use.
+        """
+        where = self._config.store_path
+        if self._config.from_kafka or (where.is_dir() and store.partitions_in(where)):
+            msg = (
+                "a new revision drops the windows that workers hold open: begin it with `sketchstream reset`, then "
+                "say --again"
+            )
+            raise ConfigError(msg)
+        kept = store.DirectoryStore(where)
+        try:
+            self.revision = kept.reset()
+        finally:
+            kept.close()
+
+    def first_live(self, sketch: str) -> int | None:
+        """Start (ms) of the first window that workers have published, or hold open in their snapshots; None: of none.
+
+        Workers of a release without claims, or without `[history]`, wrote no boundary.
+        """
+        with open_published(self._config) as published:
+            starts = [start for start, _ in published.around.open_windows().get(sketch, ())]
+            for one in published.source.read(sketch):
+                if isinstance(one, SealedEntry) and one.revision == self.revision and one.partition != HISTORY:
+                    starts.append(one.window[0])
+                    break
+        return min(starts, default=None)
