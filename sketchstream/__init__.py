@@ -32,7 +32,7 @@ _HOMES = {
     "sketchstream.privacy.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledger": ("Ledger",),
     "sketchstream.query": ("Window", "Windows"),
-    "sketchstream.stream.backfill": ("backfill",),
+    "sketchstream_connectors.lake.table": ("backfill",),
     "sketchstream_connectors.published": ("windows",),
     "sketchstream.kinds.profile.estimate.result": ("Estimate", "Profile"),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
@@ -189,7 +189,7 @@ if TYPE_CHECKING:
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
     from sketchstream.storage import load, read
-    from sketchstream.stream.backfill import backfill
+    from sketchstream_connectors.lake.table import backfill
     from sketchstream_connectors.published import windows
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -81,12 +82,9 @@ def backfill(
         ItemError, WeightError, DomainError: a row is invalid; the message gives its position in its batch, never the
             item. Nothing of its window was published.
     """
-    plan = spec if isinstance(spec, SketchPlan) else SketchPlan(name, spec, *_calendar(window, every, timezone))
+    plan = plan_of(spec, name, window, every, timezone)
     require_outside(invalid)
-    require_sums_mean_events(plan.spec)
-    if plan.spec.needs_key and key is None:
-        msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and Key.load"
-        raise KeyMismatchError(msg)
+    require_countable(plan, key)
     if plan.epsilon_records and records is None:
         msg = (
             "epsilon_records publishes how many records each window had, and rows hold events only: give records="
@@ -96,10 +94,32 @@ def backfill(
     return _sealed(_batches(rows), plan, key, revision, invalid, records or {})
 
 
-def _calendar(window: str, every: str | None, timezone: str) -> tuple[Any, ...]:
-    """Calendar, steps, fields and stride of a plan."""
+def plan_of(
+    spec: Spec | SketchPlan,
+    name: str,
+    window: str,
+    every: str | None,
+    timezone: str,
+    fields: Mapping[str, str] = MappingProxyType({}),
+) -> SketchPlan:
+    """The plan of a spec with these windows; a plan is its own."""
+    if isinstance(spec, SketchPlan):
+        return spec
     calendar, steps, stride = hopping(window, every, timezone)
-    return calendar, steps, {}, stride
+    return SketchPlan(name, spec, calendar, steps, fields, stride)
+
+
+def require_countable(plan: SketchPlan, key: Key | None) -> None:
+    """Refuse what sums cannot count.
+
+    Raises:
+        SpecError: sums do not say what this spec counts.
+        KeyMismatchError: it needs a hash key.
+    """
+    require_sums_mean_events(plan.spec)
+    if plan.spec.needs_key and key is None:
+        msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and Key.load"
+        raise KeyMismatchError(msg)
 
 
 def _batches(rows: object) -> Iterator[Any]:

@@ -1,0 +1,166 @@
+"""`ss.backfill`: sealed sketches of a history, from rows that an engine added up, or from a table, counted here.
+
+In: an Arrow stream of rows; or Parquet files, a relation of DuckDB, a frame of Polars or Spark, a table of pyarrow.
+Out: what `seal` publishes of each window. Touches: the files, for reading; temporary files of the engine; entropy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import tempfile
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sketchstream import kinds
+from sketchstream.columns import ItemType
+from sketchstream.errors import ConfigError, FormatError
+from sketchstream.published import Origin
+from sketchstream.query.windows import to_ms
+from sketchstream.sketch import Sketch
+from sketchstream.stream import backfill as of_rows
+from sketchstream_connectors.files.layout import Layout
+from sketchstream_connectors.files.rows import files_of
+from sketchstream_connectors.lake.count import Rows, fill
+from sketchstream_connectors.lake.job import require_history
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Outside
+    from sketchstream.hashing import Key
+    from sketchstream.kinds.interface import Spec
+    from sketchstream.published import Release, SealedState
+    from sketchstream.query.history import Time
+    from sketchstream.stream.plans import SketchPlan
+
+UNPINNED: Final = "not pinned"
+"""Snapshot of a table of which the caller says none."""
+
+
+def backfill(
+    rows: object = None,
+    spec: Spec | SketchPlan | None = None,
+    key: Key | None = None,
+    *,
+    table: object = None,
+    item: str | None = None,
+    time: str | None = None,
+    weight: str | None = None,
+    item_type: ItemType = "text",
+    fields: Mapping[str, str] | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
+    engine: str | None = None,
+    snapshot: str = UNPINNED,
+    window: str = "1d",
+    every: str | None = None,
+    timezone: str = "UTC",
+    name: str = "",
+    revision: int = 0,
+    invalid: Outside = "noop",
+    records: Mapping[int, int] | None = None,
+) -> Iterator[Release | SealedState]:
+    """Count a history, and seal one sketch for each window of it.
+
+    Give `rows`, an Arrow stream of what an engine has added up, see `sketchstream.stream.backfill`; or `table`, events
+    that are counted here as a worker would have counted them: the same rules for types, missing and invalid values,
+    filters, groups and weights. Each call draws noise of its own: two calls over one history are two views of it, and
+    both losses add up; `sketchstream backfill` books a loss before, and publishes one body.
+
+    Args:
+        rows: an Arrow stream with the columns window, item, sum and events.
+        spec: of the sketches; or a plan of a configuration, which has its own windows, fields and name.
+        key: the hash key, where the spec needs one.
+        table: a Parquet file, a folder or a pattern of them; a relation of DuckDB, or a table, dataset or reader of
+            pyarrow, which DuckDB counts; a frame of Polars, or of Spark.
+        item: column of the item.
+        time: column of the event time: a timestamp with a time zone, or integer milliseconds since 1970.
+        weight: column of an integer weight; None: every row weighs 1.
+        item_type: "text", "int" or "bytes".
+        fields: column of each role that the kind needs beside these, such as "group" or "row".
+        since: windows that start at or after this time: RFC 3339 text, or a datetime with a timezone.
+        until: windows that end at or before this time.
+        engine: "duckdb", "polars" or "spark", for files. Default: by the table, and DuckDB for files.
+        snapshot: what pins the table, for the guarantee: the id of a snapshot, or a version.
+        window: length of the windows, as in a configuration.
+        every: from the beginning of one window to that of the next, if they overlap.
+        timezone: where days begin.
+        name: name of the sketch, for the origin of what is published.
+        revision: of that name.
+        invalid: of rows: what one outside the domain does, "noop" or "error".
+        records: of rows, for specs with `epsilon_records`: start of each window, ms, -> how many records it had.
+
+    Returns:
+        What the seals of the windows publish, each with its window as origin: a window is counted, and sealed, when it
+        is asked for. Windows without records are left out.
+
+    Raises:
+        ConfigError: both of rows and table, or neither; no range of time; a range or an engine that cannot be used.
+        SpecError: sums do not say what this spec counts.
+        FormatError: a table or rows without these columns, or of other types; the message gives the reason.
+        ItemError, WeightError, DomainError: a row is invalid; the message gives its position, never the item.
+    """
+    if (rows is None) == (table is None) or spec is None:
+        msg = "backfill takes a spec, and rows of an engine or a table: backfill(rows, spec), backfill(table=..., ...)"
+        raise ConfigError(msg)
+    plan = of_rows.plan_of(spec, name, window, every, timezone, fields or {})
+    if table is None:
+        return of_rows.backfill(rows, plan, key, revision=revision, invalid=invalid, records=records)
+    of_rows.require_countable(plan, key)
+    require_history(plan)
+    start, end = to_ms(_text(since), "since"), to_ms(_text(until), "until")
+    if start is None or end is None:
+        msg = "backfill of a table needs since= and until=: windows that lie between them as a whole are published"
+        raise ConfigError(msg)
+    columns = tuple(sorted({*plan.fields.values()}))
+    layout = Layout("parquet", item, item_type, weight, time, columns, kinds.of(plan.spec).decimal_weights(plan.spec))
+    source, used, said = _source(table, engine)
+    return _sealed(source, used, layout, plan, plan.within(start, end), key, revision, (said, snapshot))
+
+
+def _text(time: Time | None) -> str | None:
+    return time if time is None or isinstance(time, str) else time.isoformat()
+
+
+def _source(table: object, engine: str | None) -> tuple[Any, str, str]:
+    """What the engine gets, its name, and the name of the table."""
+    if isinstance(table, (str, Path)):
+        found = [Path(one) for one in sorted(glob.glob(str(table), recursive=True))]  # noqa: PTH207 - absolute too
+        files = list(chain.from_iterable(files_of(one, ".parquet") for one in found or [Path(table)]))
+        return files, engine or "duckdb", str(table)
+    home = type(table).__module__.partition(".")[0].strip("_")
+    own = {"polars": "polars", "pyspark": "spark", "duckdb": "duckdb", "pyarrow": "duckdb"}.get(home)
+    if own is None or engine not in (None, own):
+        msg = (
+            "table must be a path of Parquet, a relation of DuckDB, a table of pyarrow, or a frame of Polars or Spark, "
+            f"and its engine counts it; found {type(table).__name__!r:.60}{'' if engine is None else f' for {engine}'}"
+        )
+        raise FormatError(msg)
+    return table, own, f"a {type(table).__name__} of {home}"
+
+
+def _sealed(
+    source: Any,
+    engine: str,
+    layout: Layout,
+    plan: SketchPlan,
+    windows: list[tuple[int, int]],
+    key: Key | None,
+    revision: int,
+    table: tuple[str, str],
+) -> Iterator[Release | SealedState]:
+    """One sketch after the other."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sketchstream-backfill-") as spill,
+        contextlib.closing(Rows(source, layout, Path(spill), engine)) as counted,
+    ):
+        for one in windows:
+            counts = counted.counts(plan, one)
+            first = next(counts, None)
+            if first is None:
+                continue
+            origin = Origin(name=plan.name, revision=revision, window=one, table=table)
+            sketch = Sketch.create(plan.spec, key, origin=origin)
+            fill(sketch, chain([first], counts))
+            yield sketch.seal()
