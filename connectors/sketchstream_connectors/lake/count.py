@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.errors import FormatError, MissingExtraError, WeightError
+from sketchstream.errors import ConfigError, FormatError, MissingExtraError, WeightError
 from sketchstream.items import as_weights
+from sketchstream.kinds import closing
 from sketchstream.kinds.interface import Given
 from sketchstream.kinds.linear.events import in_units
-from sketchstream.sketch import Sketch
+from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.plans import SketchPlan
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
@@ -170,6 +171,24 @@ def fill(sketch: Sketch, batches: Iterable[tuple[int, Any, Ints, Ints]]) -> int:
         if len(items):
             sketch.update_sums(items, sums, events, invalid="noop")
     return records
+
+
+def require_history(plan: SketchPlan) -> None:
+    """Refuse sketches whose publications need the time at which records come.
+
+    Raises:
+        ConfigError, SpecError: with the reason.
+    """
+    require_sums_mean_events(plan.spec)
+    if closing(plan.spec) is not None:
+        msg = (
+            f'sketch "{plan.name}" publishes positions when they close, and a history has no open windows: leave '
+            'publish = "closed" out'
+        )
+        raise ConfigError(msg)
+    if plan.early is not None:
+        msg = f'sketch "{plan.name}" has early answers, and a history has no open windows: leave them out'
+        raise ConfigError(msg)
 
 
 def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: Any) -> tuple[int, Any, Ints, Ints]:

@@ -37,9 +37,8 @@ from sketchstream import __version__, faults, files
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError, StoreError
 from sketchstream.hashing import Key
-from sketchstream.kinds import closing
 from sketchstream.published import Origin
-from sketchstream.sketch import Sketch, require_sums_mean_events
+from sketchstream.sketch import Sketch
 from sketchstream.stream.boundary import Boundary
 from sketchstream.stream.evidence import EvidenceNoise, Reported
 from sketchstream.stream.interfaces import Frontier, SealedEntry
@@ -51,7 +50,7 @@ from sketchstream_connectors.factory import history_layout
 from sketchstream_connectors.files.publisher import start_name
 from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.files.sealed import describe
-from sketchstream_connectors.lake.count import Rows, fill
+from sketchstream_connectors.lake.count import Rows, fill, require_history
 from sketchstream_connectors.lake.series import Series
 
 FORMAT: Final = 1
@@ -425,21 +424,3 @@ def booked(folder: Path) -> list[tuple[dict[str, Any], bool]]:
             raise DataLossError(msg) from error
         found.append((row, path.with_suffix(".body").exists()))
     return found
-
-
-def require_history(plan: SketchPlan) -> None:
-    """Refuse sketches whose publications need the time at which records come.
-
-    Raises:
-        ConfigError, SpecError: with the reason.
-    """
-    require_sums_mean_events(plan.spec)
-    if closing(plan.spec) is not None:
-        msg = (
-            f'sketch "{plan.name}" publishes positions when they close, and a history has no open windows: leave '
-            'publish = "closed" out'
-        )
-        raise ConfigError(msg)
-    if plan.early is not None:
-        msg = f'sketch "{plan.name}" has early answers, and a history has no open windows: leave them out'
-        raise ConfigError(msg)

@@ -23,8 +23,7 @@ from sketchstream.sketch import Sketch
 from sketchstream.stream import backfill as of_rows
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import files_of
-from sketchstream_connectors.lake.count import Rows, fill
-from sketchstream_connectors.lake.job import require_history
+from sketchstream_connectors.lake.count import Rows, fill, require_history
 
 if TYPE_CHECKING:
     from sketchstream.batch import Outside

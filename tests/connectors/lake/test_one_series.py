@@ -16,6 +16,8 @@ import pytest
 import sketchstream as ss
 from helpers.commands import Run
 from helpers.noiseless import without_noise
+from helpers.pages import settle
+from helpers.serving import serving
 from sketchstream import faults
 from sketchstream.config.loader import Config
 from sketchstream.query.windows import to_ms
@@ -320,3 +322,29 @@ def test_readers_mark_a_history_and_its_guarantee_names_the_table(tmp_path: Path
     assert (
         json.loads(run("profile", "-c", "sealed.toml", *between, "--format", "json").out)["history"]["table"] == "past"
     )
+
+
+def test_the_service_marks_a_history_and_shows_no_window_of_both_sides(tmp_path: Path) -> None:
+    given, other = deployment(tmp_path), deployment(tmp_path, out="whole")
+    history(given)
+    live(given)
+    history(other, DAYS)
+    with serving(tmp_path, given.path.read_text()) as (service, client):
+        settle(service)
+        rows = client.get("/v1/sketches/users/windows").json()["windows"]
+        marked = {one["window_start"]: one.get("history", {}).get("table") for one in rows}
+        assert [marked[start] for start in sorted(marked)] == ["past"] * HISTORY_TO + [None] * (DAYS - HISTORY_TO)
+        table = client.get("/v1/sketches/users/windows?format=csv").text
+        assert table.count(",past,") == HISTORY_TO
+        day = {"from": text(START), "to": text(START + DAY)}
+        answer = client.get("/v1/sketches/users/profile", params=day).json()
+        assert answer["history"]["table"] == "past"
+        assert answer["guarantee"]["published_and_one_copy"] == "not claimed: the source is kept"
+        assert "from table past" in client.get("/sketches/users/window", params=day).text
+        path = "users/r0/20240306T000000Z/p1600000.sealed"
+        shutil.copy(tmp_path / "whole" / path, tmp_path / "sealed" / path)
+        service.follower.step()
+        settle(service)
+        (incident,) = client.get("/v1/incidents").json()["incidents"]
+        assert incident["window_start"] == "2024-03-06T00:00:00Z"
+        assert "from a table and by workers" in incident["text"]
