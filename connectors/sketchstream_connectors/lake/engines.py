@@ -148,10 +148,13 @@ class Polars:
 
         start, end = asked.window
         rows: Any = pl.scan_parquet(asked.table, glob=False) if isinstance(asked.table, list) else asked.table.lazy()
-        time = pl.col(asked.time)
-        ms = time.cast(pl.Int64, strict=False)  # beyond 64 bits: no time
+        time, kind = pl.col(asked.time), rows.collect_schema()[asked.time]
+        ms = time if kind == pl.Int64 else time.cast(pl.Int64, strict=False)  # beyond 64 bits: no time
         if asked.instants:
-            per_ms = {"ms": 1, "us": 1000, "ns": 1_000_000}[rows.collect_schema()[asked.time].time_unit]
+            per_ms = {"ms": 1, "us": 1000, "ns": 1_000_000}[kind.time_unit]
+            # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
+            low, high = (pl.lit(one * per_ms, pl.Int64).cast(kind) for one in (start - 1, end + 1))
+            rows = rows.filter((time >= low) & (time < high))
             ms = time.to_physical()
             ms = pl.when(ms < 0).then(-((-ms) // per_ms)).otherwise(ms // per_ms)
         position = pl.lit(0, pl.Int64) if asked.step is None else (ms - start) // asked.step

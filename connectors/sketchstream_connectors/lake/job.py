@@ -120,8 +120,12 @@ class Backfill:
         self._paths = files_of(self._root, ".parquet")
         self._layout = history_layout(config)
         self.input = self._pinned()
-        self._rows = Rows(self._paths, self._layout, self._folder / "spill", engine)
         self._series = Series(config)
+        try:
+            self._rows = Rows(self._paths, self._layout, self._folder / "spill", engine)
+        except BaseException:
+            self._series.close()
+            raise
 
     def close(self) -> None:
         """End the engine, and close what is published to."""

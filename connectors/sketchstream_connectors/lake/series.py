@@ -37,7 +37,15 @@ class Series:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            self.revision, publishers = self._opened(stack)
+            self.publisher: Publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
+            stack.callback(self.publisher.close)
+            self._stack = stack.pop_all()
+
+    def _opened(self, stack: contextlib.ExitStack) -> tuple[int, list[Publisher]]:
+        """Revision and publishers; what must be closed goes to the stack."""
+        config = self._config
         publishers: list[Publisher] = []
         if config.from_kafka:
             from sketchstream_connectors.kafka.history import KafkaHistory
@@ -46,17 +54,16 @@ class Series:
 
             connections = [connect(one) for one in config.apart()]
             for one in connections:
-                self._stack.callback(one.close)
+                stack.callback(one.close)
             begun = newest_revision(connections, config)
-            self.revision = max(0, newest_published(connections[0], config.sealed_topic)) if begun is None else begun
+            revision = max(0, newest_published(connections[0], config.sealed_topic)) if begun is None else begun
             if config.history_topic is not None:
                 publishers.append(KafkaHistory(connections[0], config.history_topic))
         else:
-            self.revision = store.read_about(config.store_path)[0] if config.store_path.is_dir() else 0
+            revision = store.read_about(config.store_path)[0] if config.store_path.is_dir() else 0
         if config.sealed_directory is not None:
             publishers.append(DirectoryPublisher(config.sealed_directory))
-        self.publisher: Publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
-        self._stack.callback(self.publisher.close)
+        return revision, publishers
 
     def close(self) -> None:
         """Close the publisher and the connections."""

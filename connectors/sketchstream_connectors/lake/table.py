@@ -12,21 +12,23 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sketchstream import kinds
+from sketchstream.batch import Outside, require_outside
 from sketchstream.columns import ItemType
 from sketchstream.errors import ConfigError, FormatError
 from sketchstream.published import Origin
 from sketchstream.query.windows import to_ms
 from sketchstream.sketch import Sketch
+from sketchstream.spec import require_choice
 from sketchstream.stream import backfill as of_rows
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.lake.count import Rows, fill, require_history
+from sketchstream_connectors.lake.engines import EngineName
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Outside
     from sketchstream.hashing import Key
     from sketchstream.kinds.interface import Spec
     from sketchstream.published import Release, SealedState
@@ -50,7 +52,7 @@ def backfill(
     fields: Mapping[str, str] | None = None,
     since: Time | None = None,
     until: Time | None = None,
-    engine: str | None = None,
+    engine: EngineName | None = None,
     snapshot: str = UNPINNED,
     window: str = "1d",
     every: str | None = None,
@@ -102,6 +104,14 @@ def backfill(
     """
     if (rows is None) == (table is None) or spec is None:
         msg = "backfill takes a spec, and rows of an engine or a table: backfill(rows, spec), backfill(table=..., ...)"
+        raise ConfigError(msg)
+    require_choice(item_type, "item_type", get_args(ItemType))
+    require_outside(invalid)
+    of_table = {"item": item, "time": time, "weight": weight, "fields": fields, "since": since, "until": until}
+    of_table |= {"engine": engine}
+    beside = [one for one, given in of_table.items() if given is not None] if table is None else []
+    if beside or (table is not None and records is not None):
+        msg = f"{', '.join(beside) or 'records'} cannot be given with {'rows' if beside else 'a table'}"
         raise ConfigError(msg)
     plan = of_rows.plan_of(spec, name, window, every, timezone, fields or {})
     if table is None:

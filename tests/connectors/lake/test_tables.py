@@ -95,6 +95,8 @@ def test_files_are_counted_by_the_engine_that_is_named(tmp_path: Path, monkeypat
     [
         ({"table": None}, "rows of an engine or a table"),
         ({"rows": table()}, "rows of an engine or a table"),
+        ({"rows": table(), "table": None}, "item, time, weight, since, until cannot be given with rows"),
+        ({"records": {1: 2}}, "records cannot be given with a table"),
         ({"spec": None}, "takes a spec"),
         ({"since": None}, "since= and until="),
         ({"until": "2025-01-04"}, "with its offset"),
