@@ -99,7 +99,7 @@ class PartitionState:
         self.begins = NO_TIME
         self.former_specs: dict[str, Spec] = {}
         self.lists = DomainLists(rules.key)
-        self.claim: Callable[[str, int, int], int] = lambda _sketch, _revision, start: start
+        self.claim: Callable[[str, int, int], int] | None = None
         """Claims windows of (sketch, revision) that begin at a time or later; returns where they may (`IoTasks`)."""
         self._answers: dict[CountNeeded, int | None] = {}
         self.seal_seconds: list[float] = []
@@ -535,6 +535,8 @@ class PartitionState:
 
     def _claim(self, track: Track, plan: SketchPlan, start: int) -> Steps[None]:
         """Claim the windows that begin at `start` or later; those that a history has are as good as sealed."""
+        if self.claim is None:
+            return
         claimed = LongWork(partial(self.claim, track.name, self.revision, start))
         yield claimed
         track.live, self._changed = claimed.result, True

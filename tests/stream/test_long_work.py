@@ -63,10 +63,10 @@ def test_other_partitions_are_read_while_a_window_is_opened(workshop: Jobs) -> N
     first = workshop.running[0]
     while workshop.running and workshop.running[0] is first:
         workshop.advance(first)
-    for _ in range(3):
+    for _ in range(6):  # each window is claimed before it is opened
         d.worker.step(0.0)
         later = [job for job in workshop.running if job is not workshop.running[0]]
-        for job in later:  # the second sketch of the same partition
+        for job in later:  # of the same partition
             workshop.advance(job)
     assert d.worker.metrics.counters["records"] in numbers, "one partition does not wait for the other's window"
     do_all(d, workshop)
