@@ -141,6 +141,7 @@ fuzz-formats: setup  ## random and damaged records of Avro and Protobuf against 
 
 docs: setup  ## write docs/cli.md from the commands themselves
 	@$(BIN)/python docs/write_cli.py
+	@$(BIN)/python docs/write_schemas.py
 
 site: setup  ## the documents as a site, in .cache/site
 	@$(BIN)/sphinx-build -q -W -b html docs .cache/site

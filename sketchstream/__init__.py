@@ -34,7 +34,8 @@ _HOMES = {
     "sketchstream.query": ("Window", "Windows"),
     "sketchstream_connectors.lake.table": ("backfill",),
     "sketchstream_connectors.published": ("windows",),
-    "sketchstream.kinds.profile.estimate.result": ("Estimate", "Profile"),
+    "sketchstream.kinds.estimates": ("Estimate",),
+    "sketchstream.kinds.profile.estimate.result": ("Profile",),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
     "sketchstream.kinds.gaussian.answers": ("GaussianEstimate",),
     "sketchstream.kinds.gaussian.spec": ("GaussianSpec",),
@@ -165,9 +166,10 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.items import Pairs
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
+    from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.kinds.gaussian.spec import GaussianSpec
-    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.kinds.profile.group_list import Groups
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
@@ -195,13 +197,21 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     """Import the module of a public name on first use."""
-    home = _HOME_OF.get(name)
+    home = _HOME_OF.get(name) or _home_of_spec(name)
     if home is None:
         msg = f"module 'sketchstream' has no attribute {name!r}"
         raise AttributeError(msg)
     value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def _home_of_spec(name: str) -> str | None:
+    """Module of the spec of a registered kind that has no line above: `kinds.hierarchy.spec` for `HierarchySpec`."""
+    if not name.endswith("Spec"):
+        return None
+    homes: tuple[str, ...] = import_module("sketchstream.kinds").homes_of_specs()
+    return next((home for home in homes if name == f"{home.split('.')[-2].capitalize()}Spec"), None)
 
 
 def __dir__() -> list[str]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find, summed
+from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, fieller
-from sketchstream.kinds.profile.estimate.result import Estimate
 
 if TYPE_CHECKING:
     from sketchstream.published import Release, SealedState

@@ -13,24 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import (
-    Outcome,
-    created,
-    judge,
-    repeated,
-    sealed,
-    shift_seen,
-    state_of,
-    untouched,
-    variance_of_unit,
-)
+from sketchstream.audit.linear import ERRORS, LOOK, creation, publication, releases
+from sketchstream.audit.observed import Outcome, judge, repeated, shift_seen, state_of, variance_of_unit
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
@@ -41,9 +32,6 @@ Ints = npt.NDArray[np.int64]
 SLOTS: Final = 6_000
 OUTSIDE: Final = 1 << 40
 """An item outside of the domain."""
-ERRORS: Final = 6.5
-"""Standard errors by which a measured number may miss its claim."""
-LOOK: Final = (Fraction(1, 3), Fraction(1, 10**7))
 
 
 @lru_cache(maxsize=2)
@@ -136,9 +124,10 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     """
     rounds = 1 if quick else 30
     for name, spec in specs().items():
-        yield f"create, {name}", lambda spec=spec: _create(spec, 130 if quick else 300)  # type: ignore[misc]
-        yield f"seal, {name}", lambda spec=spec: _seal(spec, rounds)  # type: ignore[misc]
-        yield f"release, {name}", lambda spec=spec: _release(spec, rounds)  # type: ignore[misc]
+        judged = partial(_judge, spec)
+        yield f"create, {name}", partial(creation, spec, judged, 130 if quick else 300)
+        yield f"seal, {name}", partial(publication, spec, judged, rounds)
+        yield f"release, {name}", partial(releases, spec, judged, rounds)
         yield f"weights, {name}", lambda spec=spec: _weights(spec)  # type: ignore[misc]
         yield f"answers, {name}", lambda spec=spec: _answers(spec)  # type: ignore[misc]
         yield f"plainest unit, {name}", lambda spec=spec: _plainest(spec, 4 * rounds)  # type: ignore[misc]
@@ -185,24 +174,6 @@ def _judge(spec: GaussianSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) 
 
 
 # Checks.
-
-
-def _create(spec: GaussianSpec, rounds: int) -> Outcome:
-    """Check the content of created sketches."""
-    return _judge(spec, spec.epsilon, spec.delta, created(lambda: Sketch.create(spec), rounds))
-
-
-def _seal(spec: GaussianSpec, rounds: int) -> Outcome:
-    """Check the noise that a seal adds to the state."""
-    moved = sealed(lambda: Sketch.create(spec), rounds if spec.intrusion else 1)
-    return _judge(spec, spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
-
-
-def _release(spec: GaussianSpec, rounds: int) -> Outcome:
-    """Check that releases of one sketch have fresh noise of their law."""
-    sketch = Sketch.create(spec)
-    exact = state_of(sketch)
-    return _judge(spec, *LOOK, np.stack([sketch.release(*LOOK).noised - exact for _ in range(rounds + 1)]))
 
 
 def _weights(spec: GaussianSpec) -> Outcome:

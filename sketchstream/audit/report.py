@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -209,10 +208,10 @@ def _steps(quick: bool) -> Iterator[Step]:
         yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound(m, trials)]  # type: ignore[misc]
 
 
-def _of_kind(kind: str, module: ModuleType | None, quick: bool) -> Iterator[Check]:
+def _of_kind(kind: str, module: Any, quick: bool) -> Iterator[Check]:
     """The tests of one kind: its own, and those of what all kinds have in common."""
     if module is None:
-        msg = f"kind {kind!r} has no audit: its module `Kind.audit` lists cases and checks"
+        msg = f"kind {kind!r} has no audit: `sketchstream.audit.cases.audits` says where one belongs"
         raise ValueError(msg)
     yield from module.checks(quick)
     for case in module.cases(100_000 if quick else 1_000_000):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from functools import partial
-from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -50,13 +49,13 @@ EACH_HOUR: Final = 6
 """Records of each partition in each window."""
 
 
-def checks(module: ModuleType) -> Iterator[Check]:
+def checks(module: Any) -> Iterator[Check]:
     """Names and checks of the workers of one kind."""
     for name, block in module.WORKERS.items():
         yield f"worker, {name}", partial(worker, module, block)
 
 
-def worker(module: ModuleType, block: str) -> Outcome:
+def worker(module: Any, block: str) -> Outcome:
     """Check windows: their ledgers, noise, counters, and the loss of the whole deployment."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoPrivacyWarning)

@@ -13,24 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import (
-    Outcome,
-    created,
-    judge,
-    repeated,
-    sealed,
-    shift_seen,
-    state_of,
-    untouched,
-    variance_of_unit,
-)
+from sketchstream.audit.linear import ERRORS, LOOK, creation, publication
+from sketchstream.audit.observed import Outcome, judge, repeated, shift_seen, state_of, variance_of_unit
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
@@ -40,9 +31,6 @@ Ints = npt.NDArray[np.int64]
 
 EXCESS: Final = 4
 """Variance by which discrete noise is raised above the continuous one's."""
-ERRORS: Final = 6.5
-"""Standard errors by which a measured number may miss its claim."""
-LOOK: Final = (Fraction(1, 3), Fraction(1, 10**7))
 
 
 @lru_cache(maxsize=2)
@@ -164,8 +152,8 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     most = 200 if quick else 4_000
     for name, (spec, queries) in specs().items():
         rounds = min(-(-samples // spec.length), most)
-        yield f"create, {name}", lambda spec=spec, rounds=rounds: _create(spec, rounds)  # type: ignore[misc]
-        yield f"seal, {name}", lambda spec=spec, rounds=rounds: _seal(spec, rounds)  # type: ignore[misc]
+        yield f"create, {name}", partial(creation, spec, partial(_judge, spec), rounds)
+        yield f"seal, {name}", partial(publication, spec, partial(_judge, spec), rounds)
         yield f"release, {name}", lambda spec=spec, rounds=rounds: _release(spec, rounds)  # type: ignore[misc]
         yield f"events, {name}", lambda spec=spec: _events(spec)  # type: ignore[misc]
         if not spec.counted_share:
@@ -243,17 +231,6 @@ def _judge_ball(rate: float, drawn: Ints) -> Outcome:
 
 
 # Checks.
-
-
-def _create(spec: WorkloadSpec, rounds: int) -> Outcome:
-    """Check the content of created sketches."""
-    return _judge(spec, spec.epsilon, spec.delta, created(lambda: Sketch.create(spec), rounds))
-
-
-def _seal(spec: WorkloadSpec, rounds: int) -> Outcome:
-    """Check the noise that a seal adds to the state."""
-    moved = sealed(lambda: Sketch.create(spec), rounds if spec.intrusion else 1)
-    return _judge(spec, spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
 
 
 def _release(spec: WorkloadSpec, rounds: int) -> Outcome:

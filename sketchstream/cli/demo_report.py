@@ -18,7 +18,8 @@ from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Month
-    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
+    from sketchstream.kinds.estimates import Estimate
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.spec import Unit
 
 KS: Final = (1, 2, 10, 30)

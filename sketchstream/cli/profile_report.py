@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream import report
 from sketchstream.cli import show
-from sketchstream.kinds.profile.show import pages
+from sketchstream.kinds.profile import pictures as pages
 from sketchstream.query import words
 
 if TYPE_CHECKING:

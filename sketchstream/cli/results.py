@@ -17,7 +17,8 @@ from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows_report import WindowsReport
-    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
+    from sketchstream.kinds.estimates import Estimate
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow

@@ -15,12 +15,12 @@ from zoneinfo import ZoneInfo
 from sketchstream import report
 from sketchstream.cli import show
 from sketchstream.cli.results import at_least
-from sketchstream.kinds.profile.show import pages
+from sketchstream.kinds.profile import pictures as pages
 from sketchstream.query import words
 from sketchstream.query.history import start_labels
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Estimate
+    from sketchstream.kinds.estimates import Estimate
     from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import FormatError, SpecError
@@ -38,6 +39,24 @@ _LOADED: dict[str, Kind[Any]] = {}
 def names() -> tuple[str, ...]:
     """Names of all kinds."""
     return tuple({**dict.fromkeys(_HOMES), **dict.fromkeys(_LOADED)})
+
+
+def part(name: str, what: str) -> str | None:
+    """A module of a kind's package by its name; None if the package has none of that name.
+
+    Args:
+        name: name of the kind.
+        what: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", which shows its answers
+            (`sketchstream.kinds.shown.Shown`); "oracle", for its audit (`sketchstream.audit.linear`).
+    """
+    home = _HOMES.get(name) or type(named(name)).__module__
+    module = f"{home.rpartition('.')[0]}.{what}"
+    return module if find_spec(module) is not None else None
+
+
+def homes_of_specs() -> tuple[str, ...]:
+    """Module of the spec of each kind of this package."""
+    return tuple(f"{home.rpartition('.')[0]}.spec" for home in _HOMES.values())
 
 
 def named(name: object) -> Kind[Any]:

@@ -34,6 +34,36 @@ Column = Sequence[Any] | npt.NDArray[Any]
 
 LEVEL: Final = 0.95
 """Level of intervals, unless another one is asked for."""
+_NUMBERS: Final = {"type": "array", "items": {"type": ["number", "null"]}}
+SCHEMA: Final[Mapping[str, Any]] = {
+    "kind": {"type": "string"},
+    "unit": {"enum": ["event", "item"], "description": "What is protected."},
+    "question": {"type": "string"},
+    "method": {"type": "string"},
+    "level": {"type": "number", "description": "Of the intervals."},
+    "epsilon": {"type": "string", "description": "An exact fraction, like delta."},
+    "delta": {"type": "string"},
+    "no_privacy": {"type": "boolean"},
+    "layers": {
+        "description": "Law and exact parameter of each layer of noise in the numbers.",
+        "type": "array",
+        "items": {"type": "object", "required": ["law"], "additionalProperties": {"type": "string"}},
+    },
+    "labels": {
+        "description": "What each number is: columns by name, as long as `values`; null where a column says nothing.",
+        "type": "object",
+        "additionalProperties": {"type": "array"},
+    },
+    "values": _NUMBERS,
+    "stderr": _NUMBERS,
+    "intervals": {
+        "description": "Lower and upper end for each number; null where a method has no intervals.",
+        "type": ["array", "null"],
+        "items": _NUMBERS,
+    },
+    "guarantee": {"type": "object"},
+}
+"""JSON Schema of each key that the plain data of answers of every kind have; docs/write_schemas.py writes it down."""
 DOTS: Final = 130
 """Dots an inch of a figure in a file."""
 

@@ -283,14 +283,6 @@ class Kind(ABC, Generic[S]):
     slots_are_items: ClassVar[bool] = False
     """Whether answers name items: then what is published says by which rule the items of a partition have slots, and
     `estimate` takes `kept`, a mask of them for each part."""
-    table: ClassVar[str] = ""
-    """Module of its `[[sketch]]` in configuration files, whose `TABLE` is the model; empty: it cannot be configured."""
-    audit: ClassVar[str] = ""
-    """Module of its audit. Its `checks(quick)` yield what `sketchstream verify` tries of its sketches alone, a name and
-    a check each; its `cases(slots)` are held to what all kinds have in common; `WORKERS`, `case_of` and `windows`
-    describe what a worker publishes (see `sketchstream.audit.sketches`). Empty: `verify` refuses the kind."""
-    shows: ClassVar[str] = ""
-    """Module that shows its answers, with the functions of `sketchstream.kinds.shown.Shown`; empty: none."""
     spec_type: type[S]
     """Class of its specs."""
 
@@ -312,6 +304,14 @@ class Kind(ABC, Generic[S]):
         """The number that series show unless another one is named; the first of `Shown.numbers`."""
         del spec
         return "distinct" if self.answer == "profile" else "sum"
+
+    @abstractmethod
+    def expected_error(self, spec: S) -> tuple[str, float]:
+        """What its usual numbers are, and the root mean squared error of those that `seal` publishes.
+
+        Args:
+            spec: of the sketch.
+        """
 
     def expansion(self, data: Mapping[str, Any]) -> Expansion:
         """What `read_spec` of a spec, and the first answer of a sketch of it, take; from declared sizes alone.

@@ -2,8 +2,8 @@
 
 In: an answer as plain data, with the keys of the command line's JSON. Out: the kind's module. Touches: nothing.
 
-A kind names the module in `Kind.shows`; it has the functions of `Shown`. What pages, reports, notebooks and series over
-time show of a kind is written there once.
+The module is `pictures` of the kind's package; it has the functions of `Shown`. What pages, reports, notebooks and
+series over time show of a kind is written there once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ Answer = Mapping[str, Any]
 
 
 class Shown(Protocol):
-    """How a kind presents its answers."""
+    """How a kind presents its answers. `PURPOSE` says in some words what its sketches are for."""
+
+    PURPOSE: str
 
     def headline(self, answer: Answer) -> str:
         """The most important numbers in a sentence."""
@@ -46,6 +48,8 @@ class Shown(Protocol):
 
 class _Plain:
     """For kinds without a module: draws nothing, and shows the top-level numbers of an answer."""
+
+    PURPOSE = "Counts events"
 
     def headline(self, answer: Answer) -> str:
         del answer
@@ -78,7 +82,7 @@ def named(kind: str) -> Shown:
     Raises:
         SpecError: there is none.
     """
-    module = kinds.named(kind).shows
+    module = kinds.part(kind, "pictures")
     return cast("Shown", import_module(module)) if module else _Plain()
 
 

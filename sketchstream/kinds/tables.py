@@ -3,7 +3,7 @@
 In: plain data of a block. Out: a validated table of its kind, which makes a spec. Touches: nothing. Imported only when
 a configuration is read (pydantic is slow to import).
 
-A kind names the module of its table in `Kind.table`; the module's `TABLE` derives from `SketchTable`.
+The module is `table` of the kind's package; its `TABLE` derives from `SketchTable`.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class SketchTable(Table):
 
 def table_of(kind: object) -> type[SketchTable] | None:
     """The model of a block of this kind; None where no such kind can be configured."""
-    module = kinds.named(kind).table if isinstance(kind, str) and kind in kinds.names() else ""
+    module = kinds.part(kind, "table") if isinstance(kind, str) and kind in kinds.names() else None
     if not module:
         return None
     found: type[SketchTable] = import_module(module).TABLE
@@ -225,7 +225,7 @@ def table_of(kind: object) -> type[SketchTable] | None:
 
 def names() -> tuple[str, ...]:
     """Kinds that can be configured."""
-    return tuple(name for name in kinds.names() if kinds.named(name).table)
+    return tuple(name for name in kinds.names() if kinds.part(name, "table"))
 
 
 def read_block(value: object) -> SketchTable:

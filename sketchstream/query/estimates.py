@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
+from sketchstream.kinds.estimates import estimate_of
 from sketchstream.kinds.exports import as_csv
-from sketchstream.kinds.profile.estimate.result import Estimate
 from sketchstream.query.slots import kept_by
 
 if TYPE_CHECKING:
@@ -291,7 +289,7 @@ class EstimateAnswer:
         """
         data = self.answers.numbers() if any("." in str(name) for name in names) else {}
         found = {name: shown.of(data).number(data, str(name)) for name in names} if data else {}
-        known = {name: _estimate(one[1]) for name, one in found.items() if one is not None}
+        known = {name: estimate_of(one[1]) for name, one in found.items() if one is not None}
         return self._asked([name for name in names if name not in known]) | known
 
     def _asked(self, names: Sequence[Any]) -> dict[Any, Any]:
@@ -329,12 +327,6 @@ def as_json(value: object) -> str:
         return one.hex() if isinstance(one, bytes) else str(one)
 
     return orjson.dumps(value, default=other, option=orjson.OPT_SERIALIZE_NUMPY).decode()
-
-
-def _estimate(one: Mapping[str, float | None]) -> Estimate:
-    """A number with its interval; NaN if there is none."""
-    value, low, high = (np.nan if one[end] is None else float(one[end] or 0.0) for end in ("value", "low", "high"))
-    return Estimate(value, low, high)
 
 
 def _item(answers: Any, text: str) -> Any:

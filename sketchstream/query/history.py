@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sketchstream import report
 from sketchstream.cards import drawn
 from sketchstream.kinds import exports, shown
+from sketchstream.kinds.profile import pictures as pages
 from sketchstream.query.answers import Answer
 from sketchstream.query.differences import Difference, difference
 from sketchstream.query.windows import to_ms
@@ -121,8 +122,6 @@ class Window:
             names: names of numbers: "distinct", "at_least.5", ... of profiles; "sum" or an item of estimates. Default:
                 `NUMBERS`, or the sum.
         """
-        from sketchstream.kinds.profile.show import pages
-
         answer = self.answer
         if isinstance(answer, Answer):
             return dict(pages.chosen(answer.profile, NUMBERS if names is None else names))
@@ -248,7 +247,6 @@ class Windows(Sequence[Window]):
         if self._found and not isinstance(self[-1].answer, Answer):
             return self._trend_of_estimates()
         from sketchstream.charts import shown as number
-        from sketchstream.kinds.profile.show import pages
 
         rows = [one.numbers(tuple(pages.TREND)) for one in self]
         labels = start_labels([one.start for one in self])

@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import Any
 
 from sketchstream.components import DISCRETE_LAPLACE, Noise
+from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
-from sketchstream.kinds.profile.estimate.result import Estimate
 from sketchstream.stream.interfaces import Frontier
 
 ALARM = 1e-3

@@ -25,7 +25,7 @@ import orjson
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
 from sketchstream.kinds import groups_of, shown
-from sketchstream.kinds.profile.show import pages
+from sketchstream.kinds.profile import pictures as pages
 from sketchstream.privacy.guarantee import overlapping
 from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows

@@ -116,6 +116,9 @@ class TallyKind(Kind[TallySpec]):
     partitions = "merge"
     spec_type = TallySpec
 
+    def expected_error(self, spec: TallySpec) -> tuple[str, float]:
+        return "count", 2 / float(spec.epsilon)
+
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Any] | None = None) -> TallySpec:
         domain = dict(data["domain"])
         domain.pop("kind")

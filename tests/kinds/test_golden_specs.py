@@ -8,18 +8,13 @@ from typing import Any, Final
 
 import pytest
 
-import sketchstream as ss
 from helpers.golden_specs import LISTS, SPECS, data, recorded, text
 from helpers.paths import GOLDEN
 from sketchstream import kinds
+from sketchstream.kinds.linear.kind import LinearKind
 
 RECORD: Final = json.loads((GOLDEN / "specs" / "specs.json").read_text())
-CLASSES: Final = {
-    "gaussian": ss.GaussianSpec,
-    "projection": ss.ProjectionSpec,
-    "workload": ss.WorkloadSpec,
-    "convolution": ss.ConvolutionSpec,
-}
+KINDS: Final = tuple(name for name in kinds.names() if isinstance(kinds.named(name), LinearKind))
 NEVER_DEFAULT: Final = {"kernel", "users", "features", "k", "workload", "epsilon"}
 """Parameters without a default that every spec has."""
 
@@ -45,9 +40,9 @@ def test_recorded_data_are_read_and_written_again_key_by_key(name: str) -> None:
     assert kinds.of(spec).read_ledger(spec, ledger).to_dict() == ledger
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_is_away_from_its_default_in_some_recorded_spec(kind: str) -> None:
-    parameters = inspect.signature(CLASSES[kind]).parameters
+    parameters = inspect.signature(kinds.named(kind).spec_type).parameters
     specs = [made(name) for name in SPECS if name.startswith(kind)]
     usual = {
         name: one.default

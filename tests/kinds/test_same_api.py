@@ -11,6 +11,8 @@ import io
 import json
 import math
 import re
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,15 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers import json_schema
+from helpers.commands import Run
 from helpers.conformance import Case
 from helpers.kind_cases import CASES
+from helpers.paths import ROOT
 from helpers.tally import KIND
 from sketchstream import kinds
+from sketchstream.audit import cases
+from sketchstream.kinds import plans, shown
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 
 PUBLIC = {name: case for name, case in CASES.items() if name != "tally"}
@@ -33,6 +40,8 @@ SAID = {"unit", "delta", "measure", "published", "published_and_one_copy", "tota
 LOSSES = {"loss", "loss_with_intrusion", "delta", "measure", "cost", "cost_with_intrusion", "budget", "affordable"}
 KEYS = {"kind", "unit", "question", "method", "level", "epsilon", "delta", "no_privacy", "layers", "labels", "values",
         "stderr", "intervals", "guarantee"}  # fmt: skip
+
+PLAN = {"quantity", "rmse", "noise", "alternatives", "advice"}
 
 MADE: dict[int, Any] = {}
 
@@ -354,6 +363,71 @@ def test_answers_are_drawn_and_have_a_card(case: Case, tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert "<table" in found._repr_html_()
     assert str(found)
+
+
+@every_kind
+def test_a_single_number_is_an_estimate(case: Case) -> None:
+    found = bounded(case)
+    data = found.numbers()
+    names = [name for name in shown.of(data).numbers(data) if shown.of(data).number(data, name) is not None]
+    assert case.kind.usual_number(case.spec) in names
+    for name in names[:8]:
+        one = found.number(name)
+        assert isinstance(one, ss.Estimate)
+        assert float(one) == one.value
+        assert not one.low > one.high
+        plain = one.to_dict()
+        assert next(iter(plain)) == "value"
+        assert {"value", "low", "high"} <= plain.keys() <= {"value", "stderr", "low", "high", "bound"}
+        assert json.loads(json.dumps(plain)) == plain
+        wide = found.number(name, 0.99)
+        assert not wide.low > one.low
+        assert not wide.high < one.high
+    with pytest.raises(ss.EstimateError, match="number"):
+        found.number("no such number")
+
+
+@every_kind
+def test_plain_data_follow_the_one_schema(case: Case) -> None:
+    schema = json.loads((ROOT / "docs" / "answers.schema.json").read_text())
+    data = json.loads(bounded(case).to_json(0.9))
+    assert json_schema.faults(data, schema, schema) == []
+    for name in schema["required"]:
+        assert json_schema.faults({**data, name: object()}, schema, schema), name
+        assert json_schema.faults({key: one for key, one in data.items() if key != name}, schema, schema), name
+
+
+def test_the_schema_is_written_from_the_model() -> None:
+    written = subprocess.run([sys.executable, "docs/write_schemas.py", "--check"], cwd=ROOT, check=False)
+    assert written.returncode == 0, "run docs/write_schemas.py"
+
+
+@every_kind
+def test_plans_have_the_same_keys(case: Case) -> None:
+    if case is PUBLIC["profile, items in ranked groups"]:
+        with pytest.raises(ss.EstimateError, match="take more slots, more levels or a larger epsilon"):
+            plans.forecast(case.spec)
+        return
+    plan = plans.forecast(case.spec)
+    assert plan.keys() == PLAN
+    assert json.loads(json.dumps(plan)) == plan
+    assert 0 < plan["rmse"] < math.inf
+    assert plan["noise"]["law"] == case.kind.law(case.spec)
+    assert plan["alternatives"]
+    for one in plan["alternatives"]:
+        more = Fraction(one.get("epsilon", "0")) - case.spec.epsilon
+        assert (one["rmse"] < plan["rmse"]) == (more > 0 or "intrusion" in one)
+    assert plan["quantity"] in plan["advice"]
+
+
+@pytest.mark.parametrize("kind", kinds.names())
+def test_every_kind_is_planned_from_a_table(kind: str, tmp_path: Path, run: Run) -> None:
+    audit = dict(cases.audits())[kind]
+    path = tmp_path / "sketch.toml"
+    path.write_text(next(iter(audit.WORKERS.values())).replace("[[sketch.columns]]", "[[columns]]"))
+    told = run("plan", "--table", str(path), "--format", "json")
+    assert told.code == 0, told.err
+    assert json.loads(told.out).keys() == PLAN
 
 
 def test_the_driver_of_users_tests_is_where_they_look_for_it() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
+from sketchstream import kinds
 from sketchstream.cli import options, show
 from sketchstream.cli.deployments import LOSSES, Around, Deployment, deployed
 from sketchstream.cli.specs import Description, described
@@ -43,7 +44,13 @@ class PlanOfKind(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The context of the command that answers."""
+        """The context of the command that answers; kinds without one of their own are planned from a table."""
+        for kind in kinds.names():
+            rest = None if kind in OF_KINDS or kind == "profile" else _without_kind(args, kind)
+            args = args if rest is None else [*rest, *([] if _tabled(rest) else ["--table"])]
+        if _tabled(args):
+            found = import_module("sketchstream.cli.commands.plan_table").command
+            return options.with_examples(found).make_context("plan", args, parent, **extra)
         for kind, home in OF_KINDS.items():
             rest = _without_kind(args, kind)
             if rest is not None:
@@ -52,6 +59,11 @@ class PlanOfKind(click.Command):
                 found = import_module("sketchstream.cli.commands.calibrate" if noise_alone else home).command
                 return options.with_examples(found).make_context(f"plan --kind {kind}", rest, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
+
+
+def _tabled(args: list[str]) -> bool:
+    """Whether the sketch is described by a file."""
+    return any(one.partition("=")[0] == "--table" for one in args)
 
 
 def _without_kind(args: list[str], kind: str) -> list[str] | None:
@@ -69,11 +81,14 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
 )
 @click.option(
     "--kind",
-    type=click.Choice(["profile", *OF_KINDS]),
+    type=click.Choice(kinds.names()),
     default="profile",
     show_default=True,
     expose_value=False,
     help="Kind of sketch; other kinds have options of their own: `sketchstream plan --kind KIND --help`.",
+)
+@click.option(
+    "--table", type=options.FILE, expose_value=False, help="Sketch of any kind, as a [[sketch]] block: alone."
 )
 @described
 @click.option("--items", type=click.FloatRange(min=1), help="Distinct items expected in one window.")
@@ -157,6 +172,7 @@ def command(
     """
     from sketchstream.config.schema import StoreTable
     from sketchstream.errors import ConfigError
+    from sketchstream.kinds import plans
     from sketchstream.kinds.profile import planner
     from sketchstream.stream import units
 
@@ -194,7 +210,8 @@ def command(
         notes = tuple(one for one in found.notes if " loses " not in one)
         found = replace(found, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), notes=notes)
     if form == "json":
-        shown = found.to_dict() | (around.to_dict() if deployment.given else {})
+        told = plans.forecast(found.spec, lambda one: ("distinct items", _distinct(one, found, expected)))
+        shown = told | found.to_dict() | (around.to_dict() if deployment.given else {})
         if early is not None and released is not None:
             numbers = {name: number.to_dict() for name, number in released.numbers.items()}
             shown["early"] = {"most": early.most, "epsilon": str(early.epsilon), "numbers": numbers}
@@ -241,6 +258,14 @@ def _print_early(early: EarlyAnswers, final: planner.Plan, released: planner.Pla
             for name, one in final.numbers.items()
         ],
     )
+
+
+def _distinct(spec: ProfileSpec, found: planner.Plan, expected: Mapping[str, Any]) -> float:
+    """The error of the number of distinct items of a plan, or of another spec with the same expectations."""
+    from sketchstream.kinds.profile import planner
+
+    chosen = found if spec is found.spec else planner.plan(spec, **{**expected, "runs": 0})
+    return chosen["distinct"].sd
 
 
 def _print_around(around: Around) -> None:

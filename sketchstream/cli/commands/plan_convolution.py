@@ -65,6 +65,7 @@ def command(
       sketchstream plan --kind convolution --kernel sum --length 744 --epsilon 1 --delta 1e-6 --no-intrusion
       sketchstream plan --kind convolution --kernel marginal:late --column late=0,1 --column day=mo,tu --epsilon 1
     """
+    from sketchstream.kinds import plans
     from sketchstream.kinds.convolution import forecast
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
     from sketchstream.kinds.tables import COUNTED_SHARE
@@ -80,7 +81,8 @@ def command(
     advice = forecast.advice(spec)
     if form == "json":
         facts = {"filters": [one.name for one in spec.filters], "length": spec.length, "parts": parts}
-        click.echo(show.as_json({**facts, "figures": [one.to_dict() for one in found], "advice": advice}))
+        told = plans.forecast(spec) | facts | {"figures": [one.to_dict() for one in found], "advice": advice}
+        click.echo(show.as_json(told))
         return
     table = [_row(one) for one in found]
     names = ("noise", "layout", *(f"error {one.name}" for one in spec.filters), "M", "words", "changed by an event")

@@ -106,6 +106,7 @@ def expected(
         SpecError: the sketch is invalid.
     """
     from sketchstream.errors import ConfigError
+    from sketchstream.kinds import plans
     from sketchstream.kinds.gaussian.expected import expected_errors
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.gaussian.table import TOTAL_SHARE
@@ -127,6 +128,7 @@ def expected(
     errors = expected_errors(counts, variance)
     square = sum(one * one for one in counts)
     return {
+        **plans.forecast(spec),
         "epsilon": str(spec.epsilon),
         "delta": float(spec.delta),
         "unit": spec.unit,

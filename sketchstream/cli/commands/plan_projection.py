@@ -88,6 +88,7 @@ def command(
       sketchstream plan --kind projection --rows 1000 --features 100000 --epsilon 1 --delta 1e-6 \
           --unit item --max-norm 1 --matrix-seed secret --squared-distance 1e4 --format json
     """
+    from sketchstream.kinds import plans
     from sketchstream.kinds.projection.forecast import plan
     from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 
@@ -97,7 +98,7 @@ def command(
         spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
     found = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
     if form == "json":
-        click.echo(show.as_json(found.to_dict()))
+        click.echo(show.as_json(plans.forecast(found.spec) | found.to_dict()))
     elif form == "csv":
         click.echo(show.as_csv(list(found.rows()[0]), [list(row.values()) for row in found.rows()]))
     else:

@@ -71,6 +71,7 @@ def command(
       sketchstream plan --kind workload -c sketchstream.toml --sketch tables --write
     """
     from sketchstream.errors import ConfigError
+    from sketchstream.kinds import plans
     from sketchstream.kinds.workload import planning
 
     if (workload is None) == (config_file is None) or (workload is not None and epsilon is None):
@@ -87,7 +88,7 @@ def command(
         wanted = _of_options(workload, epsilon, promise)
     found = planning.plan(wanted, parts=parts)
     if form == "json":
-        click.echo(show.as_json(found.to_dict()))
+        click.echo(show.as_json(plans.forecast(found.spec) | found.to_dict()))
     elif form == "csv":
         rows = found.tables()
         click.echo(show.as_csv(list(rows[0]), [list(row.values()) for row in rows]))

@@ -20,6 +20,7 @@ from sketchstream.items import Items
 from sketchstream.kinds.capabilities import Closing, Continuing
 from sketchstream.kinds.convolution import statement
 from sketchstream.kinds.convolution.filters import LONGEST
+from sketchstream.kinds.convolution.forecast import figure
 from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.series import columns_of, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
@@ -55,9 +56,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     name = "convolution"
     carries = ("weight",)
     partitions = "merge"
-    table = "sketchstream.kinds.convolution.table"
-    shows = "sketchstream.kinds.convolution.pictures"
-    audit = "sketchstream.audit.convolutions"
     spec_type = ConvolutionSpec
 
     def columns(self, spec: ConvolutionSpec) -> dict[str, ColumnType]:
@@ -102,6 +100,11 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
             (what, f"{spec.length:,}"),
             ("noise", f"{spec.noise}, layout {spec.layout}, {slots:,} words"),
         ]
+
+    def expected_error(self, spec: ConvolutionSpec) -> tuple[str, float]:
+        """The error of all answers of all filters together."""
+        found = figure(spec, 1).rmse
+        return "answer", math.sqrt(sum(one * one for one in found) / len(found))
 
     # Costs of noise.
 

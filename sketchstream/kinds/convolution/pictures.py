@@ -16,6 +16,8 @@ import numpy as np
 from sketchstream import charts
 from sketchstream.pictures import Number, Picture, listed
 
+PURPOSE: Final = "Keeps a series of counts, read through filters"
+
 OFFERED: Final = 300
 """Most cells of tables that a page offers to follow."""
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError
 from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
+from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.gaussian.denoise import Denoised, denoise, refined
 from sketchstream.kinds.gaussian.quantiles import half_width, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -37,42 +38,18 @@ SCREEN_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A count or a sum, its standard error and its interval, in user units."""
-
-    value: float
-    stderr: float
-    low: float
-    high: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain data."""
-        return {"value": self.value, "stderr": self.stderr, "low": self.low, "high": self.high}
-
-    def __float__(self) -> float:
-        """The value without its interval."""
-        return self.value
-
-
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(Estimate):
     """One of the largest counts; the intervals of one `top` are simultaneous.
 
     Args:
         rank: 1 for the largest published count.
         slot: slot of the item.
         item: the item, or None if the list of items is not available.
-        value: the published count.
-        low: lower end of its interval.
-        high: upper end of its interval.
     """
 
-    rank: int
-    slot: int
-    item: Item | None
-    value: float
-    low: float
-    high: float
+    rank: int = 0
+    slot: int = 0
+    item: Item | None = None
 
 
 class GaussianEstimate(LinearAnswers):
@@ -184,7 +161,7 @@ class GaussianEstimate(LinearAnswers):
         half = half_width(self.variances, level) * self._step
         return self.raw - half, self.raw + half
 
-    def count(self, item: Item, level: float = LEVEL) -> Answer:
+    def count(self, item: Item, level: float = LEVEL) -> Estimate:
         """The published count of one item.
 
         Args:
@@ -203,7 +180,7 @@ class GaussianEstimate(LinearAnswers):
         *,
         items: Iterable[Item] | None = None,
         level: float = LEVEL,
-    ) -> Answer:
+    ) -> Estimate:
         """Sum of the published counts of some slots; of all without arguments.
 
         Args:
@@ -250,13 +227,13 @@ class GaussianEstimate(LinearAnswers):
         order = np.argsort(-self._state.astype(np.float64), kind="stable")[:k]
         items = self.labels["item"]
         return [
-            Ranked(rank, self._place(slot), items[slot], value, value - half, value + half)
+            Ranked(value, value - half, value + half, None, self._error, rank, self._place(slot), items[slot])
             for rank, (slot, value) in enumerate(zip(order.tolist(), self.raw[order].tolist(), strict=True), 1)
         ]
 
     def more(self, level: float) -> dict[str, Any]:
         """The sum, the published counts, and what the method expects."""
-        total = self.sum(level=level) if len(self._state) else Answer(0.0, 0.0, 0.0, 0.0)
+        total = self.sum(level=level) if len(self._state) else Estimate(0.0, 0.0, 0.0)
         return {
             "asked": self.asked,
             "sum": {"value": total.value, "low": total.low, "high": total.high},
@@ -299,11 +276,11 @@ class GaussianEstimate(LinearAnswers):
         """Variance of one count in squared lattice units."""
         return float(sum(self.variances))
 
-    def _answer(self, units: int, slots: int, level: float) -> Answer:
+    def _answer(self, units: int, slots: int, level: float) -> Estimate:
         """A sum of published counts with its interval."""
         value = units * self._step
         half = half_width(self.variances, level, slots) * self._step
-        return Answer(value, self._error * math.sqrt(slots), value - half, value + half)
+        return Estimate(value, value - half, value + half, stderr=self._error * math.sqrt(slots))
 
     def _selected_width(self, k: int, miss: float) -> int:
         """Half width in lattice units, simultaneous over all slots that may have been among the k largest."""

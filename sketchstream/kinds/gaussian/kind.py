@@ -47,9 +47,6 @@ class GaussianKind(LinearKind[GaussianSpec]):
 
     name = "gaussian"
     slots_are_items = True
-    table = "sketchstream.kinds.gaussian.table"
-    shows = "sketchstream.kinds.gaussian.pictures"
-    audit = "sketchstream.audit.gaussians"
     spec_type = GaussianSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:
@@ -69,6 +66,10 @@ class GaussianKind(LinearKind[GaussianSpec]):
         """The domain."""
         del spec
         return [("domain", f"closed, {slots:,} slots")]
+
+    def expected_error(self, spec: GaussianSpec) -> tuple[str, float]:
+        """The error of one published count."""
+        return "count", float(spec.step) * math.sqrt(sum(spec.published_variances))
 
     # Costs of noise.
 

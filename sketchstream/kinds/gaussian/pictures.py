@@ -16,6 +16,8 @@ import numpy as np
 from sketchstream import charts
 from sketchstream.pictures import Number, Picture, item_name, listed
 
+PURPOSE: Final = "Counts the events of each item of a list"
+
 OFFERED: Final = 100
 """Most items that a page offers to follow: those with the largest counts."""
 NAMED: Final = 3

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sketchstream import kinds
-from sketchstream.kinds.answers import Answers
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.answers import LEVEL, Answers
+from sketchstream.kinds.estimates import Estimate, estimate_of
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.linear.publication import shown
+from sketchstream.kinds.linear.publication import shown as parts_of
 from sketchstream.privacy.history import parameter_name
 
 if TYPE_CHECKING:
     from sketchstream.published import Published
+
+
+NAMED: Final = 5
+"""Names of numbers that an error lists."""
 
 
 class LinearAnswers(Answers):
@@ -57,7 +63,27 @@ class LinearAnswers(Answers):
         """Parameters of the layers of noise in the numbers."""
         if self.published is None:
             return ()
-        return [one for part in shown(kinds.of(self.spec), self.published) for one in part.parameters]
+        return [one for part in parts_of(kinds.of(self.spec), self.published) for one in part.parameters]
+
+    def number(self, name: str, level: float = LEVEL) -> Estimate:
+        """A number by the name that series, pages and `--metric` know it by, such as "sum", "answer.0" or "norm.7".
+
+        Args:
+            name: its name.
+            level: level of its interval.
+
+        Raises:
+            EstimateError: these answers have no number of that name.
+        """
+        from sketchstream.kinds import shown
+
+        data = self.numbers(level)
+        named = shown.of(data).number(data, name)
+        if named is None:
+            known = ", ".join(list(shown.of(data).numbers(data))[:NAMED])
+            msg = f"these answers have no number {name!r:.40}; some that they have: {known}"
+            raise EstimateError(msg)
+        return estimate_of(named[1])
 
     def types(self) -> Mapping[str, ColumnType]:
         """Those that the kind declares."""

@@ -7,7 +7,7 @@ Source: docs/theory/gaussian.md, section 5.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ import numpy.typing as npt
 from sketchstream.batch import Mask, refuse_first
 from sketchstream.items import as_weights
 from sketchstream.lattice import MOST_BITS, Lattice, Units, exact_number
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid
 
 WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
 
@@ -56,6 +59,25 @@ def refuse_weights(lattice: Lattice, good: Mask, bound: str = "max_weight") -> N
     """
     hint = "" if lattice.bits else WHOLE
     refuse_first(np.zeros(len(good), np.bool_), ~good, lattice.max_weight, bound=bound, hint=hint)
+
+
+def judged(lattice: Lattice, outside: Mask, weights: object, invalid: Invalid) -> tuple[npt.NDArray[np.int64], Mask]:
+    """(n,) int64 weights in lattice units; (n,) which events count: those inside with a weight that is one.
+
+    Args:
+        lattice: lattice of the sketch.
+        outside: (n,) bool, events outside the domain.
+        weights: see `in_units`.
+        invalid: "error" refuses what does not count, "skip" only weights, "noop" nothing.
+
+    Raises:
+        DomainError, WeightError: there is such an event.
+    """
+    units, good = in_units(lattice, weights, len(outside))
+    if invalid != "noop":
+        hint = "" if lattice.bits else WHOLE
+        refuse_first(outside & (invalid == "error"), ~good, lattice.max_weight, hint=hint)
+    return units, good & ~outside
 
 
 def _whole(weights: Any) -> Mask:

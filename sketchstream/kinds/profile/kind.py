@@ -37,6 +37,7 @@ from sketchstream.kinds.profile.groups import (
 )
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
 from sketchstream.kinds.profile.overlap.published import overlap_of
+from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.guarantee import Context, Guarantee
@@ -65,9 +66,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
 
     name = "profile"
     answer = "profile"
-    table = "sketchstream.kinds.profile.table"
-    audit = "sketchstream.audit.sketches"
-    shows = "sketchstream.kinds.profile.show.pages"
     spec_type = ProfileSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:
@@ -86,6 +84,10 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
         from sketchstream.kinds.profile.show.export import header
 
         return header(wraps=spec.modulus is not None)
+
+    def expected_error(self, spec: ProfileSpec) -> tuple[str, float]:
+        """The error of the number of distinct items, where a quarter of the slots is used."""
+        return "distinct items", plan(spec, items=max(spec.domain.size // 4, 1))["distinct"].sd
 
     def comparable(self, spec: ProfileSpec) -> ProfileSpec:
         """Epsilons and the counters beside the slots may differ between parts."""

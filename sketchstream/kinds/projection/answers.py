@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import DomainError, EstimateError, MergeError
 from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
+from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.kernels import squared_gaps
 from sketchstream.kinds.projection.matrix import SEED_BYTES, Matrix
@@ -39,41 +40,37 @@ Who = Item | Sequence[Item] | npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Estimates:
+class Estimates(Estimate):
     """Numbers of one kind with their errors; arrays of one shape, () for a single number.
+
+    Values are unbiased: a squared distance or norm can come out negative. Standard errors are computed from the
+    estimates themselves.
 
     Args:
         quantity: "distance" (squared), "inner", "sq_norm", "with_vector", "feature" or "drift" (squared distance).
-        value: unbiased; a squared distance or norm can come out negative.
-        stderr: standard error, from the estimates themselves.
-        low: lower end of the interval.
-        high: upper end of its interval.
-        level: of the interval.
+        level: level of the interval.
     """
 
-    quantity: str
-    value: Floats
-    stderr: Floats
-    low: Floats
-    high: Floats
-    level: float
+    value: Any
+    low: Any
+    high: Any
+    stderr: Any = None
+    quantity: str = ""
+    level: float = LEVEL
 
     @property
     def clipped(self) -> Floats:
         """The value, at least 0: for squared distances and norms."""
-        return np.maximum(self.value, 0.0)
+        found: Floats = np.maximum(self.value, 0.0)
+        return found
 
     def __len__(self) -> int:
         return len(self.value)
 
-    def __float__(self) -> float:
-        """The value of a single estimate."""
-        return float(self.value)
-
     def __getitem__(self, at: Any) -> Estimates:
         """The estimates at some positions."""
         value, stderr, low, high = (np.asarray(one[at]) for one in (self.value, self.stderr, self.low, self.high))
-        return Estimates(self.quantity, value, stderr, low, high, self.level)
+        return Estimates(value, low, high, None, stderr, self.quantity, self.level)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON: numbers, or nested lists of them."""
@@ -130,12 +127,14 @@ class Projection(LinearAnswers):
     @cached_property
     def values(self) -> Floats:
         """(users,) squared norms of the rows; unbiased, so that they can be below 0."""
-        return self._norms(self.level).value
+        found: Floats = self._norms(self.level).value
+        return found
 
     @cached_property
     def stderr(self) -> Floats:
         """(users,) standard errors of the squared norms."""
-        return self._norms(self.level).stderr
+        found: Floats = self._norms(self.level).stderr
+        return found
 
     @cached_property
     def labels(self) -> Mapping[str, Column]:
@@ -233,7 +232,7 @@ class Projection(LinearAnswers):
         found = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level)
         other = np.asarray(first != second, np.float64)
         value, stderr, low, high = (one * other for one in (found.value, found.stderr, found.low, found.high))
-        return Estimates("distance", value, stderr, low, high, level)
+        return Estimates(value, low, high, None, stderr, "distance", level)
 
     def sq_norm(self, u: Who, level: float = LEVEL, *, located: bool = False) -> Estimates:
         """Squared norms of rows.
@@ -365,7 +364,7 @@ class Projection(LinearAnswers):
         found = np.maximum(value, 0.0)
         stderr = np.sqrt(self.law.squared_norm(found, tau))
         low, high = self._chi2_ends(value, tau, (1 - checked_level(level)) * share)
-        return Estimates(quantity, value, stderr, low, high, level)
+        return Estimates(value, low, high, None, stderr, quantity, level)
 
     def _chi2_ends(self, value: Floats, tau: float, outside: float) -> tuple[Floats, Floats]:
         """Interval of a squared norm: exact for Gaussian entries, as the sum is chi^2 with k degrees of freedom."""
@@ -407,7 +406,7 @@ class Projection(LinearAnswers):
         variance = np.maximum(self.spec.k * stderr**2, np.finfo(float).tiny)
         degrees = self.spec.k / np.maximum(1 - noise / variance, 1e-9)
         reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * stderr
-        return Estimates(quantity, value, stderr, value - reach, value + reach, level)
+        return Estimates(value, value - reach, value + reach, None, stderr, quantity, level)
 
     def user_places(self, who: Who) -> Ints:
         """Positions of users.

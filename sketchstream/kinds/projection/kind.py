@@ -28,6 +28,7 @@ from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, shown
 from sketchstream.kinds.projection import mechanism, statement
 from sketchstream.kinds.projection.answers import Projection
+from sketchstream.kinds.projection.forecast import expected
 from sketchstream.kinds.projection.matrix import MOST_COLUMNS
 from sketchstream.kinds.projection.places import Cells, matrix_of, secret_scope
 from sketchstream.kinds.projection.questions import asked
@@ -58,9 +59,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
     name = "projection"
     carries = ("row", "item", "weight")
     partitions = "merge"
-    table = "sketchstream.kinds.projection.table"
-    shows = "sketchstream.kinds.projection.pictures"
-    audit = "sketchstream.audit.projections"
     spec_type = ProjectionSpec
 
     def expansion(self, data: Mapping[str, Any]) -> Expansion:
@@ -117,6 +115,10 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
             ("rows", f"{spec.users.size:,} users, {spec.features.size:,} features"),
             ("projected to", f"{spec.k:,} columns by a {spec.matrix_seed} {spec.matrix} matrix ({slots:,} counters)"),
         ]
+
+    def expected_error(self, spec: ProjectionSpec) -> tuple[str, float]:
+        """The error that noise alone makes of the squared norm of an empty row."""
+        return "squared norm", expected(spec, 0.0).sq_norm
 
     # Costs of noise.
 

@@ -20,6 +20,8 @@ from sketchstream.pictures import LISTED, SHORT, Number, Picture, drawn, ends, i
 from sketchstream.pictures import value as cell
 from sketchstream.report import Table
 
+PURPOSE: Final = "Keeps rows of users, for the distances between them"
+
 WHOSE: Final = ("user", "other", "neighbour", "before", "after")
 """Columns that say whose number it is."""
 OFFERED: Final = 300

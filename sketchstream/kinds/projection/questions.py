@@ -268,7 +268,7 @@ def drift(windows: Sequence[Projection], users: Any, level: float, names: Sequen
         value, stderr, low, high = (
             np.stack([getattr(one, end) for one in steps], axis=1) for end in ("value", "stderr", "low", "high")
         )
-        return Estimates("drift", value, stderr, low, high, asked)
+        return Estimates(value, low, high, None, stderr, "drift", asked)
 
     return Answer(windows[0].spec, names_there, ask, "drift", level)
 

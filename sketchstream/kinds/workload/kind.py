@@ -26,6 +26,7 @@ from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.factors import Ints
 from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.noise import add_noise
+from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.update import check_events, check_weights, drop_events
 from sketchstream.privacy.gaussian import UnitShift
@@ -83,14 +84,23 @@ class Cells:
                     out[at] = seen[text]
         return out
 
+    def apply_sums(
+        self, state: State, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
+    ) -> None:
+        """See `LinearKind.update_sums`."""
+        cells = self.locate(items)
+        spec = self.spec
+        if invalid == "error":
+            check_events(cells, None, spec.workload.size, spec.max_weight)
+        spec.columns.add(state, cells, sums)
+        if counters.size:
+            counters[0] += events[cells >= 0].sum()
+
 
 class WorkloadKind(LinearKind[WorkloadSpec]):
     """Integer combinations of the cells' counts, under joint noise; answers are those of a fixed batch of queries."""
 
     name = "workload"
-    table = "sketchstream.kinds.workload.table"
-    shows = "sketchstream.kinds.workload.pictures"
-    audit = "sketchstream.audit.workloads"
     answer = "estimate"
     partitions = "merge"
     spec_type = WorkloadSpec
@@ -119,6 +129,10 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
             ("mechanism", spec.mechanism),
             ("counters", f"{slots:,}"),
         ]
+
+    def expected_error(self, spec: WorkloadSpec) -> tuple[str, float]:
+        """The error of all answers together."""
+        return "answer", forecast(spec).rmse
 
     # Costs of noise.
 
@@ -226,26 +240,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         spec.columns.add(state, cells, sizes)
         if counters.size:
             counters[0] += np.count_nonzero(cells >= 0)
-
-    def update_sums(
-        self,
-        spec: WorkloadSpec,
-        index: Cells,
-        state: State,
-        items: Items,
-        sums: npt.NDArray[np.int64],
-        events: npt.NDArray[np.int64],
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Outside,
-    ) -> None:
-        """Add the column of each row's cell, times its sum, wrapping."""
-        cells = index.locate(items)  # -1 outside
-        if invalid == "error":
-            check_events(cells, None, spec.workload.size, spec.max_weight)
-        spec.columns.add(state, cells, sums)
-        if counters.size:
-            counters[0] += events[cells >= 0].sum()
 
     # Answers.
 

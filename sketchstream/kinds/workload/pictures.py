@@ -16,6 +16,8 @@ import numpy as np
 from sketchstream import charts
 from sketchstream.pictures import SHORT, Number, Picture, drawn, listed, table
 
+PURPOSE: Final = "Answers a fixed list of counting questions"
+
 CELLS: Final = 2500
 """Largest table that is drawn as a heat map."""
 OFFERED: Final = 300

@@ -9,19 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream import kinds
+from sketchstream.kinds import shown
 from sketchstream.query import words
 from sketchstream.serve.page import calendar
 
 if TYPE_CHECKING:
     from sketchstream.stream.plans import SketchPlan
 
-KINDS: Final = {
-    "profile": "Counts how many items (users, devices) occurred how often",
-    "gaussian": "Counts the events of each item of a list",
-    "convolution": "Keeps a series of counts, read through filters",
-    "workload": "Answers a fixed list of counting questions",
-    "projection": "Keeps rows of users, for the distances between them",
-}
 HELP: Final = (
     (
         "Sketches and windows",
@@ -72,7 +66,7 @@ def about(plan: SketchPlan | None) -> tuple[str, str]:
     if plan is None:
         return "This sketch is no longer in the configuration; what it published is still here.", ""
     kind = kinds.of(plan.spec)
-    what = KINDS.get(kind.name, f"A sketch of kind {kind.name}")
+    what = shown.named(kind.name).PURPOSE
     said = f"{what}, in windows of {width(plan)} ({plan.calendar.timezone})."
     return said, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict())
 

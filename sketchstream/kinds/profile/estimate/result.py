@@ -1,6 +1,6 @@
 """The profile: how many items occurred how often, each number with its interval, from one law of counts.
 
-In: a fit and the uncertainty of each number. Out: `Profile`, `Estimate`. Touches: nothing.
+In: a fit and the uncertainty of each number. Out: `Profile`. Touches: nothing.
 Source: docs/theory/profile.md 8.
 """
 
@@ -15,59 +15,21 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from sketchstream.charts import shown
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Answers, Column
+from sketchstream.kinds.estimates import Bound, Estimate
 from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.profile import pictures as pages
 from sketchstream.kinds.profile.estimate.fit import Fit, tails
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.intervals.falling import holding
-from sketchstream.kinds.profile.estimate.intervals.wrapping import Bound, Wrapping, always
+from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, always
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and its interval.
-
-    Args:
-        value: the estimate.
-        low: lower end of the interval, at most `value`.
-        high: upper end of the interval, at least `value`; infinite where there is none.
-        bound: what counts modulo p make of the value: a "lower" or an "upper" bound, or a statement about counts
-            "modulo" p only; None: it is an estimate.
-    """
-
-    value: float
-    low: float
-    high: float
-    bound: Bound | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data; None for an end that does not exist, and `bound` only where the value is one."""
-        low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
-        found = {"value": self.value, "low": low, "high": high}
-        return found if self.bound is None else {**found, "bound": self.bound}
-
-    def __float__(self) -> float:
-        """The estimate without its interval."""
-        return float(self.value)
-
-    def __format__(self, spec: str) -> str:
-        """The estimate in a format for floats, such as `,.0f`; without a format, as text with its interval."""
-        return format(self.value, spec) if spec else str(self)
-
-    def __str__(self) -> str:
-        return f"{shown(self.value)} [{shown(self.low)}, {shown(self.high)}]"
-
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        return f"<b>{shown(self.value)}</b> [{shown(self.low)}, {shown(self.high)}]"
 
 
 @dataclass(frozen=True)
@@ -531,8 +493,6 @@ class Profile(Answers):
 
     def _repr_html_(self) -> str:
         """For notebooks: the most important numbers, the k+ curve, one line of guarantee."""
-        from sketchstream.kinds.profile.show import pages
-
         return pages.card(self)
 
     def __rich__(self) -> Table:

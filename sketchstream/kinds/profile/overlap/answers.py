@@ -23,8 +23,8 @@ import numpy.typing as npt
 from sketchstream import upset
 from sketchstream.kinds import exports
 from sketchstream.kinds.answers import LEVEL
+from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
-from sketchstream.kinds.profile.estimate.result import Estimate
 from sketchstream.kinds.profile.overlap.covariance import Covariance, SumCovariance
 from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
 from sketchstream.spec import whole
@@ -45,17 +45,18 @@ GRAIN = 1024.0
 
 @dataclass(frozen=True)
 class SetEstimate(Estimate):
-    """A number of items, or a ratio of two, with its interval.
+    """A number of items, or a ratio of two, with its interval."""
 
-    Args:
-        sd: standard error of the unbiased estimate from which the interval comes.
-    """
-
-    sd: float = math.nan
+    @property
+    def sd(self) -> float:
+        """The standard error, as the plain data of sets call it."""
+        return math.nan if self.stderr is None else self.stderr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {**super().to_dict(), "sd": self.sd}
+        found = super().to_dict()
+        del found["stderr"]
+        return {**found, "sd": self.sd}
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,7 +350,7 @@ class Overlap:
         low = np.minimum(np.maximum(free - reach, 0.0), values)
         high = np.maximum(np.minimum(free + reach, most), values)
         rows = zip(values.tolist(), low.tolist(), high.tolist(), sds.tolist(), strict=True)
-        return [SetEstimate(value, least, top, sd=sd) for value, least, top, sd in rows]
+        return [SetEstimate(value, least, top, stderr=sd) for value, least, top, sd in rows]
 
     def _ratio(self, part: Mask, every: Mask, level: float) -> SetEstimate:
         """Items of some regions over those of more of them, by Fieller's interval."""
@@ -362,7 +363,7 @@ class Overlap:
         a, b, c = y * y - squared * yy, x * y - squared * xy, x * x - squared * xx
         sd = math.sqrt(max(xx - 2 * value * xy + value**2 * yy, 0.0)) / y if y > 0 else math.inf
         if a <= 0 or y <= 0:
-            return SetEstimate(value, 0.0, 1.0, sd=sd)
+            return SetEstimate(value, 0.0, 1.0, stderr=sd)
         root = math.sqrt(max(b * b - a * c, 0.0))
         low, high = max((b - root) / a, 0.0), min((b + root) / a, 1.0)
-        return SetEstimate(value, min(low, value), max(high, value), sd=sd)
+        return SetEstimate(value, min(low, value), max(high, value), stderr=sd)

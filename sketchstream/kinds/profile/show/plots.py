@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream import charts
+from sketchstream.kinds.profile import pictures as pages
 from sketchstream.kinds.profile.estimate.observed import Floats
-from sketchstream.kinds.profile.show import pages
 from sketchstream.kinds.profile.show.export import heading
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import EstimateError, MissingExtraError
+from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.profile.estimate import METHODS, reconstruct
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bands import Band
@@ -21,7 +22,7 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xl
 from sketchstream.kinds.profile.estimate.intervals.falling import Falling
 from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.observed import Observed
-from sketchstream.kinds.profile.estimate.result import Estimate, Facts, Profile
+from sketchstream.kinds.profile.estimate.result import Facts, Profile
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 from sketchstream.kinds.profile.show import export
 from sketchstream.kinds.profile.show.export import reach_steps

@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.kinds.estimates import Bound
 from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.observed import Floats
 
-Bound = Literal["lower", "upper", "modulo"]
-"""What a number is where counts wrapped: a lower bound, an upper bound, or a statement about counts modulo p."""
 LOWER: Final[Bound] = "lower"
 MODULO: Final[Bound] = "modulo"
 SHOWS: Final = 1.64

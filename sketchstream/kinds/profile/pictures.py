@@ -21,8 +21,10 @@ from sketchstream.pictures import drawn as one_drawn
 from sketchstream.privacy.guarantee import summary
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.intervals.wrapping import Bound
-    from sketchstream.kinds.profile.estimate.result import Estimate, Profile
+    from sketchstream.kinds.estimates import Bound, Estimate
+    from sketchstream.kinds.profile.estimate.result import Profile
+
+PURPOSE: Final = "Counts how many items (users, devices) occurred how often"
 
 LISTED: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 WHOLE: Final = spelling("at_least")

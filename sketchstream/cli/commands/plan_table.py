@@ -1,0 +1,57 @@
+"""`sketchstream plan --table FILE`: the plan of a sketch of any kind, from a block of a configuration.
+
+In: the keys of one `[[sketch]]`. Out: the expected error, and that of other specs. Touches: the file, and lists that it
+names; no data and no sketch are read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sketchstream.cli import options, show
+
+
+@click.command(short_help="Compute the expected error of a sketch that a file describes.")
+@click.option(
+    "--table",
+    "path",
+    type=options.FILE,
+    required=True,
+    help="File with the keys of one [[sketch]] block, without name and windows.",
+)
+@click.option(
+    "--item-type",
+    type=click.Choice(["text", "int", "bytes"]),
+    default="text",
+    show_default=True,
+    help="Type of the lines of a list of items.",
+)
+@options.result_format()
+def command(path: Path, item_type: str, form: show.Format) -> None:
+    r"""Compute the expected error of the numbers of a sketch of any kind, and what other specs would have.
+
+    The error is the root mean squared one of what `seal` publishes, from noise alone; kind profile counts distinct
+    items where a quarter of the slots is used.
+
+    \b
+    Examples:
+      sketchstream plan --table places.toml
+      sketchstream plan --table places.toml --format json
+    """
+    from sketchstream.cli.specs import spec_of_table
+    from sketchstream.kinds import plans
+
+    found = plans.forecast(spec_of_table(path, item_type))
+    others = [
+        (", ".join(f"{k} {v}" for k, v in one.items() if k != "rmse"), one["rmse"]) for one in found["alternatives"]
+    ]
+    rows = [("as described", found["rmse"]), *others]
+    if form == "json":
+        click.echo(show.as_json(found))
+    elif form == "csv":
+        click.echo(show.as_csv(("spec", "rmse"), rows))
+    else:
+        show.table(("spec", f"error of one {found['quantity']}"), [(name, f"{rmse:,.4g}") for name, rmse in rows])
+        click.echo(f"\n{found['advice'][:1].upper()}{found['advice'][1:]}.")

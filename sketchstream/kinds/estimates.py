@@ -1,0 +1,65 @@
+"""A single number of an answer, with its interval: one class for all kinds of sketches.
+
+In: a value and its ends. Out: `Estimate`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sketchstream.charts import shown
+
+Bound = Literal["lower", "upper", "modulo"]
+"""What a number is where counts wrapped: a lower bound, an upper bound, or a statement about counts modulo p."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A single number of an answer, with its interval.
+
+    Args:
+        value: the estimate.
+        low: lower end of the interval; minus infinity or NaN where there is none.
+        high: upper end of the interval; infinity or NaN where there is none.
+        bound: what counts modulo p make of the value: a "lower" or an "upper" bound, or a statement about counts
+            "modulo" p only; None: it is an estimate.
+        stderr: standard error of the unbiased estimate that the interval comes from; None where the interval is not
+            that of one such estimate.
+    """
+
+    value: float
+    low: float
+    high: float
+    bound: Bound | None = None
+    stderr: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; None for an end that does not exist, `stderr` and `bound` only where there is one."""
+        error = {} if self.stderr is None else {"stderr": self.stderr}
+        low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
+        found = {"value": self.value, **error, "low": low, "high": high}
+        return found if self.bound is None else {**found, "bound": self.bound}
+
+    def __float__(self) -> float:
+        """The estimate without its interval."""
+        return float(self.value)
+
+    def __format__(self, spec: str) -> str:
+        """The estimate in a format for floats, such as `,.0f`; without a format, as text with its interval."""
+        return format(self.value, spec) if spec else str(self)
+
+    def __str__(self) -> str:
+        return f"{shown(self.value)} [{shown(self.low)}, {shown(self.high)}]"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return f"<b>{shown(self.value)}</b> [{shown(self.low)}, {shown(self.high)}]"
+
+
+def estimate_of(one: Mapping[str, Any]) -> Estimate:
+    """A number from its plain data; NaN for an end that does not exist."""
+    value, low, high = (math.nan if one[end] is None else float(one[end]) for end in ("value", "low", "high"))
+    return Estimate(value, low, high, one.get("bound"), one.get("stderr"))

@@ -1,0 +1,66 @@
+"""The plan of a sketch of any kind, from its spec alone: the error of its numbers, and what others would have.
+
+In: a spec. Out: plain data with the same keys for all kinds. Touches: nothing; no data and no sketch are read.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from sketchstream import kinds
+from sketchstream.errors import SpecError
+from sketchstream.privacy.history import parameter_name
+from sketchstream.spec import NoPrivacyWarning
+
+Error = Callable[[Any], tuple[str, float]]
+FACTORS: Final = (Fraction(1, 2), Fraction(2))
+"""Factors of epsilon whose errors a plan tells."""
+
+
+def forecast(spec: Any, error: Error | None = None) -> dict[str, Any]:
+    """What a sketch of this spec will publish, as plain data.
+
+    Args:
+        spec: spec of any kind.
+        error: what the numbers are, and their root mean squared error, by the spec; default `Kind.expected_error`.
+
+    Returns:
+        quantity: what the numbers are; rmse: root mean squared error of those that `seal` publishes; noise: law and
+        parameter of the first layer; alternatives: other specs, each with its rmse; advice: a sentence.
+    """
+    kind = kinds.of(spec)
+    measure = error or kind.expected_error
+    quantity, rmse = measure(spec)
+    law = kind.law(spec)
+    noise = {"law": law, parameter_name(law): str(kind.parameter(spec, kind.creation_cost(spec)))}
+    found: list[dict[str, Any]] = [{**change, "rmse": measure(other)[1]} for change, other in _others(spec)]
+    least = min(found, key=lambda one: float(one["rmse"]), default={"rmse": rmse})
+    changed = ", ".join(f"{name} {value}" for name, value in least.items() if name != "rmse")
+    advice = f"one {quantity} has a standard error of {rmse:.4g}"
+    if changed and least["rmse"] < rmse:
+        advice += f"; with {changed} it would have {least['rmse'] / rmse:.0%} of it"
+    return {"quantity": quantity, "rmse": rmse, "noise": noise, "alternatives": found, "advice": advice}
+
+
+def _others(spec: Any) -> list[tuple[dict[str, str], Any]]:
+    """Specs that differ in one thing: epsilons, and the fresh noise at seal. Those that cannot be are left out."""
+    data = spec.to_dict()
+    epsilons = [name for name in ("epsilon", "epsilon_publish") if isinstance(data.get(name), str)]
+    changes: list[tuple[dict[str, str], Mapping[str, Any]]] = [
+        ({"epsilon": str(spec.epsilon * factor)}, {name: str(Fraction(data[name]) * factor) for name in epsilons})
+        for factor in FACTORS
+    ]
+    if data.get("intrusion") is True:
+        changes.append(({"intrusion": "false"}, {"intrusion": False}))
+    out = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoPrivacyWarning)
+        for change, fields in changes:
+            try:
+                out.append((change, kinds.read_spec({**data, **fields})))
+            except SpecError:
+                continue
+    return out
