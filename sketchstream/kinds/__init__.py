@@ -31,6 +31,7 @@ _HOMES = {
     "workload": "sketchstream.kinds.workload.kind",
     "convolution": "sketchstream.kinds.convolution.kind",
     "projection": "sketchstream.kinds.projection.kind",
+    "hierarchy": "sketchstream.kinds.hierarchy.kind",
 }
 """Module of each kind; its `KIND` is the kind."""
 _LOADED: dict[str, Kind[Any]] = {}

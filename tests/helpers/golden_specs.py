@@ -122,11 +122,27 @@ def convolution_table(_: bytes | None) -> Spec:
     return ss.ConvolutionSpec(names, columns=columns, epsilon="3/2", noise="laplace_pure", max_weight=2, floor="1/8")
 
 
+def hierarchy_events(_: bytes | None) -> Spec:
+    """Levels of other weights, signed counts, both counters."""
+    paths = [("fr", "paris"), ("fr", "lyon"), ("de", "bonn"), ("it", "bonn")]
+    return ss.HierarchySpec(
+        ["country", "city"], paths, "3/2", "1e-7", max_weight=3, signed=True, multipliers=[0, 2, 3], capacity=1 << 20,
+        **PRIVATE, **JUDGED,
+    )  # fmt: skip
+
+
+def hierarchy_items(_: bytes | None) -> Spec:
+    """Items, published bare."""
+    paths = [f"{at % 7}\t{at}" for at in range(30)]
+    return ss.HierarchySpec(["x", "y"], paths, "3/2", "1e-7", "item", max_total=9, max_weight=4, intrusion=False)
+
+
 SPECS: Final[dict[str, Callable[[bytes | None], Spec]]] = {
     one.__name__: one
     for one in (
         gaussian_events, gaussian_items, projection_events, projection_items, projection_secret, workload_events,
         workload_items, workload_ball, convolution_series, convolution_spectrum, convolution_closed, convolution_table,
+        hierarchy_events, hierarchy_items,
     )
 }  # fmt: skip
 LISTS: Final = {"gaussian_events": ITEMS, "projection_events": [*USERS, *FEATURES]}

@@ -24,6 +24,8 @@ JUDGED: dict[str, Any] = {"counted_share": "1/20", "epsilon_records": "1/5"}
 SERIES = {"epsilon": "1", "delta": "1e-6"}
 BY_TIME = {"noise": "gaussian", "layout": "time", **SERIES}
 CELLS = {"columns": {"late": (0, 1), "day": tuple("abcde")}, "epsilon": "1"}
+PLACES = ["country", "city"]
+CITIES = [("fr", "paris"), ("fr", "lyon"), ("de", "bonn"), ("de", "ulm"), ("it", "bonn")]
 PAIRS = [(i % 12, i * 7 % 40) for i in range(30)]
 
 
@@ -206,6 +208,16 @@ CASES = {
         bad_weight=6,
         asked=("1", "1e-6"),
         options=(("users", LIST), ("nearest", ["item 0"]), ("count", 2)),
+    ),
+    "hierarchy": Case(
+        ss.HierarchySpec(PLACES, CITIES, "1", "1e-6", max_weight=3, **JUDGED),
+        ss.HierarchySpec(PLACES, CITIES[1:], "1", "1e-6", max_weight=3, **JUDGED),
+        items=[*CITIES, *CITIES, *CITIES, *CITIES],
+        weights=[1, -2, 3, 2, 1] * 4,
+        outside=("fr", "ulm"),
+        bad_weight=4,
+        asked=("1/2", "1e-7"),
+        arguments=(("levels", PLACES), ("paths", CITIES)),
     ),
     "tally": Case(
         TallySpec("1", ss.ClosedDomain(items=LIST)),

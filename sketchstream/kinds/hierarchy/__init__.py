@@ -1,0 +1,1 @@
+"""Counts in a declared tree, such as country, region and city: consistent answers at all levels."""

@@ -1,0 +1,141 @@
+"""Consistent estimates of all nodes from one noisy counter a node, unbiased or not negative, both exact.
+
+In: a tree, what each counter says of its node, its precision. Out: an estimate for each node. Touches: nothing.
+Post-processing only.
+Source: Hay, Rastogi, Miklau & Suciu 2010 (weighted least squares on trees); docs/theory/hierarchy.md, sections 4 and 5.
+
+Both minimise the same weighted squares over all counts whose children add up to their parent. Without a constraint
+that is the best linear unbiased estimate; it takes two passes over the tree. With counts of at least 0 the minimum is
+found by one pass up, which builds for each node the total that is best at each price of an item, and one down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.kinds.hierarchy.tree import Ints, Tree
+
+Floats = npt.NDArray[np.float64]
+
+
+def unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tuple[Floats, Floats]:
+    """(nodes,) the best linear unbiased estimates, and their variances.
+
+    Args:
+        tree: the tree.
+        counts: (nodes,) what each counter says; anything where its precision is 0.
+        precisions: for each level, one over the variance of its counters' noise; above 0 for the leaves.
+    """
+    own = _by_level(tree, counts)
+    # Up: each node from its own counter and those below it.
+    mean, variance = own[-1], np.full(tree.leaves, 1 / precisions[-1])
+    sums: list[tuple[Floats, Floats]] = []  # of the children of each node, the last level's parents first
+    means = [(mean, variance)]
+    for level in range(len(own) - 2, -1, -1):
+        total, spread = (np.add.reduceat(one, tree.first[level]) for one in (mean, variance))
+        sums.append((total, spread))
+        variance = 1 / (precisions[level] + 1 / spread)
+        mean = (precisions[level] * own[level] + total / spread) * variance
+        means.append((mean, variance))
+    # Down: what a node is by its own counter and by all that is not below it, then both sides together.
+    out = [means[-1]]
+    told, precision = own[0], np.full(1, float(precisions[0]))
+    for level, parents in enumerate(tree.parents, 1):
+        (total, spread), (below, narrow) = sums[-level], means[-1 - level]
+        weight = np.zeros(len(parents))
+        if precision[0] > 0:  # it is so on a whole level or nowhere: no counter lies above
+            weight = 1 / ((1 / precision + spread)[parents] - narrow)
+        outside = (told - total)[parents] + below
+        precision = precisions[level] + weight
+        told = (precisions[level] * own[level] + weight * outside) / np.where(precision > 0, precision, 1)
+        if level == len(tree.parents):
+            out.append((told, 1 / precision))
+            break
+        total, spread = sums[-level - 1]
+        variance = 1 / (precision + 1 / spread)
+        out.append(((precision * told + total / spread) * variance, variance))
+    return np.concatenate([one for one, _ in out]), np.concatenate([one for _, one in out])
+
+
+@dataclass(frozen=True, eq=False)
+class _Totals:
+    """For each node of a level the best total of what is below it, as a function of the price of an item.
+
+    The function is 0 up to its first break, then a rising chain of lines. Breaks are sorted by node, then by price.
+
+    Args:
+        first: (n,) place of each node's first break.
+        price: (m,) prices at the breaks.
+        total: (m,) the function at them.
+        slope: (m,) its slope after them.
+        shifted: (m,) the price at which the node's own counter asks for this total too.
+    """
+
+    first: Ints
+    price: Floats
+    total: Floats
+    slope: Floats
+    shifted: Floats
+
+
+def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float]) -> Floats:
+    """(nodes,) the counts of at least 0, consistent, that are nearest to what the counters say.
+
+    Each node's cost is a convex function of its total. Its slope, the price that one more item of this node is worth,
+    rises with the total; so the total as a function of the price is what is added up over children, and what the
+    node's own counter bends: at total t, it adds precision (t - counter) to the price.
+
+    Args:
+        tree: the tree.
+        counts: (nodes,) what each counter says.
+        precisions: see `unbiased`.
+    """
+    own = _by_level(tree, counts)
+    prices = -precisions[-1] * own[-1]
+    rises = np.full(tree.leaves, 1 / precisions[-1])
+    node = np.arange(tree.leaves)
+    levels: list[_Totals] = []
+    for level in range(len(own) - 2, -1, -1):
+        node = tree.parents[level][node]
+        order = np.lexsort((prices, node))
+        node, prices, rises = node[order], prices[order], rises[order]
+        first = np.searchsorted(node, np.arange(len(own[level])))
+        slope = _running(rises, first, node)
+        total = _running(np.diff(prices, prepend=prices[:1]) * np.roll(slope, 1), first, node, skip=True)
+        precision = precisions[level]
+        shifted = prices + precision * (total - own[level][node])
+        levels.append(_Totals(first, prices, total, slope, shifted))
+        bent = slope / (1 + precision * slope)
+        rises = np.diff(bent, prepend=0.0)
+        rises[first] = bent[first]
+        prices = shifted
+    out: list[Floats] = []
+    price = np.zeros(1)  # nothing holds the root: one more item is worth nothing there
+    for level, known in enumerate(reversed(levels)):
+        size = np.diff(known.first, append=len(known.price))
+        passed = np.add.reduceat((known.shifted <= np.repeat(price, size)).astype(np.int64), known.first)
+        at = known.first + np.maximum(passed - 1, 0)
+        further = (price - known.shifted[at]) / (1 + precisions[level] * known.slope[at])
+        within = passed > 0
+        out.append(np.where(within, known.total[at] + known.slope[at] * further, 0.0))
+        inner = np.where(within, known.price[at] + further, price + precisions[level] * own[level])
+        price = inner[tree.parents[level]]
+    leaves = np.maximum(own[-1] + price / precisions[-1], 0.0)
+    return np.concatenate([*out, leaves])
+
+
+def _by_level(tree: Tree, values: Floats) -> list[Floats]:
+    """The part of each level."""
+    return np.split(values, tree.starts[1:-1])
+
+
+def _running(steps: Floats, first: Ints, node: Ints, *, skip: bool = False) -> Floats:
+    """(m,) sums of the steps of each node up to each of its breaks; without its first step if `skip`."""
+    if skip:
+        steps[first] = 0.0
+    sums = np.cumsum(steps)
+    return np.asarray(sums - (sums[first] - steps[first])[node])

@@ -1,0 +1,266 @@
+"""The kind `hierarchy` as the engine sees it.
+
+In: calls of the engine. Out: noise, updates and answers of a tree of counts. Touches: the states it is given, and
+entropy through `noise`.
+Source: docs/theory/hierarchy.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream import noise
+from sketchstream.components import DISCRETE_GAUSSIAN
+from sketchstream.errors import SpecError
+from sketchstream.items import Ints as IntItems
+from sketchstream.items import Items
+from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, estimate
+from sketchstream.kinds.hierarchy.spec import HierarchySpec
+from sketchstream.kinds.hierarchy.tree import BETWEEN, Ints
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
+from sketchstream.kinds.linear.events import judged
+from sketchstream.kinds.linear.kind import LinearKind
+from sketchstream.kinds.linear.publication import require_method, require_options, shown
+from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.guarantee import assumptions
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid, Outside
+    from sketchstream.hashing import Key
+    from sketchstream.privacy.guarantee import Context
+    from sketchstream.published import Published
+    from sketchstream.spec import Item
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """Where items go: leaves by their numbers or paths. Every event moves the counters of all nodes on its way.
+
+    Args:
+        spec: spec of the sketch.
+    """
+
+    spec: HierarchySpec
+
+    @property
+    def slots(self) -> int:
+        """Counters of a sketch: one for each node."""
+        return self.spec.tree.nodes
+
+    def locate(self, items: Items) -> npt.NDArray[np.int64]:
+        """(n,) leaf of each item; -1: it has none. Texts are paths, with tabs between their names."""
+        out = np.full(len(items), -1, np.int64)
+        seen: dict[bytes, int] = {}
+        for position, piece in items.pieces():
+            if isinstance(piece, IntItems):
+                inside = (piece.values >= 0) & (piece.values < self.spec.tree.leaves)
+                out[position : position + len(piece)] = np.where(inside, piece.values, -1)
+            elif items.kind == "str":
+                for at, (start, end) in enumerate(
+                    zip(piece.starts.tolist(), piece.ends.tolist(), strict=True), position
+                ):
+                    text = piece.buffer[start:end].tobytes()
+                    if text not in seen:
+                        seen[text] = self.spec.tree.leaf(text.decode(errors="replace"))
+                    out[at] = seen[text]
+        return out
+
+    def apply_sums(
+        self, state: State, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
+    ) -> None:
+        """See `LinearKind.update_sums`."""
+        leaves = self.locate(items)
+        _, kept = judged(self.spec.lattice, leaves < 0, None, invalid)
+        _add(self.spec, state, leaves[kept], sums[kept])
+        if counters.size:
+            counters[0] += events[kept].sum()
+
+
+class HierarchyKind(LinearKind[HierarchySpec]):
+    """Counts of all nodes of a tree, each under its own noise; answers are consistent; costs are mu^2."""
+
+    name = "hierarchy"
+    partitions = "merge"
+    spec_type = HierarchySpec
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> HierarchySpec:
+        """See `HierarchySpec.from_dict`."""
+        del items
+        return HierarchySpec.from_dict(data)
+
+    def columns(self, spec: HierarchySpec) -> dict[str, ColumnType]:
+        """The unbiased estimate beside the usual ones."""
+        return super().columns(spec) | {"unbiased": "float64"}
+
+    def header(self, spec: HierarchySpec) -> tuple[str, ...]:
+        """The level of a node, the names on its way, its count."""
+        return ("level", *spec.tree.levels, "value", "stderr", "low", "high", "unbiased")
+
+    def usual_number(self, spec: HierarchySpec) -> str:
+        """The root's count."""
+        del spec
+        return "count.0"
+
+    def described(self, spec: HierarchySpec, slots: int) -> list[tuple[str, str]]:
+        """The levels with their nodes and multipliers."""
+        named = zip(("all", *spec.tree.levels), spec.tree.sizes, spec.multipliers, strict=True)
+        told = "; ".join(f"{name}: {size:,}, x{times}" for name, size, times in named)
+        return [("levels (nodes, multiplier)", told), ("counters", f"{slots:,}")]
+
+    def expected_error(self, spec: HierarchySpec) -> tuple[str, float]:
+        """The error of all counts together."""
+        layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
+        variance = sum((spec.sigma2(*one) for one in layers), Fraction(0))
+        return "count", math.sqrt(float(variance) * float(spec.variances.mean()))
+
+    # Costs of noise.
+
+    def law(self, spec: HierarchySpec) -> str:
+        """Discrete Gaussian noise."""
+        del spec
+        return DISCRETE_GAUSSIAN
+
+    def noise_cost(self, spec: HierarchySpec, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """mu^2 of noise that is calibrated to (epsilon, delta)."""
+        return spec.shift.cost(spec.sigma2(epsilon, delta))
+
+    def account(self, spec: HierarchySpec) -> tuple[type[GaussianLedger], UnitShift]:
+        """mu^2 of the nodes' counters and of the events counted."""
+        return GaussianLedger, spec.shift
+
+    def parameter(self, spec: HierarchySpec, cost: Fraction) -> Fraction:
+        """sigma2 of every counter."""
+        return spec.shift.sigma2(cost)
+
+    def cost(self, spec: HierarchySpec, parameter: Fraction) -> Fraction:
+        """mu^2 of the whole sketch."""
+        return spec.shift.cost(parameter)
+
+    def protects(self, spec: HierarchySpec, ledger: AnyLedger) -> tuple[str, ...]:
+        """What a unit is, and the neighbours of the proof."""
+        if spec.max_total is None:
+            weight = "" if spec.max_weight == 1 else f", of any weight up to {spec.max_weight} in absolute value"
+            unit = f"one event: whether it counted, and in which leaf{weight}; an event and its later deletion are two"
+        else:
+            unit = (
+                "everything that one item did in this sketch, in any leaves, as long as the absolute weights of its "
+                f"events add up to at most {spec.max_total}"
+            )
+        parts = len(ledger.history.parts)
+        merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
+        return (
+            unit,
+            "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
+            "leaf is two changes: four times the mu^2",
+            *merged,
+        )
+
+    def assumes(self, spec: HierarchySpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
+        """What the proof rests on."""
+        del ledger
+        return (*assumptions(spec, around, "and (epsilon, delta)"), "the tree and its multipliers are public")
+
+    def promised_for_all_partitions(self, spec: HierarchySpec) -> bool:
+        """`max_total` is over all partitions."""
+        del spec
+        return True
+
+    # Updates and states.
+
+    def slots(self, spec: HierarchySpec) -> int:
+        """Nodes of the tree."""
+        return spec.tree.nodes
+
+    def index(self, spec: HierarchySpec, key: Key | None, keep: Mask | None) -> Leaves:
+        """Index of leaves. They cannot be selected, as every counter above them counts many.
+
+        Raises:
+            SpecError: a selection.
+        """
+        del key
+        if keep is not None:
+            msg = "keep does not apply to kind 'hierarchy': its counters count leaves together"
+            raise SpecError(msg)
+        return Leaves(spec)
+
+    def items(self, source: object) -> Items:
+        """Leaves as numbers, as texts, or as tuples of names."""
+        if isinstance(source, (list, tuple)) and source and isinstance(source[0], (tuple, list)):
+            source = [BETWEEN.join(map(str, one)) for one in source]
+        return Items.of(source)
+
+    def roles(self, spec: HierarchySpec) -> tuple[str, ...]:
+        """The fields of the levels."""
+        return spec.tree.levels
+
+    def events(self, spec: HierarchySpec, given: Given) -> Events:
+        """Numbers of leaves; a record without a leaf is no event."""
+        usual = super().events(spec, given)
+        leaves = spec.tree.locate(given.columns)
+        good = leaves >= 0
+        return Events(Items.of(leaves), usual.weights, good if usual.good is None else good & usual.good)
+
+    def draw(self, spec: HierarchySpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
+        """Add discrete Gaussian noise to every counter."""
+        noise.discrete_gaussian(state, self.parameter(spec, cost))
+        if progress is not None:
+            progress(len(state))
+
+    def update(
+        self,
+        spec: HierarchySpec,
+        index: Leaves,
+        state: State,
+        items: Items,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Invalid,
+    ) -> None:
+        """Add each weight, times the multiplier of the level, to every node on the way to the leaf, wrapping."""
+        leaves = index.locate(items)
+        units, kept = judged(spec.lattice, leaves < 0, weights, invalid)
+        _add(spec, state, leaves[kept], units[kept])
+        if counters.size:
+            counters[0] += np.count_nonzero(kept)
+
+    # Answers.
+
+    def estimate(self, published: Published, **options: Any) -> HierarchyAnswers:
+        """Counts of all nodes, which add up on all levels, with standard errors and intervals.
+
+        Args:
+            published: parts of a stack are added up.
+            options: `method`: "auto", "nonnegative" or "unbiased" (docs/theory/hierarchy.md); "auto" is "unbiased" for
+                signed counts and "nonnegative" for others. `levels`: names of the levels to answer, "all" for the root.
+
+        Raises:
+            EstimateError: another method, option or level.
+        """
+        method = options.pop("method", "auto")
+        require_method(method, METHODS)
+        require_options(self.name, options, ("levels",))
+        parts = shown(self, published)
+        spec: HierarchySpec = parts[0].spec
+        variance = sum((one for part in parts for one in part.parameters), Fraction(0))
+        state = self.add(spec, [part.numbers for part in parts])
+        return estimate(spec, variance, state, method, **options).about(published)
+
+
+def _add(spec: HierarchySpec, state: State, leaves: Ints, weights: Ints) -> None:
+    """Add weights along the ways to their leaves. Levels without a counter of their own stay noise alone."""
+    for nodes, times in zip(spec.tree.ways, spec.multipliers, strict=True):
+        if times:
+            np.add.at(state, nodes[leaves], weights * np.int64(times))
+
+
+KIND: Final = HierarchyKind()

@@ -1,0 +1,65 @@
+"""Counts of a sketch of kind `hierarchy` as sentences, numbers by name and pictures.
+
+In: answers as plain data. Out: see `sketchstream.kinds.shown`. Touches: nothing.
+
+Numbers: "count.N", the count of node N of the tree; the root is 0, then follow the levels, each in its order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from sketchstream import charts
+from sketchstream.pictures import Number, Picture, listed
+
+PURPOSE: Final = "Counts events on all levels of a tree"
+OFFERED: Final = 100
+"""Most nodes that a page offers to follow."""
+
+
+def headline(answer: Mapping[str, Any]) -> str:
+    """The first number, and how many there are."""
+    low, high = answer["intervals"][0]
+    told = f"{charts.shown(answer['values'][0])} (95% interval {charts.between(low, high)})"
+    return f"{len(answer['values']):,} counts; {_title(answer, 0)}: {told}."
+
+
+def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
+    """The nodes from the top."""
+    return {f"count.{node}": _title(answer, at) for at, node in enumerate(answer["nodes"][:OFFERED])}
+
+
+def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
+    """The count of a node by its number."""
+    what, _, place = name.partition(".")
+    if what != "count" or not place.isdecimal():
+        return None
+    nodes = answer["nodes"]
+    at = bisect_left(nodes, int(place))
+    if at == len(nodes) or nodes[at] != int(place):
+        return None
+    low, high = answer["intervals"][at]
+    found = {"value": answer["values"][at], "stderr": answer["stderr"][at], "low": low, "high": high}
+    return _title(answer, at), found
+
+
+def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+    """Each level as bars, in the order of its nodes."""
+    low, high = np.array(answer["intervals"], np.float64).reshape(-1, 2).T
+    level, values, out = np.array(answer["labels"]["level"]), np.array(answer["values"]), []
+    for place, name in enumerate(answer["levels"]):
+        at = np.flatnonzero(level == name)
+        if len(at):
+            names = [_title(answer, one) for one in at.tolist()]
+            out.append(listed(f"level-{place}", name, names, (values[at], low[at], high[at]), (name, "count")))
+    return out
+
+
+def _title(answer: Mapping[str, Any], at: int) -> str:
+    """The names on the way to a node."""
+    path = (answer["labels"][level][at] for level in answer["levels"])
+    return ", ".join(one for one in path if one is not None) or "all"

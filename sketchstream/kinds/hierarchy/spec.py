@@ -1,0 +1,234 @@
+"""The specification of a sketch of kind `hierarchy`: tree, privacy and multipliers, validated once and frozen.
+
+In: parameters from a user. Out: a frozen `HierarchySpec`. Touches: nothing.
+Source: docs/theory/hierarchy.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.hierarchy.fit import Floats, unbiased
+from sketchstream.kinds.hierarchy.tree import Tree
+from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.lattice import Lattice
+from sketchstream.privacy.calibration.discrete import calibrate_parts
+from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.spec import (
+    UNITS,
+    ClosedDomain,
+    Epsilon,
+    Unit,
+    exact_counted_share,
+    exact_records,
+    flag,
+    require_choice,
+    whole,
+)
+
+MAX_WEIGHT: Final = (1 << 30) - 1
+CAPACITY: Final = 1 << 40
+MOST_TIMES: Final = 1000
+"""Largest multiplier of a level."""
+
+
+@dataclass(frozen=True, eq=False)
+class HierarchySpec(LinearSpec):
+    """Counts of all nodes of a declared tree, which add up on all levels.
+
+    Args:
+        levels: names of the levels below the root, such as ("country", "region", "city"); or a `Tree` with its paths.
+        paths: for each leaf the names on its way from the top, ("DE", "Bayern", "Fürth"), or one text with tabs.
+        epsilon: privacy of a layer, with delta; exact rational.
+        delta: from 1e-300 to 0.5; exact rational.
+        unit: unit of privacy: one "event", or all events of one "item", whose total weight the source bounds.
+        max_weight: largest absolute weight of one event.
+        max_total: a promise of the source, for unit "item": the absolute weights of an item's events over the sketch's
+            life add up to at most this.
+        signed: whether a true count may be below 0; if not, estimates are not negative either.
+        multipliers: for the root and each level, how finely it is counted: noise falls as one over it, and what a unit
+            costs rises with the sum of the squares. 0: the level has no noise of its own, its counts are sums of those
+            below. Default: 1 for each, within 2% of the smallest mean error of a level (docs/theory/hierarchy.md, 3).
+        capacity: largest sum of absolute weights that the counters must hold.
+        epsilon_publish: privacy of the fresh layer at seal (default: epsilon).
+        delta_publish: its delta (default: delta).
+        intrusion: True adds that layer; False publishes the bare state.
+        counted_share: unit "event": share of every layer's and every view's mu^2 that a counter of the events counted
+            gets; 0: none is kept.
+        epsilon_records: unit "event": epsilon of the noise of the number of records admitted; 0: none is kept.
+
+    Raises:
+        SpecError: for anything that cannot be; the message names the argument.
+
+    Examples:
+        >>> spec = HierarchySpec(["state", "city"], [("NY", "NYC"), ("NY", "Albany"), ("NJ", "Newark")], "1", "1e-6")
+        >>> spec.tree.nodes, spec.multipliers
+        (6, (1, 1, 1))
+    """
+
+    tree: Tree
+    epsilon: Fraction
+    delta: Fraction
+    unit: Unit
+    max_weight: int
+    max_total: int | None
+    signed: bool
+    multipliers: tuple[int, ...]
+    capacity: int
+    epsilon_publish: Fraction
+    delta_publish: Fraction
+    intrusion: bool
+    counted_share: Fraction
+    epsilon_records: Fraction
+
+    kind = "hierarchy"
+
+    def __init__(
+        self,
+        levels: Sequence[str] | Tree,
+        paths: Sequence[Sequence[str] | str],
+        epsilon: Epsilon,
+        delta: Epsilon,
+        unit: Unit = "event",
+        *,
+        max_weight: int = 1,
+        max_total: int | None = None,
+        signed: object = False,
+        multipliers: Sequence[int] | None = None,
+        capacity: int = CAPACITY,
+        epsilon_publish: Epsilon | None = None,
+        delta_publish: Epsilon | None = None,
+        intrusion: object = True,
+        counted_share: Epsilon = 0,
+        epsilon_records: Epsilon = 0,
+    ) -> None:
+        self._put(tree=levels if isinstance(levels, Tree) else Tree.of(levels, paths))
+        self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
+        self._put(unit=require_choice(unit, "unit", UNITS), signed=flag(signed, "signed"))
+        if (unit == "item") != (max_total is not None):
+            msg = (
+                "unit = 'item' needs max_total=, the promised bound of an item's total weight; unit = 'event' has none"
+            )
+            raise SpecError(msg)
+        total = None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT)
+        self._put(max_weight=whole(max_weight, "max_weight", 1, total or MAX_WEIGHT), max_total=total)
+        self._put(multipliers=self._multipliers(multipliers), capacity=whole(capacity, "capacity", 1, 1 << 62))
+        self._put(counted_share=exact_counted_share(counted_share, self.unit))
+        self._put(epsilon_records=exact_records(epsilon_records, self.unit))
+        self._require_room()
+        self._warn_of_privacy()
+
+    def _multipliers(self, given: object) -> tuple[int, ...]:
+        """The multipliers, checked; equal ones if none are given."""
+        if given is None:
+            return (1,) * len(self.tree.sizes)
+        listed = list(given) if isinstance(given, (list, tuple)) else []
+        if len(listed) != len(self.tree.sizes):
+            msg = f"multipliers must be {len(self.tree.sizes)} whole numbers, the root's first, found {given!r:.80}"
+            raise SpecError(msg)
+        *above, last = listed
+        return (*(whole(one, "multipliers", 0, MOST_TIMES) for one in above), whole(last, "multipliers", 1, MOST_TIMES))
+
+    def _require_room(self) -> None:
+        """Refuse a capacity that the counters cannot hold: no update looks at them."""
+        deviation = math.isqrt(math.ceil(max(self.sigma2(self.epsilon, self.delta), self._fresh))) + 1
+        most = ((1 << 63) - 128 * deviation) // max(self.multipliers)
+        if self.capacity > most:
+            msg = f"capacity must be at most {max(most, 0)} for these multipliers, found {self.capacity}"
+            raise SpecError(msg)
+
+    @property
+    def _fresh(self) -> Fraction:
+        return self.sigma2(self.epsilon_publish, self.delta_publish)
+
+    @property
+    def weight(self) -> int:
+        """The unit's weight: the L1 distance between the histograms of two neighbours is at most this."""
+        return self.max_weight if self.max_total is None else self.max_total
+
+    @property
+    def sensitivity2(self) -> int:
+        """Squared L2 sensitivity of the state: all of the unit's weight in one leaf, on all levels."""
+        return self.weight**2 * sum(one * one for one in self.multipliers)
+
+    @property
+    def coordinates(self) -> int:
+        """Most counters that one unit moves; before and after a look count separately."""
+        counted = sum(map(bool, self.multipliers))
+        if self.max_total is None:
+            return counted
+        return min(self.max_total * counted, 2 * self.tree.nodes)
+
+    @cached_property
+    def shift(self) -> UnitShift:
+        """Shift of the nodes' counters and of the events counted by one unit."""
+        return self.shift_of(self.sensitivity2, self.coordinates)
+
+    def sigma2(self, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """Parameter of a layer of this privacy: the variance of the noise in each counter."""
+        parts = tuple((one.sensitivity2, one.coordinates, one.share) for one in self.shift.parts)
+        return _calibrated(epsilon, delta, parts)
+
+    @property
+    def domain(self) -> ClosedDomain:
+        """The leaves, by their numbers."""
+        return ClosedDomain(size=self.tree.leaves)
+
+    @property
+    def lattice(self) -> Lattice:
+        """Weights are whole numbers up to the largest."""
+        return Lattice(0, Fraction(self.max_weight))
+
+    @property
+    def counted(self) -> bool:
+        """Whether the events counted have a counter."""
+        return bool(self.counted_share)
+
+    @cached_property
+    def precisions(self) -> tuple[float, ...]:
+        """For each level, one over the variance of what a counter says of its node, for noise of variance 1."""
+        return tuple(float(one * one) for one in self.multipliers)
+
+    @cached_property
+    def variances(self) -> Floats:
+        """(nodes,) variance of each node's estimate, for noise of variance 1 in each counter."""
+        return unbiased(self.tree, np.zeros(self.tree.nodes), self.precisions)[1]
+
+    @cached_property
+    def scale(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """(nodes,) multiplier of each node's counter."""
+        return np.array(self.multipliers, np.int64)[self.tree.depths]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, canonical: it contains the tree and its names, so that any reader can answer."""
+        out = self._plain("kind", "epsilon", "delta", "unit", "max_weight", "signed", "capacity", "intrusion")
+        out |= self._plain("epsilon_publish", "delta_publish")
+        out |= self._given("counted_share", "epsilon_records", "max_total")
+        return out | {"multipliers": list(self.multipliers), "tree": self.tree.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> HierarchySpec:
+        """The spec that `to_dict` described.
+
+        Args:
+            data: plain data.
+
+        Raises:
+            SpecError: another kind, unknown fields, a tree that is none.
+        """
+        fields = cls._stored(data)
+        return cls._made(levels=Tree.from_dict(fields.pop("tree", None)), paths=(), **fields)
+
+
+@lru_cache(maxsize=128)
+def _calibrated(epsilon: Fraction, delta: Fraction, parts: tuple[tuple[Fraction, int, Fraction], ...]) -> Fraction:
+    """Calibrated noise, remembered: a configuration is read more than once."""
+    return calibrate_parts(epsilon, delta, parts).sigma2
