@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find, summed
 from sketchstream.kinds.estimates import Estimate
-from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, fieller
+from sketchstream.kinds.noise_sums import NoiseSum, fieller
 
 if TYPE_CHECKING:
     from sketchstream.published import Release, SealedState

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from sketchstream.components import DISCRETE_LAPLACE, Noise
 from sketchstream.kinds.estimates import Estimate
-from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
+from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.quality import Quality, Rule, Verdict
 from sketchstream.stream.evidence import EvidenceNoise, Shown, misplaced_law
 from sketchstream.stream.interfaces import Frontier

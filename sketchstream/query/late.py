@@ -13,7 +13,7 @@ from typing import Any
 
 from sketchstream.components import DISCRETE_LAPLACE, Noise
 from sketchstream.kinds.estimates import Estimate
-from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
+from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.stream.interfaces import Frontier
 
 ALARM = 1e-3

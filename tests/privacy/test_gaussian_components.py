@@ -16,7 +16,7 @@ from scipy import stats
 
 from sketchstream.components import COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component, Counter, Counters, Noise
 from sketchstream.errors import FormatError
-from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
+from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.privacy.gaussian import Part, UnitShift
 
 F = Fraction

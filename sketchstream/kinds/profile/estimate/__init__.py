@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL
+from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile.estimate.observed import Observed
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _with_total(known: Uncertainty, about: About) -> Uncertainty:
     """Replace the intervals of total and mean by those that a noisy total gives."""
     if about.total is None:
         return known
-    from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum, RatioEnds, TotalEnds
+    from sketchstream.kinds.profile.estimate.intervals.totals import RatioEnds, TotalEnds
 
     value, noise = float(about.total[0]), NoiseSum(about.total[1])
     ends: dict[str, Ends] = {"total": TotalEnds(value, noise), "mean": RatioEnds(value, noise, known.tails.at(1))}

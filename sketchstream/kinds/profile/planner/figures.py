@@ -16,8 +16,8 @@ import numpy as np
 
 from sketchstream.components import TOTAL
 from sketchstream.kinds import planned
+from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile import estimate
-from sketchstream.kinds.profile.estimate.intervals.totals import NoiseSum
 from sketchstream.kinds.profile.mechanism import components
 from sketchstream.kinds.profile.planner.expectation import Floats
 from sketchstream.kinds.profile.spec import ProfileSpec
