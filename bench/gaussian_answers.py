@@ -22,15 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import data
 
 from sketchstream import ClosedDomain
+from sketchstream.denoising.expected import expected_errors
+from sketchstream.denoising.methods import denoised
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
-from sketchstream.kinds.gaussian.denoise import denoise
-from sketchstream.kinds.gaussian.expected import expected_errors
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.gaussian.state import add_layer
 
 SETS = {"tailnum": None, "flights": None, "routes": 5040, "subtlex": None, "python_names": None, "debian_sizes": None}
 """Data set -> number of slots, where the domain lists more items than occur."""
-METHODS = ("raw", "js", "js_mean", "soft_sure")
+METHODS = ("raw", "js", "js_mean", "soft_sure", "empirical_bayes")
 EPSILONS = ("0.1", "1")
 NAMED, SUMS, TOP = 60, 20, 10
 AUTO_TARGET = 1.03
@@ -68,8 +68,8 @@ def errors(runs: int, sets: list[str]) -> None:
             chosen: dict[str, int] = {}
             for _ in range(runs):
                 y = published(spec, counts).astype(np.float64)
-                found = {one: denoise(y, variance, one) for one in METHODS}
-                auto = denoise(y, variance)
+                found = {one: denoised(y, variance, one) for one in METHODS}
+                auto = denoised(y, variance)
                 chosen[auto.method] = chosen.get(auto.method, 0) + 1
                 for one, values in (*found.items(), ("auto", auto)):
                     total[one] += float(np.sum((values.values - counts) ** 2)) / (len(counts) * variance * runs)

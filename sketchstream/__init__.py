@@ -37,6 +37,7 @@ _HOMES = {
     "sketchstream.kinds.estimates": ("Estimate",),
     "sketchstream.kinds.profile.estimate.result": ("Profile",),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
+    "sketchstream.denoising.methods": ("Denoised", "denoise"),
     "sketchstream.kinds.gaussian.answers": ("GaussianEstimate",),
     "sketchstream.kinds.gaussian.spec": ("GaussianSpec",),
     "sketchstream.privacy.calibration": (
@@ -85,6 +86,7 @@ __all__ = [
     "ConfigError",
     "ConvolutionSpec",
     "DataLossError",
+    "Denoised",
     "DiscreteCalibration",
     "DomainError",
     "Estimate",
@@ -129,6 +131,7 @@ __all__ = [
     "calibrate",
     "calibrate_discrete",
     "delta_of",
+    "denoise",
     "epsilon_of",
     "harden",
     "load",
@@ -141,6 +144,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from sketchstream.denoising.methods import Denoised, denoise
     from sketchstream.errors import (
         BrokerError,
         BudgetError,

@@ -105,9 +105,9 @@ def expected(
         ConfigError: more items than slots.
         SpecError: the sketch is invalid.
     """
+    from sketchstream.denoising.expected import expected_errors
     from sketchstream.errors import ConfigError
     from sketchstream.kinds import plans
-    from sketchstream.kinds.gaussian.expected import expected_errors
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.gaussian.table import TOTAL_SHARE
     from sketchstream.kinds.profile.planner.expectation import count_law

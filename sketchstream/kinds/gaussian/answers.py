@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.denoising.methods import LEAST_VARIANCE, METHODS, Denoised, denoised, refined
 from sketchstream.errors import DomainError, EstimateError
 from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
 from sketchstream.kinds.estimates import Estimate
-from sketchstream.kinds.gaussian.denoise import Denoised, denoise, refined
-from sketchstream.kinds.gaussian.quantiles import half_width, sure_width
+from sketchstream.kinds.gaussian.quantiles import reach, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.spec import Item
@@ -59,7 +59,7 @@ class GaussianEstimate(LinearAnswers):
         spec: spec of the sketch.
         variances: parameters sigma2 of every layer and fresh noise in the state, in squared lattice units.
         state: (slots,) int64, the published state.
-        method: "auto", "raw", "js", "js_mean", "soft_sure" or "target".
+        method: one of `denoising.methods.METHODS`.
         target: with method "target": public counts in user units, one for each slot.
         nonnegative: whether to replace negative values by 0; for weights that are never negative.
         total: public total to which the values are scaled.
@@ -111,11 +111,23 @@ class GaussianEstimate(LinearAnswers):
         self._state = state
         self._step = float(spec.step)
         goal = None if target is None else np.asarray(target, np.float64) / self._step
-        self._denoised: Denoised = denoise(state.astype(np.float64), self._variance, method, goal)
+        self._denoised: Denoised = self._by(method, goal)
         scaled = None if total is None else total / self._step
         lattice = refined(self._denoised.values, nonnegative=nonnegative, total=scaled, whole=whole)
         self.values = lattice * self._step
         self.method = self._denoised.method  # for "auto", the chosen one
+
+    def _by(self, method: str, goal: Floats | None) -> Denoised:
+        """Denoised counts, lattice units; noise that is far from normal allows none but the published ones."""
+        little = self._variance < LEAST_VARIANCE
+        if little and method in METHODS[2:]:
+            msg = (
+                f"method {method!r} needs noise of variance 1 or more in lattice units, found {self._variance:.3g}: "
+                "use 'raw', which is accurate here"
+            )
+            raise EstimateError(msg)
+        chosen = "raw" if little and method == "auto" else method
+        return denoised(self._state.astype(np.float64), self._variance, chosen, goal)
 
     @cached_property
     def raw(self) -> Floats:
@@ -153,13 +165,13 @@ class GaussianEstimate(LinearAnswers):
 
     @property
     def estimated_rmse(self) -> float:
-        """Root mean squared error of the values by Stein's unbiased estimate of it, before `refined`; at least 0."""
-        return math.sqrt(max(self._denoised.risk, 0.0) / len(self.values)) * self._step
+        """Root mean squared error of the values, estimated from them, before `refined`; above 0."""
+        return math.sqrt(self._denoised.expected_loss / len(self.values)) * self._step
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
         """Separate intervals for the published counts, whatever the method; for selected counts, see `top`."""
-        half = half_width(self.variances, level) * self._step
-        return self.raw - half, self.raw + half
+        below, above = reach(self.variances, level)
+        return self.raw - below * self._step, self.raw + above * self._step
 
     def count(self, item: Item, level: float = LEVEL) -> Estimate:
         """The published count of one item.
@@ -279,8 +291,9 @@ class GaussianEstimate(LinearAnswers):
     def _answer(self, units: int, slots: int, level: float) -> Estimate:
         """A sum of published counts with its interval."""
         value = units * self._step
-        half = half_width(self.variances, level, slots) * self._step
-        return Estimate(value, value - half, value + half, stderr=self._error * math.sqrt(slots))
+        below, above = reach(self.variances, level, slots)
+        low, high = (units - below) * self._step, (units + above) * self._step
+        return Estimate(value, low, high, stderr=self._error * math.sqrt(slots))
 
     def _selected_width(self, k: int, miss: float) -> int:
         """Half width in lattice units, simultaneous over all slots that may have been among the k largest."""

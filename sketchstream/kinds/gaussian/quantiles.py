@@ -1,6 +1,6 @@
-"""Quantiles of the noise of a count or a sum of counts: exact for small variances, bounds for large ones.
+"""Quantiles of the noise of a count or a sum of counts: exact for most variances, bounds for large ones.
 
-In: parameters of the layers, a probability. Out: half widths in lattice units. Touches: nothing.
+In: parameters of the layers, a probability. Out: widths in lattice units. Touches: nothing.
 Source: docs/theory/gaussian.md, sections 8 and 9 (the bounds and their proofs).
 """
 
@@ -21,29 +21,43 @@ from sketchstream.kinds.answers import checked_level
 Floats = npt.NDArray[np.float64]
 
 MUCH: Final = 16
-"""From this variance on noise is treated as normal; below, its law is computed."""
+"""From this variance on noise is treated as one discrete Gaussian; below, the law of the layers' sum is computed."""
+WIDE: Final = 1 << 20
+"""From this variance on noise is treated as normal: one whole number has a probability below 4e-4."""
 NEGLIGIBLE: Final = 60.0
 """Probabilities below e^-NEGLIGIBLE are left out of computed laws."""
 
 
-def half_width(variances: Sequence[Fraction], level: float, slots: int = 1) -> float:
-    """Half width of an interval for one count or a sum of counts that were chosen independently of the data.
+def reach(variances: Sequence[Fraction], level: float, slots: int = 1) -> tuple[int, int]:
+    """How far the interval of a count, or of a sum of counts chosen independently of the data, reaches to each side.
 
-    From variance 16 on z sqrt(variance). Below, the smallest integer with coverage of at least `level`.
+    It is the shortest interval of whole numbers that covers at least `level`. If their number is even, one more lies
+    above than below: the law is symmetric, so either side covers the same.
 
     Args:
         variances: parameters of the published layers, one or more.
         level: wanted coverage, between 0 and 1.
         slots: number of counts in the sum.
 
+    Returns:
+        Lattice units below and above.
+
     Raises:
         EstimateError: level is not between 0 and 1.
     """
-    miss = 1 - checked_level(level)
-    total = slots * float(sum(variances))
-    if total >= MUCH:
-        return -float(ndtri(miss / 2)) * math.sqrt(total)
-    return float(_reach_of(tails(noise_law(variances, slots)), miss))
+    miss, total = 1 - checked_level(level), slots * float(sum(variances))
+    if total < MUCH:
+        beyond = tails(noise_law(variances, slots))
+    elif total < WIDE:
+        radius = math.ceil(math.sqrt(2 * total * NEGLIGIBLE))
+        law = np.exp(-(np.arange(-radius, radius + 1, dtype=np.float64) ** 2) / (2 * total))
+        beyond = tails(law / law.sum())
+    else:
+        above = math.ceil(-float(ndtri(miss / 2)) * math.sqrt(total) - 0.5)
+        return above, above
+    above = _reach_of(beyond, miss)
+    short = above > 0 and (beyond[above - 1] + beyond[above]) / 2 <= miss
+    return above - int(short), above
 
 
 def sure_width(variances: Sequence[Fraction], miss: float) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from sketchstream.denoising.expected import expected_errors, shrinkage_error, threshold_errors
+from sketchstream.denoising.methods import centred, cut, denoised, refined, shrunk, soft, universal_threshold
 from sketchstream.errors import DomainError, EstimateError
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
-from sketchstream.kinds.gaussian.denoise import centred, cut, denoise, refined, shrunk, soft, universal_threshold
-from sketchstream.kinds.gaussian.expected import expected_errors, shrinkage_error, threshold_errors
-from sketchstream.kinds.gaussian.quantiles import half_width, noise_law, sure_width, tails
+from sketchstream.kinds.gaussian.quantiles import noise_law, reach, sure_width, tails
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise.laws import DiscreteGaussian
 
@@ -130,7 +130,7 @@ def test_histograms_have_their_published_expected_errors(row: tuple) -> None:
     assert fixed / (d * variance) == pytest.approx(threshold, abs=5.5e-7)
     assert found["soft_sure"] == pytest.approx(soft_sure, rel=0.035)
     if auto is not None:
-        assert found["auto"] == pytest.approx(auto, rel=0.035)
+        assert found["auto"] <= auto * 1.035
 
 
 @pytest.mark.statistics
@@ -138,48 +138,56 @@ def test_histograms_have_their_published_expected_errors(row: tuple) -> None:
 def test_auto_is_the_best_column_of_every_histogram(row: tuple) -> None:
     counts, epsilon, *_, auto, clipped = row
     sigma, d = float(ss.calibrate(epsilon, 1e-6)), len(counts)
-    random, runs = np.random.default_rng(77), 40 if len(counts) > 10_000 else 60
-    errors: dict[str, list[float]] = {name: [] for name in ("raw", "js", "js_mean", "soft_sure", "auto", "clipped")}
+    random, runs = np.random.default_rng(77), 8 if len(counts) > 10_000 else 16
+    names = ("raw", "js", "js_mean", "soft_sure", "empirical_bayes", "auto")
+    errors: dict[str, list[float]] = {name: [] for name in (*names, "clipped")}
     for _ in range(runs):
         y = counts + random.normal(0, sigma, d)
-        for name in ("raw", "js", "js_mean", "soft_sure", "auto"):
-            values = denoise(y, sigma**2, name).values
+        for name in names:
+            values = denoised(y, sigma**2, name).values
             errors[name].append(float(np.sum((values - counts) ** 2)) / (d * sigma**2))
-        clean = refined(denoise(y, sigma**2).values, nonnegative=True)
+        clean = refined(denoised(y, sigma**2).values, nonnegative=True)
         errors["clipped"].append(float(np.sum((clean - counts) ** 2)) / (d * sigma**2))
     mean = {name: float(np.mean(found)) for name, found in errors.items()}
     error = {name: float(np.std(found)) / math.sqrt(runs) for name, found in errors.items()}
-    best = min(("raw", "js", "js_mean", "soft_sure"), key=mean.__getitem__)
+    best = min(names[:-1], key=mean.__getitem__)
     assert mean["auto"] <= mean[best] + 4 * error[best]
+    assert mean["auto"] <= 1.03**2 * mean[best] + 1 / d  # one variance of one slot is what the choice may cost
     expected = expected_errors(counts, sigma**2)
     for name in ("raw", "js", "js_mean"):
         assert abs(mean[name] - expected[name] / (d * sigma**2)) < 5 * error[name] + 1e-6
-    if auto is not None:
-        assert mean["auto"] == pytest.approx(auto, rel=0.03, abs=4 * error["auto"])
-        assert mean["clipped"] == pytest.approx(clipped, rel=0.03, abs=4 * error["clipped"])
+    if auto is not None:  # what the best of the other methods has
+        assert mean["auto"] <= auto * 1.03 + 4 * error["auto"]
+        assert mean["clipped"] <= clipped * 1.03 + 4 * error["clipped"]
     assert mean["clipped"] <= mean["auto"] * (1 + 1e-9)
 
 
-def test_auto_is_raw_for_few_slots_and_for_little_noise() -> None:
-    assert denoise(np.zeros(63), 9.0).method == "raw"
-    assert denoise(np.zeros(64), 9.0).method != "raw"
-    assert denoise(np.zeros(64), 0.9).method == "raw"
+def test_auto_shrinks_about_the_mean_if_slots_are_few_and_is_raw_if_noise_is_little() -> None:
+    assert denoised(np.arange(3.0), 9.0).method == "raw"
+    assert denoised(np.arange(4.0), 9.0).method == "js_mean"
+    assert estimate([3, -1, 2, 5]).method == "js_mean"
+    spec = GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=4))
+    little = [Fraction(9, 10)]
+    assert GaussianEstimate(spec, little, np.arange(4)).method == "raw"
+    with pytest.raises(EstimateError, match="variance 1 or more"):
+        GaussianEstimate(spec, little, np.arange(4), "js")
 
 
 def test_what_does_not_apply_is_refused() -> None:
     for method, counts, variance, target in (
-        ("soft", Y, 1.0, None),
+        ("softer", Y, 1.0, None),
+        ("soft", Y[:1], 1.0, None),
         ("js", Y[:2], 1.0, None),
         ("js_mean", Y[:3], 1.0, None),
         ("soft_sure", Y[:1], 1.0, None),
-        ("js", Y, 0.99, None),
+        ("empirical_bayes", Y[:3], 1.0, None),
         ("target", Y, 1.0, None),
         ("js", Y, 1.0, Y),
         ("target", Y, 1.0, Y[1:]),
         ("target", Y, 1.0, np.full(4, np.nan)),
     ):
         with pytest.raises(EstimateError):
-            denoise(counts, variance, method, target)
+            denoised(counts, variance, method, target)
 
 
 def test_shrinking_towards_a_target_is_shrinking_what_is_left() -> None:
@@ -205,8 +213,8 @@ def test_counts_and_sums_in_user_units() -> None:
     assert answers.variance == Fraction(25, 4)
     one = answers.count(5)
     assert (one.value, one.stderr) == (-2, 2.5)
-    assert (one.low, one.high) == pytest.approx((-2 - 1.959963985 * 2.5, -2 + 1.959963985 * 2.5))
-    assert answers.interval(0.9)[0].tolist() == pytest.approx([10 - 1.644853627 * 2.5, 10 + 1.644853627 * 2.5])
+    assert (one.low, one.high) == (-2 - 19 / 4, -2 + 20 / 4)  # 1.96 standard errors of 10 quarters, in whole quarters
+    assert answers.interval(0.9)[0].tolist() == [10 - 16 / 4, 10 + 16 / 4]
     both = answers.sum(items=["a", b"c"])
     assert (both.value, both.stderr) == (12.75, pytest.approx(2.5 * math.sqrt(2)))
     assert answers.sum().value == answers.sum(0, 3).value == 10.75
@@ -254,15 +262,37 @@ def test_questions_that_have_no_answer_are_refused() -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("sigma2", [Fraction(1, 4), Fraction(1), Fraction(22, 7), Fraction(15)])
+LAYERS = [["1/4"], ["1"], ["22/7"], ["15"], ["16"], ["18330/1024", "18330/1024"], ["10.25", "10.3"], ["8192", "500"]]
+
+
+@pytest.mark.parametrize("layers", LAYERS, ids="+".join)
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
-def test_widths_for_little_noise_are_the_smallest_that_cover(sigma2: Fraction, level: float) -> None:
-    law = DiscreteGaussian(sigma2)
-    half = int(half_width([sigma2], level))
-    inside = [float(law.pmf(np.arange(-h, h + 1)).sum()) for h in (half, half - 1)]
-    assert inside[0] >= level - 1e-12
-    assert half == 0 or inside[1] < level
-    assert sure_width([sigma2], 1 - level) in (half, half + 1)
+def test_intervals_are_the_shortest_whole_ones_that_cover(layers: list[str], level: float) -> None:
+    """By the exact law of the layers' sum; z sigma covers 94.0% instead of 95 at epsilon 1.35."""
+    law = np.ones(1)
+    for one in layers:
+        radius = math.ceil(11 * math.sqrt(float(Fraction(one))))
+        law = np.convolve(law, DiscreteGaussian(Fraction(one)).pmf(np.arange(-radius, radius + 1)))
+    middle = len(law) // 2
+
+    def covered(below: int, above: int) -> float:
+        return float(law[middle - below : middle + above + 1].sum())
+
+    variances = [Fraction(one) for one in layers]
+    below, above = reach(variances, level)
+    assert above - below in (0, 1)
+    assert covered(below, above) >= level - 1e-12
+    shorter = (below, above - 1) if above > below else (below - 1, above)
+    assert below == above == 0 or covered(*shorter) < level
+    if len(layers) == 1:
+        assert sure_width(variances, 1 - level) in (above, above + 1)
+
+
+def test_wide_noise_and_sums_go_over_into_the_normal_law() -> None:
+    near, far = (reach([Fraction(one)], 0.95) for one in ((1 << 20) - 1, 1 << 20))
+    assert far == (2007, 2007)
+    assert near in ((2006, 2007), (2007, 2007))
+    assert reach([Fraction(100)], 0.95, 4) == reach([Fraction(400)], 0.95) == (39, 39)
 
 
 def test_the_law_of_layers_is_their_convolution() -> None:
@@ -309,7 +339,83 @@ def test_top_covers_all_selected_counts_at_once(truth: str) -> None:
         state = counts + np.rint(random.normal(0, 6, d)).astype(np.int64)
         top = GaussianEstimate(spec, [sigma2], state, "raw").top(k)
         together += all(one.low <= counts[one.slot] <= one.high for one in top)
-        half = half_width([sigma2], 0.95)
-        naive += all(abs(one.value - counts[one.slot]) <= half for one in top)
+        naive += all(abs(one.value - counts[one.slot]) <= reach([sigma2], 0.95)[1] for one in top)
     assert together / runs >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / runs)
     assert naive / runs < 0.85  # intervals that ignore the selection are refused
+
+
+def population(seed: int) -> np.ndarray:
+    """True counts of a random law: small or large, sparse or dense, flat or falling."""
+    random = np.random.default_rng(seed)
+    d = int(random.choice([70, 300, 1000]))
+    laws = {
+        "poisson": lambda: random.poisson(random.choice([0.5, 3.0, 40.0]), d),
+        "zipf": lambda: np.minimum(random.zipf(random.uniform(1.4, 2.5), d), 10**6),
+        "geometric": lambda: random.geometric(random.choice([0.5, 0.05]), d),
+        "levels": lambda: random.choice([0, 10, 200], d),
+        "spread": lambda: random.integers(0, random.choice([100, 10**5]), d),
+    }
+    counts = laws[str(random.choice(list(laws)))]()
+    counts[random.random(d) < random.choice([0, 0.5, 0.9])] = 0
+    return counts
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("seed", range(6))
+def test_auto_is_within_3_percent_of_the_best_on_counts_held_out(seed: int) -> None:
+    """No number was tuned on these; the long version is `bench/accuracy.py --part page`."""
+    counts = population(1000 + seed)
+    random = np.random.default_rng([2, seed])
+    sigma = math.sqrt(2) * float(ss.calibrate(10 ** random.uniform(-1, 0.6), 1e-6))
+    names, runs = ("raw", "js", "js_mean", "soft_sure", "empirical_bayes", "auto"), 15
+    errors, claimed = np.zeros((runs, len(names))), np.zeros(runs)
+    for run in range(runs):
+        y = counts + random.normal(0, sigma, len(counts))
+        found = [denoised(y, sigma**2, name) for name in names]
+        errors[run] = [np.sum((one.values - counts) ** 2) / sigma**2 for one in found]
+        claimed[run] = found[-1].expected_loss / sigma**2
+    mean, error = errors.mean(axis=0), errors.std(axis=0) / runs**0.5
+    best = int(mean[:-1].argmin())
+    assert mean[-1] <= 1.03**2 * mean[best] + 4 * error[best]
+    assert (claimed > 0).all()  # an error is never said to be 0
+    known = math.sqrt(2 * len(counts))  # what is lost in the noise of all slots together
+    assert abs(claimed.mean() - mean[-1]) <= 0.05 * mean[-1] + known
+
+
+def test_an_error_that_is_lost_in_the_noise_is_never_said_to_be_0() -> None:
+    """Hourly counts of a timetable at epsilon 1/4: half of the slots empty, the others small."""
+    random = np.random.default_rng(4)
+    counts = np.where(np.arange(4000) % 24 < 12, 0, random.poisson(2.0, 4000))
+    spec = GaussianSpec("1/4", "1e-6", domain=ss.ClosedDomain(size=4000))
+    sigma, errors, best, said = math.sqrt(float(sum(spec.published_variances))), [], [], []
+    for _ in range(20):
+        state = counts + np.rint(random.normal(0, sigma, 4000)).astype(np.int64)
+        found = GaussianEstimate(spec, spec.published_variances, state)
+        said.append(found.estimated_rmse)
+        errors.append(float(np.mean((found.values - counts) ** 2)))
+        best.append(float(np.mean((centred(state.astype(float), sigma**2).values - counts) ** 2)))
+    assert np.mean(errors) <= np.mean(best) + 4 * np.std(best) / 20**0.5 + sigma**2 / 4000
+    assert np.mean(errors) < 1.2 * np.mean(best)  # the least of all estimated errors has 1.4
+    assert min(said) > 0.5
+    assert max(said) < 8  # a third of sigma: the noise of 4,000 slots does not tell more
+
+
+def test_means_of_real_records_are_denoised_as_in_the_paper() -> None:
+    """Balle & Wang 2018, section 5: 500 records of d numbers around a normal mean; delta 1e-4, one record replaced."""
+    random = np.random.default_rng(6)
+    for epsilon, d, js, cutting in ((0.01, 100, 0.08913, 0.08397), (0.1, 1000, 0.29534, 0.41516)):
+        sigma = float(ss.calibrate(epsilon, 1e-4, math.sqrt(d) / 500))
+        ratios: dict[str, list[float]] = {"js": [], "soft": [], "auto": []}
+        for _ in range(60):
+            records = random.normal(0, 1, d) + random.uniform(-0.5, 0.5, (500, d))
+            truth = records.mean(axis=0)
+            noisy = truth + random.normal(0, sigma, d)
+            for name, found in ratios.items():
+                found.append(float(np.sum((ss.denoise(noisy, sigma, name).values - truth) ** 2)) / (d * sigma**2))
+        for name, wanted in (("js", js), ("soft", cutting)):
+            error = np.std(ratios[name]) / 60**0.5
+            assert abs(np.mean(ratios[name]) - wanted) < 0.03 * wanted + 4 * error
+        assert np.mean(ratios["auto"]) <= 1.06 * js + 1 / d  # it does not know that the mean is 0
+    for wrong in ((np.zeros((2, 2)), 1.0), (np.array([np.nan] * 4), 1.0), (np.zeros(4), 0.0), (np.zeros(4), "1")):
+        with pytest.raises(EstimateError):
+            ss.denoise(*wrong)  # type: ignore[arg-type]
