@@ -35,10 +35,10 @@ def test_the_best_k_is_that_of_the_closed_form(run: Run) -> None:
 
 def test_it_says_whether_identity_rows_would_be_more_accurate(run: Run) -> None:
     table = run(*EVENTS, "--squared-distance", "1e6").out
-    assert "Do not project: identity rows (kind gaussian over 50 rows x 300 features)" in table
+    assert "Do not project: rows kept as they are (matrix = 'identity', 50 rows x 300 features)" in table
     assert "more accurate" in table
     told = run(*SECRET, "-k", "128").out
-    assert "Projecting is 12.9 times more accurate than identity rows" in told
+    assert "Projecting is 12.9 times more accurate than rows kept as they are" in told
     public = run(
         *EVENTS, "--unit", "item", "--max-norm", "1", "--squared-distance", "100", "-k", "16", "--no-intrusion"
     )

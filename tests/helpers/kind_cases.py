@@ -219,6 +219,15 @@ CASES = {
         asked=("1/2", "1e-7"),
         arguments=(("levels", PLACES), ("paths", CITIES)),
     ),
+    "projection, rows as they are": Case(
+        ss.ProjectionSpec(12, 40, None, "1", "1e-6", matrix="identity", max_weight=3),
+        ss.ProjectionSpec(12, 40, None, "2", "1e-6", matrix="identity", max_weight=3),
+        items=PAIRS,
+        weights=[1, -2, 3] * 10,
+        outside=(12, 0),
+        bad_weight=4,
+        asked=("1", "1e-6"),
+    ),
     "tally": Case(
         TallySpec("1", ss.ClosedDomain(items=LIST)),
         TallySpec("2", ss.ClosedDomain(items=LIST)),

@@ -267,8 +267,7 @@ class Projection(LinearAnswers):
             raise EstimateError(msg)
         left, right = self.cells[first].astype(np.float64), self.cells[second].astype(np.float64)
         value = np.asarray((left * right).sum(axis=-1)) * self.scale
-        norms = (self._signal2(left), self._signal2(right))
-        return self._estimate("inner", value, norms, (self.tau, self.tau), level)
+        return self._product(value, self._signal2(left), self._signal2(right), level)
 
     def with_vector(self, u: Who, vector: npt.ArrayLike | Mapping[Item, float], level: float = LEVEL) -> Estimates:
         """Inner products of rows with a public vector.
@@ -295,7 +294,7 @@ class Projection(LinearAnswers):
         if not np.all(np.isfinite(weights)):
             msg = "vector must hold finite numbers"
             raise EstimateError(msg)
-        image = weights @ self._rows_of_matrix(places)
+        image = self._image(places, weights)
         return self._against("with_vector", u, image, float(weights @ weights), level)
 
     def feature(self, u: Who, j: Who, level: float = LEVEL) -> Estimates:
@@ -312,7 +311,7 @@ class Projection(LinearAnswers):
         """
         users, features = _together(self.user_places(u), self.feature_places(j))
         distinct, places = np.unique(np.ravel(features), return_inverse=True)
-        image = self._rows_of_matrix(distinct)[places.reshape(features.shape)]
+        image = self._known_matrix().rows(distinct).astype(np.float64)[places.reshape(features.shape)]
         return self._against("feature", users, image, 1.0, level, located=True)
 
     def drift(self, later: Projection, u: Who, level: float = LEVEL, *, located: bool = False) -> Estimates:
@@ -361,8 +360,7 @@ class Projection(LinearAnswers):
                 hold together.
         """
         value = np.asarray(sums * self.scale - tau)
-        found = np.maximum(value, 0.0)
-        stderr = np.sqrt(self.law.squared_norm(found, tau))
+        stderr = np.sqrt(self.law.squared_norm_estimate(value, tau))
         low, high = self._chi2_ends(value, tau, (1 - checked_level(level)) * share)
         return Estimates(value, low, high, None, stderr, quantity, level)
 
@@ -381,32 +379,43 @@ class Projection(LinearAnswers):
         self, quantity: str, u: Any, image: Floats, vector2: float, level: float, *, located: bool = False
     ) -> Estimates:
         """Inner products of rows with the image of a public vector."""
+        from scipy.special import stdtrit
+
         rows = self.cells[u if located else self.user_places(u)].astype(np.float64)
-        value = np.asarray((rows * image).sum(axis=-1)) * (self.scale * 2.0**self.spec.fraction_bits)
-        return self._estimate(quantity, value, (self._signal2(rows), np.asarray(vector2)), (self.tau, 0.0), level)
+        units = 2.0**self.spec.fraction_bits
+        value = np.asarray((rows * image).sum(axis=-1)) * (self.scale * units)
+        stderr = np.sqrt(self.law.inner_estimate(self._signal2(rows), vector2, value, (self.tau, 0.0)))
+        middle, spread, degrees = value, stderr, np.inf
+        if self.law.signal and self.spec.k > 1:
+            # Given the image, a row is a multiple of it and independent noise: the interval is that of a regression.
+            length = np.asarray((image * image).sum(axis=-1)) * (self.scale * units**2)
+            ratio = np.divide(vector2, length, out=np.zeros_like(length), where=length > 0)
+            middle, degrees = value * ratio, self.spec.k - 1
+            rest = (self._signal2(rows) + self.tau) * vector2 * ratio - middle**2
+            spread = np.sqrt(np.maximum(rest, 0.0) / degrees)
+        reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * spread
+        return Estimates(value, middle - reach, middle + reach, None, stderr, quantity, level)
 
     def _signal2(self, cells: Floats) -> Floats:
-        """Squared norms of rows, at least 0."""
-        out: Floats = np.maximum((cells * cells).sum(axis=-1) * self.scale - self.tau, 0.0)
+        """Squared norms of rows, unbiased."""
+        out: Floats = (cells * cells).sum(axis=-1) * self.scale - self.tau
         return out
 
-    def _estimate(
-        self, quantity: str, value: Floats, norms: tuple[Any, Any], tau: tuple[float, float], level: float
-    ) -> Estimates:
-        """An unbiased value with the variance that the estimates themselves give.
+    def _product(self, value: Floats, left2: Floats, right2: Floats, level: float) -> Estimates:
+        """An inner product of two rows, from their squared norms.
 
         The interval uses Student's quantile: the estimated variance has k degrees of freedom where the signal decides
-        it, and is known where the noise does.
+        it, and is known where the noise does. For it, norms are at least 0.
         """
         from scipy.special import stdtrit
 
-        bounded = np.clip(value, -np.sqrt(norms[0] * norms[1]), np.sqrt(norms[0] * norms[1]))
-        stderr = np.sqrt(self.law.inner(norms[0], norms[1], bounded, tau))
-        noise = tau[0] * tau[1]
-        variance = np.maximum(self.spec.k * stderr**2, np.finfo(float).tiny)
-        degrees = self.spec.k / np.maximum(1 - noise / variance, 1e-9)
-        reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * stderr
-        return Estimates(value, value - reach, value + reach, None, stderr, quantity, level)
+        stderr = np.sqrt(self.law.inner_estimate(left2, right2, value, (self.tau, self.tau)))
+        norms = np.maximum(left2, 0.0), np.maximum(right2, 0.0)
+        most = np.sqrt(norms[0] * norms[1])
+        variance = np.maximum(self.law.inner(*norms, np.clip(value, -most, most), self.tau), np.finfo(float).tiny)
+        degrees = self.spec.k / np.maximum(1 - self.tau**2 / (self.spec.k * variance), 1e-9)
+        reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * np.sqrt(variance)
+        return Estimates(value, value - reach, value + reach, None, stderr, "inner", level)
 
     def user_places(self, who: Who) -> Ints:
         """Positions of users.
@@ -428,12 +437,21 @@ class Projection(LinearAnswers):
         """Positions of two lists of users, of one shape."""
         return _together(self.user_places(u), self.user_places(v))
 
-    def _rows_of_matrix(self, features: Ints) -> Floats:
-        """(n, k) float64 rows of the matrix."""
+    def _image(self, places: Ints, weights: Floats) -> Floats:
+        """(k,) the image of a vector with these entries."""
+        matrix = self._known_matrix()
+        if matrix.family == "identity":
+            out = np.zeros(matrix.columns)
+            out[places] = weights
+            return out
+        return np.asarray(weights @ matrix.rows(places).astype(np.float64))
+
+    def _known_matrix(self) -> Matrix:
+        """The matrix, unless it is secret and its seed is not available."""
         if self.matrix is None:
             msg = "the matrix of this sketch is secret: features can be asked for with its seed only"
             raise EstimateError(msg)
-        return self.matrix.rows(features).astype(np.float64)
+        return self.matrix
 
     @cached_property
     def _user_names(self) -> dict[Item, int] | None:

@@ -184,7 +184,9 @@ def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
     return _verified(found, delta, sigma2)
 
 
-def secret_sigma2(epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: int) -> Fraction:
+def secret_sigma2(
+    epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int
+) -> Fraction:
     """Parameter of the discrete noise of every cell for a secret matrix with sub-Gaussian entries; verified.
 
     Args:
@@ -205,7 +207,7 @@ def secret_sigma2(epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, ent
 
 
 def verify_secret(
-    epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: int, sigma2: Fraction
+    epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction
 ) -> float:
     """An upper bound of the delta of discrete noise for a secret matrix, which is at most `delta`.
 
@@ -224,7 +226,7 @@ def verify_secret(
     return _verified(secret_delta(eps, norm2, k, entry_variance, sigma2), delta, sigma2)
 
 
-def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: int, sigma2: Fraction) -> float:
+def secret_delta(epsilon: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction) -> float:
     """An upper bound of the delta of discrete noise for a secret matrix.
 
     Args:

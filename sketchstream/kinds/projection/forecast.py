@@ -50,7 +50,7 @@ class Expected:
 
     @property
     def identity_better(self) -> bool:
-        """Whether rows without a projection (kind `gaussian` over users x features) would be more accurate."""
+        """Whether rows without a projection (matrix "identity") would be more accurate."""
         return self.identity < self.distance
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,14 +102,14 @@ class Plan:
         ]
         if best.identity_better:
             said.append(
-                f"Do not project: identity rows (kind gaussian over {self.spec.users.size:,} rows x "
+                f"Do not project: rows kept as they are (matrix = 'identity', {self.spec.users.size:,} rows x "
                 f"{self.spec.features.size:,} features) have a standard error of {best.identity:,.4g}, "
-                f"{best.distance / best.identity:.3g} times less, under the same promise, and answer for every feature."
+                f"{best.distance / best.identity:.3g} times less, under the same promise."
             )
         else:
             said.append(
-                f"Projecting is {best.identity / best.distance:.3g} times more accurate than identity rows (kind "
-                f"gaussian over rows x features), whose standard error is {best.identity:,.4g}."
+                f"Projecting is {best.identity / best.distance:.3g} times more accurate than rows kept as they are "
+                f"(matrix = 'identity'), whose standard error is {best.identity:,.4g}."
             )
         dense = self.spec.unit == "item" and self.spec.max_total is None and self.spec.max_features is None
         if dense and self.spec.matrix_seed == "public":
@@ -157,7 +157,8 @@ def plan(spec: ProjectionSpec, distance2: float, *, parts: int = 1, candidates: 
     Raises:
         SpecError: no candidate is possible.
     """
-    best, found = best_columns(spec, distance2, CANDIDATES if candidates is None else candidates, parts)
+    tried = (spec.k,) if spec.matrix == "identity" else CANDIDATES
+    best, found = best_columns(spec, distance2, tried if candidates is None else candidates, parts)
     return Plan(with_columns(spec, best), distance2, parts, tuple(found.values()), found[best])
 
 

@@ -66,7 +66,9 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
         described, columns = data.get("features"), data.get("k")
         features = described.get("size") if isinstance(described, Mapping) else None
         if type(features) is not int or type(columns) is not int or not (0 < columns <= MOST_COLUMNS and features > 0):
-            return Expansion()  # refused at once
+            return Expansion()  # refused at once, or rows that are not projected
+        if data.get("matrix") == "identity":
+            return Expansion()
         family, few, whole = data.get("matrix"), data.get("max_features"), data.get("max_norm") is not None
         if family == "srht":
             order = 1 << (features - 1).bit_length()
@@ -111,8 +113,11 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
 
     def described(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
         """The rows, and what they are projected to."""
+        rows = ("rows", f"{spec.users.size:,} users, {spec.features.size:,} features")
+        if spec.matrix == "identity":
+            return [rows, ("projected to", f"nothing: they are kept as they are ({slots:,} counters)")]
         return [
-            ("rows", f"{spec.users.size:,} users, {spec.features.size:,} features"),
+            rows,
             ("projected to", f"{spec.k:,} columns by a {spec.matrix_seed} {spec.matrix} matrix ({slots:,} counters)"),
         ]
 

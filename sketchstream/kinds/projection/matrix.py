@@ -24,8 +24,8 @@ from sketchstream.errors import SpecError
 from sketchstream.noise.gaussian import Tails
 from sketchstream.spec import whole
 
-Family = Literal["gaussian", "rademacher", "srht"]
-FAMILIES: Final = ("gaussian", "rademacher", "srht")
+Family = Literal["gaussian", "rademacher", "srht", "identity"]
+FAMILIES: Final = ("gaussian", "rademacher", "srht", "identity")
 
 SEED_BYTES: Final = 32
 PERSON: Final = b"sketchstream-P1\0"
@@ -52,10 +52,10 @@ class Matrix:
 
     Args:
         family: "gaussian" (entries of a discrete Gaussian law with variance 4096), "rademacher" (signs), or "srht"
-            (random signs, columns of a Hadamard matrix).
+            (random signs, columns of a Hadamard matrix), or "identity" (rows are kept as they are; no seed is used).
         seed: 32 bytes; not shown.
         features: d.
-        columns: k, at most 4096; for srht at most d rounded up to a power of two.
+        columns: k, at most 4096; for srht at most d rounded up to a power of two; for identity d.
 
     Raises:
         SpecError: an argument outside its range.
@@ -75,7 +75,10 @@ class Matrix:
             msg += f" of length {len(self.seed)}" if isinstance(self.seed, bytes) else ""
             raise SpecError(msg)
         whole(self.features, "features", 1, MOST_FEATURES)
-        whole(self.columns, "k", 1, MOST_COLUMNS)
+        whole(self.columns, "k", 1, MOST_FEATURES if self.family == "identity" else MOST_COLUMNS)
+        if self.family == "identity" and self.columns != self.features:
+            msg = f"matrix = 'identity' keeps all features: k must be {self.features}, found {self.columns}"
+            raise SpecError(msg)
         if self.family == "srht" and self.columns > self.order:
             msg = (
                 f"k must be at most {self.order} for matrix = 'srht' of {self.features} features, found {self.columns}"
@@ -88,9 +91,11 @@ class Matrix:
         return 1 << (self.features - 1).bit_length()
 
     @property
-    def entry_variance(self) -> int:
-        """E[R_jc^2]: 4096 for the gaussian matrix, 1 for the others."""
-        return SIGMA2 if self.family == "gaussian" else 1
+    def entry_variance(self) -> Fraction:
+        """E[R_jc^2]: 4096 for the gaussian matrix, 1 for signs, and 1/k, the mean over a row, for identity."""
+        if self.family == "identity":
+            return Fraction(1, self.columns)
+        return Fraction(SIGMA2 if self.family == "gaussian" else 1)
 
     @property
     def precomputable(self) -> bool:
@@ -116,6 +121,9 @@ class Matrix:
 
         wanted = np.ascontiguousarray(features, np.uint64)
         out: Rows = np.empty((len(wanted), self.columns), np.int16)
+        if self.family == "identity":
+            np.equal(wanted[:, None], np.arange(self.columns, dtype=np.uint64), out=out)
+            return out
         blocks = 1 if self.family == "srht" else -(-self.columns // WORDS)
         step = max(1, CHUNK // (blocks * WORDS))
         words = np.empty((min(step, len(wanted)), blocks * WORDS), np.uint64)

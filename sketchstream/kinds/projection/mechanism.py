@@ -28,13 +28,16 @@ from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spect
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.entropy import Source
-from sketchstream.privacy.calibration.discrete import GRID
+from sketchstream.privacy.calibration.discrete import GRID, calibrate_discrete, verify_discrete
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
 
 State = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
 
+LISTED: Final = 64
+"""Weights of an event, in lattice units, that are listed for the exact calibration of "identity"."""
+ONE: Final = np.ones((1, 1), np.int16)
 EVENTS: Final = 1 << 16
 """Events whose rows of the matrix are made at a time, at most, where the matrix is too large to be kept."""
 
@@ -76,7 +79,9 @@ def unit_shift(spec: ProjectionSpec) -> UnitShift:
     """
     if spec.matrix_seed == "secret":
         return SecretShift.mean(row_norm2(spec), spec.k, spec.entry_variance)
-    return spec.shift_of(sensitivity2(spec), spec.k)
+    if not spec.counted_share:
+        return UnitShift.of(sensitivity2(spec), _coordinates(spec), _shapes(spec))
+    return spec.shift_of(sensitivity2(spec), _coordinates(spec))
 
 
 @lru_cache(maxsize=256)
@@ -93,11 +98,27 @@ def sigma2(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction
     """
     if spec.matrix_seed == "secret":
         return secret_sigma2(epsilon, delta, row_norm2(spec), spec.k, spec.entry_variance)
-    alone = public_sigma2(epsilon, delta, sensitivity2(spec), spec.k)
+    if shapes := _shapes(spec):
+        alone = verify_discrete(epsilon, delta, calibrate_discrete(epsilon, delta, shapes).sigma2, shapes).sigma2
+    else:
+        alone = public_sigma2(epsilon, delta, sensitivity2(spec), _coordinates(spec))
     if not spec.counted_share:
         return alone
     beside = on_grid(alone / (1 - spec.counted_share))
     return on_grid(raised(beside, Fraction(1, GRID), unit_shift(spec), spec.unit, epsilon, delta))
+
+
+def _shapes(spec: ProjectionSpec) -> list[tuple[int, ...]]:
+    """Every shift by one event of rows that are kept as they are, if they are few; else none."""
+    few = spec.matrix == "identity" and spec.unit == "event" and spec.lattice.most <= LISTED
+    return [(one,) for one in range(1, spec.lattice.most + 1)] if few else []
+
+
+def _coordinates(spec: ProjectionSpec) -> int:
+    """Cells that a unit can change; of rows that are kept as they are, before and after a look count separately."""
+    if spec.matrix != "identity":
+        return spec.k
+    return 1 if spec.unit == "event" else 2 * spec.k
 
 
 def creation_sigma2(spec: ProjectionSpec) -> Fraction:
@@ -172,6 +193,14 @@ def apply(
 def _add(matrix: Matrix, state: State, events: tuple[Ints, Ints, Ints], limits: Ints, done: tuple[Ints, Ints]) -> None:
     """Add events, piece by piece; `done` counts those that went by, and those of them that were no no-ops."""
     users, touched, amounts = events
+    if matrix.family == "identity":  # one column, whose rows are the cells
+        inside = (users >= 0) & (users < limits[0]) & (touched >= 0) & (touched < limits[1])
+        cells = np.where(inside, users * matrix.columns + touched, -1)
+        nothing = np.zeros(len(cells), np.int64)
+        flat = np.array([state.size, 1, limits[2]], np.int64)
+        add_rows(state.reshape(-1, 1), (cells, nothing, amounts, nothing), ONE, flat, done)
+        cells.fill(0)
+        return
     if matrix.precomputable:
         add_rows(state, (users, touched, amounts, touched), matrix.all_rows, limits, done)
         return

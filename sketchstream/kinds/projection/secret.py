@@ -46,7 +46,7 @@ class SecretShift(UnitShift):
     columns: int = 1
 
     @classmethod
-    def mean(cls, norm2: Fraction, columns: int, entry_variance: int) -> SecretShift:
+    def mean(cls, norm2: Fraction, columns: int, entry_variance: Fraction | int) -> SecretShift:
         """The shift of rows up to a norm.
 
         Args:

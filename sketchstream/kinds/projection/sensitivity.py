@@ -49,6 +49,8 @@ def longest_row(matrix: Matrix) -> int:
     Raises:
         SpecError: the matrix has too many features for a pass.
     """
+    if matrix.family == "identity":
+        return 1
     if matrix.family != "gaussian":
         return matrix.columns
     _require_passable(matrix)
@@ -57,13 +59,13 @@ def longest_row(matrix: Matrix) -> int:
 
 @lru_cache(maxsize=64)
 def spectral(matrix: Matrix) -> Fraction:
-    """An upper bound of the largest squared singular value: d' for srht, else certified from the exact Gram matrix.
+    """An upper bound of the largest squared singular value: d' for srht, 1 for identity, else certified.
 
     Raises:
         SpecError: the matrix has too many features for a pass.
     """
-    if matrix.family == "srht":
-        return Fraction(matrix.order)
+    if matrix.family in ("srht", "identity"):
+        return Fraction(matrix.order if matrix.family == "srht" else 1)
     _require_passable(matrix)
     return _certified(_gram(matrix))
 
@@ -148,7 +150,7 @@ def largest_overlap(matrix: Matrix) -> int:
     Raises:
         SpecError: there are too many pairs.
     """
-    if matrix.features == 1:
+    if matrix.features == 1 or matrix.family == "identity":
         return 0
     if matrix.family == "srht" and matrix.order <= MOST_PASSED:
         # Rows i and j differ from rows 0 and i ^ j by signs only, and i ^ j takes every value from 1 to d' - 1.
@@ -180,7 +182,7 @@ def largest_overlap(matrix: Matrix) -> int:
 def sparse(matrix: Matrix, max_features: int) -> Fraction:
     """An upper bound of the squared norm of z R over unit vectors z with at most this many nonzero entries."""
     bound = longest_row(matrix) + (max_features - 1) * largest_overlap(matrix)
-    if matrix.family != "srht" and matrix.features > MOST_PASSED:
+    if matrix.family in ("gaussian", "rademacher") and matrix.features > MOST_PASSED:
         return Fraction(bound)
     return min(Fraction(bound), spectral(matrix))
 

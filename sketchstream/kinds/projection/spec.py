@@ -22,7 +22,7 @@ from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
 from sketchstream.kinds.linear.fields import stored_domain
 from sketchstream.kinds.linear.spec import LinearSpec
-from sketchstream.kinds.projection.matrix import FAMILIES, MOST_COLUMNS, SEED_BYTES, Family, Matrix
+from sketchstream.kinds.projection.matrix import FAMILIES, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.sensitivity import MOST_PASSED
 from sketchstream.lattice import Lattice
 from sketchstream.spec import (
@@ -94,7 +94,8 @@ class ProjectionSpec(LinearSpec):
     Args:
         users: the rows, a ClosedDomain or their number.
         features: what rows consist of, a ClosedDomain or their number.
-        k: columns of the projection, 1 to 4096; each row of the state has k cells.
+        k: columns of the projection, 1 to 4096; each row of the state has k cells. With matrix "identity" the number
+            of features, or None.
         epsilon: privacy of the state; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
         delta: from 1e-300 to 0.5; exact as epsilon.
         unit: unit of privacy: one "event", or all events of one user (the "item") in this sketch.
@@ -104,7 +105,8 @@ class ProjectionSpec(LinearSpec):
         max_norm: for unit "item": a promise of the source, that the sums of absolute weights by feature have at most
             this L2 norm for every user. With `max_total` too, the better of both is used.
         max_features: with max_norm: a promise that no user touches more features than this.
-        matrix: "gaussian", "rademacher" (best for events and max_total) or "srht" (best for max_norm).
+        matrix: "gaussian", "rademacher" (best for events and max_total), "srht" (best for max_norm), or "identity":
+            rows are not projected. `sketchstream plan` says which has the smallest error.
         matrix_seed: "public", or "secret": derived from the sketch's key; then less noise is enough for max_norm, no
             release is possible, and streams must not react to publications of this sketch.
         seed: of a public matrix: 32 bytes or 64 hexadecimal digits. Default: the bytes 0 to 31.
@@ -155,7 +157,7 @@ class ProjectionSpec(LinearSpec):
         self,
         users: ClosedDomain | int,
         features: ClosedDomain | int,
-        k: int,
+        k: int | None,
         epsilon: Epsilon,
         delta: Epsilon,
         unit: Unit = "event",
@@ -176,7 +178,8 @@ class ProjectionSpec(LinearSpec):
         epsilon_records: Epsilon = 0,
     ) -> None:
         self._put(users=_closed(users, "users"), features=_closed(features, "features"))
-        self._put(k=whole(k, "k", 1, MOST_COLUMNS))
+        identity = require_choice(matrix, "matrix", FAMILIES) == "identity"
+        self._put(k=whole(self.features.size if identity and k is None else k, "k", 1, MAX_SLOTS))
         whole(self.users.size * self.k, "users x k", 1, MAX_SLOTS)
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         self._put(unit=require_choice(unit, "unit", UNITS))
@@ -194,7 +197,11 @@ class ProjectionSpec(LinearSpec):
         if matrix_seed == "secret" and seed is not None:
             msg = "seed belongs to matrix_seed = 'public'; a secret seed is derived from the sketch's key"
             raise SpecError(msg)
-        self._put(seed=None if matrix_seed == "secret" else _seed(PUBLIC_SEED if seed is None else seed))
+        if identity and seed is not None:
+            msg = "matrix = 'identity' takes no seed: rows are not projected"
+            raise SpecError(msg)
+        none = matrix_seed == "secret" or identity
+        self._put(seed=None if none else _seed(PUBLIC_SEED if seed is None else seed))
         self._check_matrix()
         self._put(counted_share=exact_counted_share(counted_share, self.unit))
         self._put(epsilon_records=exact_records(epsilon_records, self.unit))
@@ -232,7 +239,7 @@ class ProjectionSpec(LinearSpec):
         """The matrix exists, and its norms can be found."""
         Matrix(self.matrix, PUBLIC_SEED, self.features.size, self.k)
         if self.matrix_seed == "secret":
-            if self.matrix == "srht":
+            if self.matrix in ("srht", "identity"):
                 msg = "matrix_seed = 'secret' needs independent columns: use matrix = 'gaussian' or 'rademacher'"
                 raise SpecError(msg)
             if self.unit != "item" or self.max_total is not None or self.max_features is not None:
@@ -255,10 +262,11 @@ class ProjectionSpec(LinearSpec):
         """Warn of parameters without meaningful privacy, or with avoidable errors."""
         self._warn_of_privacy(5)
         dense = self.max_norm is not None and self.max_total is None and self.max_features is None
-        if dense and self.matrix_seed == "public" and self.users.size * self.features.size <= IDENTITY_CELLS:
+        random = self.matrix_seed == "public" and self.matrix != "identity"
+        if dense and random and self.users.size * self.features.size <= IDENTITY_CELLS:
             text = (
-                "a public matrix with max_norm: identity rows would be more accurate; use kind = 'gaussian' over users "
-                "x features, matrix_seed = 'secret', or a promise of max_total or max_features"
+                "a public matrix with max_norm: identity rows would be more accurate; use matrix = 'identity', "
+                "matrix_seed = 'secret', or a promise of max_total or max_features"
             )
             warnings.warn(text, IdentityRowsWarning, stacklevel=3)
 
@@ -283,7 +291,7 @@ class ProjectionSpec(LinearSpec):
         return bool(self.counted_share)
 
     @property
-    def entry_variance(self) -> int:
+    def entry_variance(self) -> Fraction:
         """E[R_jc^2] of the matrix's entries."""
         return Matrix(self.matrix, PUBLIC_SEED, self.features.size, self.k).entry_variance
 
@@ -308,6 +316,8 @@ class ProjectionSpec(LinearSpec):
         Raises:
             SpecError: a secret seed is missing, or given for a public matrix.
         """
+        if self.matrix == "identity":
+            return Matrix("identity", PUBLIC_SEED, self.features.size, self.k)
         if (secret is None) == (self.seed is None):
             wanted = "needs" if self.seed is None else "takes no"
             msg = f"matrix_seed = {self.matrix_seed!r} {wanted} secret seed"

@@ -67,6 +67,8 @@ def assumes(spec: ProjectionSpec) -> tuple[str, ...]:
             "the promise on the weights of a user, over all partitions of the sketch together: its source keeps it, "
             "the engine keeps no count of users that could check it"
         )
+    if spec.matrix == "identity":
+        return tuple(lines)
     if spec.matrix_seed == "public":
         lines.append(
             "nothing about the matrix: the numbers hold for this one, and for rows chosen with knowledge of it"

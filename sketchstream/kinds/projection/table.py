@@ -53,7 +53,7 @@ class ProjectionTable(LinearTable):
     row: str
     rows: RowsTable
     domain: DomainTable
-    k: int
+    k: int | None = None
     max_weight: Number | None = None
     max_total: Number | None = None
     max_norm: Number | None = None

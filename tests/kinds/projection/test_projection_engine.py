@@ -33,7 +33,8 @@ NAMES = [f"user {i}" for i in range(9)]
 
 def public(**options: Any) -> ss.ProjectionSpec:
     """A small public projection."""
-    return ss.ProjectionSpec(9, 40, 32, "1", "1e-6", **{"matrix": "rademacher", "max_weight": 1000, **options})
+    k = None if options.get("matrix") == "identity" else 32
+    return ss.ProjectionSpec(9, 40, k, "1", "1e-6", **{"matrix": "rademacher", "max_weight": 1000, **options})
 
 
 def secret(**options: Any) -> ss.ProjectionSpec:
@@ -76,7 +77,7 @@ def public_listed() -> ss.ProjectionSpec:
     )
 
 
-@pytest.mark.parametrize("matrix", ["gaussian", "rademacher", "srht", "secret"])
+@pytest.mark.parametrize("matrix", ["gaussian", "rademacher", "srht", "identity", "secret"])
 def test_states_are_the_projected_rows_plus_their_noise_and_nothing_else(
     matrix: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +242,7 @@ def test_names_are_told_where_the_lists_are_at_hand() -> None:
         sealed.estimate(users=NAMES[::-1])
 
 
-@pytest.mark.parametrize("matrix", ["gaussian", "rademacher", "srht"])
+@pytest.mark.parametrize("matrix", ["gaussian", "rademacher", "srht", "identity"])
 @pytest.mark.parametrize("bound", [{"max_weight": 3}, {"unit": "item", "max_weight": None, "max_norm": 2}])
 def test_the_ledger_confirms_what_the_spec_promises(matrix: Any, bound: dict[str, Any]) -> None:
     with warnings.catch_warnings():

@@ -54,7 +54,7 @@ def twin(spec: ProjectionSpec, batch: tuple[np.ndarray, np.ndarray, np.ndarray])
     return np.array([[(cell + 2**63) % 2**64 - 2**63 for cell in row] for row in out], np.int64)
 
 
-@pytest.mark.parametrize("family", ["gaussian", "rademacher", "srht"])
+@pytest.mark.parametrize("family", ["gaussian", "rademacher", "srht", "identity"])
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("bits", [20, 36])
 def test_updates_equal_their_twin(family: Any, kept: bool, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,8 @@ def test_updates_equal_their_twin(family: Any, kept: bool, bits: int, monkeypatc
         monkeypatch.setattr("sketchstream.kinds.projection.matrix.PRECOMPUTED", 0)
         monkeypatch.setattr(mechanism, "EVENTS", 50)
     # 45 columns are added in all three widths: four vectors at a time, one, and single cells
-    spec = ProjectionSpec(7, 40, 45, 1, "1e-6", matrix=family, max_weight=2**bits, fraction_bits=3, capacity=2**40)
+    k = None if family == "identity" else 45
+    spec = ProjectionSpec(7, 40, k, 1, "1e-6", matrix=family, max_weight=2**bits, fraction_bits=3, capacity=2**40)
     batch = events(1, spec, 300)
     sizes = np.abs(batch[2])[np.abs(batch[2]) <= spec.lattice.most]
     assert (sizes >= 2**31).any() == (bits == 36)
