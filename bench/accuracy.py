@@ -7,6 +7,7 @@
     python bench/accuracy.py --part coverage --cells closed      cells whose name contains a text; the others stay
     python bench/accuracy.py --part reach [--cells spikes] [--runs N]    coverage of k+ numbers at every k
     python bench/accuracy.py --part totals [--cells zipf] [--runs N]     coverage of total and mean by the noisy total
+    python bench/accuracy.py --part page [--kinds gaussian]    docs/accuracy.md: all kinds, with bounds and peers
 
 In: data sets brought by bench/data.py. Out: bench/results/accuracy.json, accuracy.md, *.png. Touches: those files.
 Each row is a mean over seeds; the naive row (clipping what was published) is always there. Counts are capped at
@@ -901,7 +902,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     parser.add_argument("--cells", default="", help="coverage and reach: only cells whose name contains this text")
     parser.add_argument("--runs", type=int, default=None, help="runs of the parts opened, coverage and reach")
+    parser.add_argument("--kinds", default="", help="page: only these kinds, printed and not written")
     options = parser.parse_args()
+    if options.part == "page":
+        import page
+
+        page.write(options.quick, list(filter(None, options.kinds.split(","))))
+        return
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / ("quick.json" if options.quick else "accuracy.json")
     seeds = options.seeds or (3 if options.quick else 20)

@@ -82,10 +82,11 @@ class Law:
         return self.inner(norm2, vector2, product, (tau, 0.0))
 
     # The same from estimates: unbiased, as far as cells are normal. Norms are not clipped at 0 before: where noise
-    # decides, that would make a standard error 16% too large at k = 16.
+    # decides, that would make a standard error 16% too large at k = 16. For srht and identity an estimate can come out
+    # below 0; there the least is a half of the noise alone.
 
     def squared_norm_estimate(self, value: Numbers, tau: Numbers) -> Numbers:
-        """Unbiased estimate of the variance of a squared norm, but at least half of the noise alone.
+        """Unbiased estimate of the variance of a squared norm.
 
         Args:
             value: the estimated squared norm, unbiased.
@@ -93,10 +94,10 @@ class Law:
         """
         mixed = 2 * value * tau + tau**2
         fourth = (value**2 - 2 * mixed / self.k) / (1 + 2 * self.signal / self.k)
-        return np.maximum(2 * (self.signal * fourth + mixed) / self.k, tau**2 / self.k)
+        return np.maximum(2 * (self.signal * fourth + mixed), (1 - self.signal) * tau**2) / self.k
 
     def inner_estimate(self, left2: Numbers, right2: Numbers, value: Numbers, tau: tuple[float, float]) -> Numbers:
-        """Unbiased estimate of the variance of an inner product, but at least half of the noise alone.
+        """Unbiased estimate of the variance of an inner product.
 
         Args:
             left2: estimated squared norm of one row, unbiased.
@@ -113,4 +114,5 @@ class Law:
         else:
             random = both + (1 - 2 / k) * (square - both / k) / ((1 - 1 / k) * (1 + 2 / k))
         kept = left2 * right + right2 * left + left * right
-        return np.maximum(self.signal * random + (1 - self.signal) * kept, left * right / 2) / k
+        lost = 1 - self.signal
+        return np.maximum(self.signal * random + lost * kept, lost * left * right / 2) / k

@@ -101,11 +101,10 @@ def test_means_variances_and_intervals_over_many_matrices(
 
 
 @pytest.mark.statistics
-@pytest.mark.parametrize("k", [8, 16, 64])
-@pytest.mark.parametrize("tau", [1, 64, 4096])
+@pytest.mark.parametrize(("k", "tau"), [(8, 4096), (16, 1), (16, 64), (16, 4096), (64, 4096)])
 def test_standard_errors_are_right_at_every_k_whatever_decides(k: int, tau: int) -> None:
     """From a signal that decides to noise alone; a norm clipped at 0 would make them 16% too large at k = 16."""
-    runs = 6000
+    runs = 4000
     found, images = drawn("gaussian", k, runs, tau)
     first = np.arange(0, 2 * runs, 2)
     law, public = found.law, found._against("with_vector", first, images.astype(float), 50.0, 0.95, located=True)
@@ -119,7 +118,7 @@ def test_standard_errors_are_right_at_every_k_whatever_decides(k: int, tau: int)
         assert abs(squares.mean() - variance) < 5 * squares.std() / runs**0.5
         assert abs(squares.mean() / variance - 1) < 0.1
     for answer, truth in ((found.distance(first, first + 1), 50), (public, 25)):  # these intervals are exact
-        assert abs(np.mean((answer.low <= truth) & (truth <= answer.high)) - 0.95) < 0.0115
+        assert abs(np.mean((answer.low <= truth) & (truth <= answer.high)) - 0.95) < 0.014
 
 
 def kept(runs: int, truth: np.ndarray, **fields: Any) -> Projection:
