@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream import charts, report
+from sketchstream import charts, naming, report
 from sketchstream.pictures import Picture, drawn, interval, value
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ def chart(answer: Mapping[str, Any], *, wide: bool = False) -> charts.Chart:
     places = [(float(at), float(row["value"]), text) for at, (row, text) in enumerate(zip(told, words, strict=True))]
     width, height = _size(len(told), len(answer["groups"]))
     size = (charts.WIDE[0] if wide else charts.NARROW[0], height) if len(told) > 1 or not wide else (width, height)
-    caption = "Bars: items in exactly the groups that have a dark dot below, with 95% intervals. Left: each group."
-    return charts.chart_of(
-        lambda figure: _draw(figure, answer, told), f"{TITLE}. {'. '.join(words[:5])}.", caption, places, size
-    )
+    say = naming.of(answer)
+    caption = say("Bars: items in exactly the groups that have a dark dot below, with 95% intervals. Left: each group.")
+    title = f"{say(TITLE)}. {'. '.join(words[:5])}."
+    return charts.chart_of(lambda figure: _draw(figure, answer, told), title, caption, places, size)
 
 
 def within(row: Region, groups: Sequence[str]) -> str:
@@ -75,10 +75,10 @@ def within(row: Region, groups: Sequence[str]) -> str:
     return f"{names} alone" if len(row["in"]) < len(groups) else names
 
 
-def sentence(title: str, one: Mapping[str, Any]) -> str:
+def sentence(title: str, one: Mapping[str, Any], items: str) -> str:
     """A number of items in a sentence."""
     ends = "" if one["low"] is None else f" (95% interval: {charts.between(one['low'], one['high'])})"
-    return f"{title}: {charts.shown(one['value'])} items{ends}."
+    return f"{title}: {charts.shown(one['value'])} {items}{ends}."
 
 
 def headline(answer: Mapping[str, Any], asked: str) -> str:
@@ -88,19 +88,21 @@ def headline(answer: Mapping[str, Any], asked: str) -> str:
         answer: of the window.
         asked: expression; empty: none.
     """
+    items = naming.of(answer).items
     if asked:
-        return sentence(asked, next(row for row in answer["answers"] if row["query"] == asked))
-    return sentence(f"In at least one of the {len(answer['groups'])} groups", answer["people"])
+        return sentence(asked, next(row for row in answer["answers"] if row["query"] == asked), items)
+    return sentence(f"In at least one of the {len(answer['groups'])} groups", answer["people"], items)
 
 
 def picture(answer: Mapping[str, Any]) -> Picture:
     """The UpSet plot with the table of its regions."""
     rows = [(" & ".join(row["in"]), value(row), interval(row)) for row in answer["regions"][:LISTED]]
-    table = report.Table(TITLE, ("in these groups and no others", "items", "95% interval"), rows)
+    say = naming.of(answer)
+    table = report.Table(say(TITLE), ("in these groups and no others", say("items"), "95% interval"), rows)
     left = len(answer["regions"]) - len(rows)
     return Picture(
         "upset",
-        TITLE,
+        say(TITLE),
         drawn(lambda: chart(answer)),
         table,
         drawn(lambda: chart(answer, wide=True)),
@@ -119,7 +121,7 @@ def tables(answer: Mapping[str, Any]) -> list[report.Table]:
     added = ("group", "adds to those above", "95% interval", "all have by then", "95% interval of it")
     return [
         report.Table("What each group adds", added, adds),
-        report.Table("Sets of groups", ("set", "items", "95% interval"), sets),
+        report.Table("Sets of groups", ("set", naming.of(answer).items, "95% interval"), sets),
     ]
 
 
@@ -171,7 +173,8 @@ def _draw(figure: Figure, answer: Mapping[str, Any], told: Sequence[Region]) -> 
     bars.set_xlim(-0.6, number - 0.4)
     bars.set_ylim(bottom=0)
     bars.set_xticks([])
-    bars.set_ylabel("items in exactly these groups")
+    say = naming.of(answer)
+    bars.set_ylabel(say("items in exactly these groups"))
     bars.yaxis.set_major_formatter("{x:,.0f}")
     _draw_matrix(matrix, names, told)
     sizes.barh(np.arange(groups), reaches, color=charts.GREY, height=0.6)
@@ -180,7 +183,7 @@ def _draw(figure: Figure, answer: Mapping[str, Any], told: Sequence[Region]) -> 
     sizes.set_yticks([])
     sizes.xaxis.set_major_formatter("{x:,.0f}")
     sizes.tick_params(axis="x", labelrotation=45, labelsize=7)
-    sizes.set_xlabel("items of each group")
+    sizes.set_xlabel(say("items of each group"))
     for axes in (bars, matrix, sizes):
         for side in ("top", "right", *(("left", "bottom") if axes is matrix else ())):
             axes.spines[side].set_visible(False)

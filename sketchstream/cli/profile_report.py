@@ -26,19 +26,19 @@ def page(answer: Answer, source: str) -> str:
         source: where it comes from, in a word or two.
     """
     profile, known, data = answer.profile, answer.facts, answer.to_dict()
-    reach, exact = pages.curves(data)
+    (reach, exact), say = pages.curves(data), profile.names
     sections = [
         report.Section(
             "The numbers",
             (
-                "Shares are shares of the distinct items. "
+                say("Shares are shares of the distinct items. ")
                 + (f"{words.INTERVALS} It covers {profile.covers}." if answer.intervals else words.NO_INTERVALS),
             ),
             tables=[pages.reach_table(data), pages.other_table(data)],
         ),
         report.Section(
-            "How often items were counted",
-            charts=[pages.reach_chart(reach), pages.exact_chart(exact)],
+            say("How often items were counted"),
+            charts=[pages.reach_chart(reach, say), pages.exact_chart(exact, say)],
         ),
         report.Section("What is guaranteed", lists=words.statement(profile.guarantee)),
         report.Section("Where it comes from", tables=[_origin_table(profile, source, known)]),
@@ -47,7 +47,7 @@ def page(answer: Answer, source: str) -> str:
     alarms = [str(guarantee["warning"])] if guarantee.get("warning") else []
     alarms += words.unfinished(known)
     return report.page(
-        f"How often items occurred: {source}",
+        f"{say('How often items occurred')}: {source}",
         (pages.headline(data),),
         sections,
         words.ASKING_IS_FREE,
@@ -60,7 +60,7 @@ def _origin_table(profile: Profile, source: str, known: Mapping[str, Any]) -> re
     facts = profile.facts
     rows = [
         ("source", source),
-        *show.flatten(known),
+        *show.about(known),
         ("domain", f"{'open' if facts.open_domain else 'closed'}, {facts.d:,} slots"),
         ("protected unit", f"one {facts.unit}"),
         ("epsilon of the counters", facts.epsilon),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "json", "csv"]
 FORMATS: Final = ("table", "json", "csv")
+SENTENCE: Final = 40
+"""Cells with more letters stand below their table, each on a line."""
 PIPE_WIDTH: Final = 160
 """Columns of a table that is not printed on a terminal."""
 
@@ -100,8 +102,13 @@ def facts(data: Mapping[str, Any], form: str) -> None:
     pairs(flatten({name: value for name, value in data.items() if name not in tables}))
     for name, parts in tables.items():
         columns = list(dict.fromkeys(column for part in parts for column in part))
+        sentences = [one for one in columns if any(len(_plain(part.get(one))) > SENTENCE for part in parts)]
+        columns = [one for one in columns if one not in sentences]
         click.echo(f"\n{name}")
         table(columns, [[_plain(part.get(column)) for column in columns] for part in parts])
+        for part in parts:
+            for one in filter(part.get, sentences):
+                click.echo(f"\n{part.get('name', name)}, {one.replace('_', ' ')}: {_plain(part[one])}")
 
 
 class Answer(Protocol):
@@ -127,9 +134,14 @@ def heading(answer: Answer, form: str) -> bool:
         click.echo(answer.to_csv().rstrip("\n"))
         return False
     if answer.facts:
-        pairs(flatten(answer.facts))
+        pairs(about(answer.facts))
         click.echo()
     return True
+
+
+def about(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Facts of a window for a table, whose words hold the names of items and events already."""
+    return flatten({name: one for name, one in facts.items() if name != "names"})
 
 
 def pairs(named: Iterable[tuple[str, str]]) -> None:

@@ -16,6 +16,7 @@ from sketchstream import report
 from sketchstream.cli import show
 from sketchstream.cli.results import at_least
 from sketchstream.kinds.profile import pictures as pages
+from sketchstream.naming import USUAL, Names
 from sketchstream.query import words
 from sketchstream.query.history import start_labels
 
@@ -46,6 +47,7 @@ class WindowsReport:
     intervals: list[bool] = field(default_factory=list)
     folds: deque[report.Fold] = field(default_factory=lambda: deque(maxlen=FOLDS))
     guarantee: Mapping[str, Any] | None = None
+    say: Names = USUAL
 
     def add(self, window: SealedWindow, answer: Answer) -> None:
         """One more window, later than those before."""
@@ -56,7 +58,8 @@ class WindowsReport:
         self.status.append(window.describe())
         self.intervals.append(answer.intervals)
         self.guarantee = profile.guarantee
-        chart = pages.reach_chart(pages.curves(data)[0])
+        self.say = profile.names
+        chart = pages.reach_chart(pages.curves(data)[0], self.say)
         title = f"{start:%Y-%m-%d %H:%M}: {pages.headline(data)}"
         self.folds.append(report.Fold(title, [chart], [pages.reach_table(data)]))
 
@@ -73,7 +76,7 @@ class WindowsReport:
             report.Section(
                 "Trend",
                 (words.INTERVALS,),
-                charts=[pages.trend(self.rows, labels, all(self.intervals))] if self.rows else [],
+                charts=[pages.trend(self.rows, labels, all(self.intervals), self.say)] if self.rows else [],
                 tables=[self._table(labels)],
             ),
             report.Section(

@@ -27,6 +27,7 @@ from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.hashing import Key
 from sketchstream.kinds import groups_of_item
+from sketchstream.naming import Names
 from sketchstream.published import MOST_PARTITIONS
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
@@ -67,6 +68,7 @@ class Config:
     quality: Mapping[str, QualityTable]
     worker: WorkerTable
     serve: ServeTable
+    names: Names
     sketches: tuple[SketchPlan, ...]
     unsaid_units: tuple[str, ...] = ()
     """Sketches that count the item and do not set their unit."""
@@ -487,6 +489,7 @@ def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tup
         quality={name: _quality(table.quality, block.quality) for name, block in blocks.items()},
         worker=table.worker,
         serve=table.serve,
+        names=table.names.names(),
         sketches=tuple(plans),
         history=table.history,
         unsaid_units=tuple(name for name, block in blocks.items() if block.needs_item and not block.says_unit),

@@ -6,12 +6,14 @@ Touches: nothing. Imported only to read a configuration (pydantic is slow to imp
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from sketchstream.kinds.tables import DomainTable, Number, QualityTable, SketchTable, Table, read_block
+from sketchstream.naming import Names
 from sketchstream.stream import formats
 from sketchstream.stream.partitioner import FORMER, Partitioner
 from sketchstream.stream.units import duration_ms, size_bytes
@@ -33,6 +35,17 @@ def _format(value: str) -> str:
 InputFormat = Annotated[str, AfterValidator(_format)]
 Duration = Annotated[int, BeforeValidator(duration_ms)]
 Size = Annotated[int, BeforeValidator(size_bytes)]
+
+
+def _name(value: str) -> str:
+    """Refuse what is no name in a sentence."""
+    if not re.fullmatch(r"[^\W\d_](?:[^\W_]|[ '-]){0,39}", value):
+        msg = f"must be up to 40 letters, digits, spaces, hyphens and apostrophes, a letter first, found {value!r:.60}"
+        raise ValueError(msg)
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
 
 
 def _idle(value: object) -> int | None:
@@ -162,6 +175,19 @@ class WorkerTable(Table):
     raw: bool = True
 
 
+class NamesTable(Table):
+    """`[names]`: what items and events are called in answers; plurals are the name and an s unless they are given."""
+
+    item: Name = "item"
+    items: Name | None = None
+    event: Name = "event"
+    events: Name | None = None
+
+    def names(self) -> Names:
+        """All four of them."""
+        return Names(self.item, self.items or f"{self.item}s", self.event, self.events or f"{self.event}s")
+
+
 class ServeTable(Table):
     """`[serve]`: answers over HTTP."""
 
@@ -189,6 +215,7 @@ class FileTable(Table):
     quality: QualityTable = QualityTable()
     worker: WorkerTable = WorkerTable()
     serve: ServeTable = ServeTable()
+    names: NamesTable = NamesTable()
     sketch: Annotated[
         tuple[Annotated[SketchTable, PlainValidator(read_block)], ...], Field(min_length=1, max_length=64)
     ]
@@ -207,6 +234,7 @@ TABLES: dict[str, type[Table]] = {
     "quality": QualityTable,
     "worker": WorkerTable,
     "serve": ServeTable,
+    "names": NamesTable,
     "domain": DomainTable,
 }
 """Tables by their names in the documentation, without `[kafka]`, whose keys are Kafka's, and the `[[sketch]]` of each

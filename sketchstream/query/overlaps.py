@@ -143,7 +143,8 @@ def of_window(published: PublishedWindows, window: SealedWindow, groups: Sequenc
         EstimateError, MergeError: this window has no answer; others may have one.
     """
     overlap = published.result(window).overlap(groups)
-    return OverlapAnswer(overlap, window.fields(), published.guarantee(window), intervals=not window.repartitioned)
+    facts = {**window.fields(), **published.config.names.facts()}
+    return OverlapAnswer(overlap, facts, published.guarantee(window), intervals=not window.repartitioned)
 
 
 def columns_of(answers: Iterable[OverlapAnswer], queries: Sequence[str] | None) -> list[dict[str, Any]]:

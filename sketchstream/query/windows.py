@@ -201,7 +201,9 @@ class PublishedWindows:
         if window.whole and keyed:
             result = profiles.with_known_zeros(result, window.known_zeros)
         result.guarantee = self.guarantee(window)
-        return Answer(result, window.fields(), intervals=not window.repartitioned)
+        result.names = self.config.names
+        facts = {**window.fields(), **self.config.names.facts()}
+        return Answer(result, facts, intervals=not window.repartitioned)
 
     def estimates(
         self, window: SealedWindow, method: str = "auto", names: Mapping[str, Any] | None = None
@@ -220,7 +222,7 @@ class PublishedWindows:
 
         published = self.result(window)
         known = known_names(self.config.plan(window.sketch), published)
-        facts = window.fields()
+        facts = {**window.fields(), **self.config.names.facts()}
         former = self.before(window) if continuing(published.spec) else None
         if former is not None:
             known["before"] = self.result(former)

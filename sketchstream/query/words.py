@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from sketchstream.naming import USUAL, Names
 from sketchstream.privacy.sketch_history import rounded_up
 
 NO_INTERVALS: Final = "No intervals: partitions were added inside the window, so an item may be counted twice."
@@ -34,19 +35,20 @@ def statement(guarantee: Mapping[str, Any] | None) -> list[tuple[str, Sequence[s
     return [(title, (guarantee or {}).get(name, ())) for title, name in titles.items()]
 
 
-def promise(guarantee: Mapping[str, Any]) -> str:
+def promise(guarantee: Mapping[str, Any], say: Names = USUAL) -> str:
     """Guarantee of one unit against readers of publications, in one plain sentence.
 
     Args:
         guarantee: guarantee in the form of the command line's JSON.
+        say: names of items and events.
     """
     warning = guarantee.get("warning")
     if guarantee.get("no_privacy"):
         return str(warning or "This sketch protects nobody.")
     also = f" {warning}." if warning else ""
     what = {
-        "item": "everything that one item (a user, a device) did in a window",
-        "event": "every single event",
+        "item": say(f"everything that one item {'(a user, a device) ' if say == USUAL else ''}did in a window"),
+        "event": say("every single event"),
         "group": "everything that one group did in a window",
     }.get(str(guarantee["unit"]), f"one {guarantee['unit']}")
     told, loss = str(guarantee["published"]), guarantee["losses"]["published"]

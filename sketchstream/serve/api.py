@@ -156,7 +156,7 @@ class Api:
         found = await run_in_threadpool(self._service.several, name, asked.since, asked.until)
         rows = replace(question.rows, until=found[-1].window[1])
         answer = await self._answered(request, found[0], replace(question, rows=rows))
-        whole = WindowAnswer(self._service.spanning(found), answer.computed)
+        whole = replace(answer, stored=self._service.spanning(found))
         return await run_in_threadpool(self._unkept, request, whole, asked.format, self._service.columns(name))
 
     def _unkept(self, request: Request, answer: WindowAnswer, form: str, types: Types) -> Response:
@@ -208,7 +208,7 @@ class Api:
             there = await run_in_threadpool(self._service.ready, now, question)
             if there is not None:
                 return there
-        return WindowAnswer(stored, computed)
+        return WindowAnswer(stored, computed, self._service.config.names)
 
     async def estimates(self, request: Request, name: Name, asked: Annotated[Table, Query()]) -> Response:
         """The estimates of all windows in a range: what `sketchstream estimate -c --all` prints."""

@@ -26,6 +26,7 @@ from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
 from sketchstream.kinds import groups_of, shown
 from sketchstream.kinds.profile import pictures as pages
+from sketchstream.naming import Names
 from sketchstream.privacy.guarantee import overlapping
 from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows
@@ -89,14 +90,17 @@ class WindowAnswer:
     Args:
         stored: the window.
         computed: the answer.
+        names: of items and events.
     """
 
     stored: StoredWindow
     computed: Computed
+    names: Names
 
     def json(self) -> bytes:
         """One JSON object, as the command line prints it: facts, numbers, guarantee."""
-        parts = [(self.stored.facts or "{}").encode()[1:-1], self.computed.numbers[1:-1]]
+        named = orjson.dumps(self.names.facts())
+        parts = [one[1:-1] for one in ((self.stored.facts or "{}").encode(), named, self.computed.numbers)]
         parts.append(b'"guarantee":' + guarantee_seen(self.computed.guarantee).encode())
         return b"{" + b",".join(part for part in parts if part) + b"}"
 
@@ -219,10 +223,9 @@ class Service:
         plan = self.plan(name)
         return "profile" if plan is None else kinds.of(plan.spec).answer
 
-    @staticmethod
-    def titles(metrics: Sequence[str]) -> dict[str, str]:
+    def titles(self, metrics: Sequence[str]) -> dict[str, str]:
         """Numbers of profiles in words, by name."""
-        return {metric: pages.title(metric) for metric in metrics}
+        return {metric: pages.title(metric, self.config.names) for metric in metrics}
 
     def patterns_alone(self, name: str) -> bool:
         """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
@@ -465,7 +468,7 @@ class Service:
         numbers, csv = self.store.numbers(stored, question.text), self.store.csv(stored, question.text)
         if numbers is None or csv is None:
             return None
-        return WindowAnswer(stored, Computed(numbers, csv, stored.guarantee))
+        return WindowAnswer(stored, Computed(numbers, csv, stored.guarantee), self.config.names)
 
     def ask(self, stored: StoredWindow, question: Question) -> Future[Computed]:
         """Have the answer of a window computed.
@@ -496,7 +499,8 @@ class Service:
             return None
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-etag")
         guarantee = guarantee_seen(stored.guarantee).encode()
-        for part in (stored.input, (stored.facts or "").encode(), guarantee, question.text.encode()):
+        named = orjson.dumps(self.config.names.facts())
+        for part in (stored.input, (stored.facts or "").encode(), guarantee, question.text.encode(), named):
             digest.update(len(part).to_bytes(8, "big") + part)
         digest.update(f"{VERSION} {form}".encode())
         return f'"{digest.hexdigest()}"'
@@ -691,7 +695,8 @@ class Service:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
         plan = self.plan(name)
         if plan is None or kinds.of(plan.spec).answer == "profile":
-            return pages.title(metric) if plan is None else pages.title_of(plan.spec, metric)
+            say = self.config.names
+            return pages.title(metric, say) if plan is None else pages.title_of(plan.spec, metric, say)
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
         return (self.number(newest, question, metric)[0] if newest is not None else "") or metric
 
@@ -708,7 +713,7 @@ class Service:
         kept = None if self.answer_state(stored) in ("incident", "none") else self.store.numbers(stored, question.text)
         if kept is None:
             return []
-        numbers = orjson.loads(kept)
+        numbers = self.config.names.facts() | orjson.loads(kept)
         found = ((name, titled(numbers, name)) for name in shown.of(numbers).numbers(numbers))
         return [(name, *there) for name, there in found if there is not None]
 
@@ -725,7 +730,7 @@ class Service:
         kept = self.store.numbers(stored, question.text)
         if kept is None:
             return "", None, []
-        numbers = orjson.loads(kept)
+        numbers = self.config.names.facts() | orjson.loads(kept)
         there = titled(numbers, metric)
         found: tuple[str, Point | None, list[str]] = (
             ("", None, number_names(numbers)) if there is None else (*there, [])

@@ -203,7 +203,7 @@ def test_groups_of_one_window_are_compared(site) -> None:
         client, "/sketches/reach/compare", window=window, against=window, group="spring", against_group="autumn"
     )
     assert "02:00 to 03:00, spring has" in view.said
-    assert "An item can be in both groups" in view.said
+    assert "One item can be in both groups" in view.said
     same = client.get("/sketches/reach/compare", params={"window": window, "against": window})
     assert same.status_code == 400
     assert "one and the same" in same.text

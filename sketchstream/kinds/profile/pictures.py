@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import charts, report
+from sketchstream import charts, naming, report
 from sketchstream.cards import drawn
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marked
+from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import Number, Picture, ends, interval, spelling, value
 from sketchstream.pictures import drawn as one_drawn
 from sketchstream.privacy.guarantee import summary
@@ -47,7 +48,7 @@ OFFERED: Final = {
     "total": "events",
     "mean": "events for each item, on average",
     "one_hit_ratio": "share of items with one event only",
-    "coverage": "chance that the next event is of an item already seen",
+    "coverage": "chance that the next event is of an already seen item",
     "entropy": "entropy of the events over the items (nats)",
     "quantile.0.5": "count that half of the items do not exceed",
     "quantile.0.9": "count that 90% of the items do not exceed",
@@ -71,16 +72,17 @@ def find(data: Mapping[str, Any], name: str) -> Number | None:
     return one
 
 
-def title(name: str) -> str:
+def title(name: str, say: Names = USUAL) -> str:
     """Title of any number, offered or not."""
     family, _, key = name.partition(".")
     families = {"at_least": "items seen {} times or more", "exactly": "items seen exactly {} times"}
-    return OFFERED.get(name) or (families[family].format(key) if family in families else name)
+    usual = OFFERED.get(name) or (families[family].format(key) if family in families else "")
+    return say(usual) or name
 
 
-def title_of(spec: Any, name: str) -> str:
+def title_of(spec: Any, name: str, say: Names) -> str:
     """Title of a number of a sketch: of counts modulo p, some are bounds."""
-    return marked(title(name), bound_of(spec, name))
+    return marked(title(name, say), bound_of(spec, name))
 
 
 def bound_of(spec: Any, name: str) -> Bound | None:
@@ -90,8 +92,8 @@ def bound_of(spec: Any, name: str) -> Bound | None:
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """See `sketchstream.kinds.shown.Shown`: the same for every profile."""
-    del answer
-    return dict(OFFERED)
+    say = naming.of(answer)
+    return {name: say(text) for name, text in OFFERED.items()}
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
@@ -100,15 +102,17 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     if found is None:
         return None
     known = "wrapping" in answer and "bound" in found
-    return marked(title(name), always(name, counted=False) if known else None), found
+    said = title(name, naming.of(answer))
+    return marked(said, always(name, counted=False) if known else None), found
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
     """The k+ curve and the numbers of small counts."""
-    reach, exact = curves(answer)
+    (reach, exact), say = curves(answer), naming.of(answer)
+    charts = (one_drawn(lambda: reach_chart(reach, say)), one_drawn(lambda: exact_chart(exact, say)))
     return [
-        Picture("reach", "At least k times (k+ reach)", one_drawn(lambda: reach_chart(reach)), reach_table(answer)),
-        Picture("exact", "Exactly k times (the profile)", one_drawn(lambda: exact_chart(exact)), exact_table(answer)),
+        Picture("reach", "At least k times (k+ reach)", charts[0], reach_table(answer)),
+        Picture("exact", "Exactly k times (the profile)", charts[1], exact_table(answer)),
     ]
 
 
@@ -136,23 +140,23 @@ def curves(data: Mapping[str, Any]) -> tuple[charts.Curve, charts.Curve]:
     )
 
 
-def reach_chart(reach: charts.Curve) -> charts.Chart:
+def reach_chart(reach: charts.Curve, say: Names = USUAL) -> charts.Chart:
     """The k+ curve."""
     return charts.reach_chart(
         reach,
         "At least k times",
-        "items counted at least k times",
-        "How to read it: above k = 3 stands how many items were counted three times or more.",
+        say("items counted at least k times"),
+        say("How to read it: above k = 3 stands how many items were counted three times or more."),
     )
 
 
-def exact_chart(exact: charts.Curve) -> charts.Chart:
+def exact_chart(exact: charts.Curve, say: Names = USUAL) -> charts.Chart:
     """The numbers of small counts."""
     return charts.exact_chart(
         exact,
         "Exactly k times",
-        "items counted exactly k times",
-        "How to read it: the bar at k = 3 shows how many items were counted three times, no more, no less.",
+        say("items counted exactly k times"),
+        say("How to read it: the bar at k = 3 shows how many items were counted three times, no more, no less."),
     )
 
 
@@ -166,7 +170,8 @@ def headline(data: Mapping[str, Any]) -> str:
     share, at_least = "", "At least" if distinct.get("bound") == "lower" else "About"
     if again is not None and again["value"] is not None and distinct["value"] >= 1:
         share = f"; {again['value'] / distinct['value']:.0%} of them more than once"
-    return f"{at_least} {distinct['value']:,.0f} distinct items were counted{ends}{share}."
+    counted = naming.of(data)("distinct items were counted")
+    return f"{at_least} {distinct['value']:,.0f} {counted}{ends}{share}."
 
 
 def reach_table(data: Mapping[str, Any]) -> report.Table:
@@ -182,7 +187,9 @@ def reach_table(data: Mapping[str, Any]) -> report.Table:
         rows.append((marked(name, _bound(one)), value(one, WHOLE), interval(one, WHOLE), share))
         if one["value"] < SEEN:  # nothing visible beyond
             break
-    return report.Table("Items by how often they were counted", ("counted", "items", "95% interval", "share"), rows)
+    say = naming.of(data)
+    columns = ("counted", say("items"), "95% interval", "share")
+    return report.Table(say("Items by how often they were counted"), columns, rows)
 
 
 def exact_table(data: Mapping[str, Any]) -> report.Table:
@@ -192,7 +199,8 @@ def exact_table(data: Mapping[str, Any]) -> report.Table:
         one = data["exactly"][str(k)]
         name = "once" if k == 1 else f"{k} times"
         rows.append((marked(name, _bound(one)), value(one, WHOLE), interval(one, WHOLE)))
-    return report.Table("Items by their exact count", ("counted exactly", "items", "95% interval"), rows)
+    say = naming.of(data)
+    return report.Table(say("Items by their exact count"), ("counted exactly", say("items"), "95% interval"), rows)
 
 
 def other_titles(max_count: int) -> dict[str, str]:
@@ -201,7 +209,7 @@ def other_titles(max_count: int) -> dict[str, str]:
         "total": "events",
         "mean": "events for each item, on average",
         "one_hit_ratio": "share of items with one event only",
-        "coverage": "chance that the next event is of an item already seen",
+        "coverage": "chance that the next event is of an already seen item",
         "entropy": "entropy of the events over the items (nats)",
         "quantile.0.5": "half of the items have at most so many events",
         "quantile.0.9": "90% of the items have at most so many",
@@ -213,11 +221,12 @@ def other_titles(max_count: int) -> dict[str, str]:
 def other_table(data: Mapping[str, Any]) -> report.Table:
     """Table of the numbers other than k+ numbers."""
     rows = []
+    say = naming.of(data)
     for name, title in other_titles(data["max_count"]).items():
         one = find(data, name)
         unseen = name == "above" and data["max_count"] + 1 >= data.get("wrapping", {}).get("modulus", math.inf)
         if one is not None and one["value"] is not None and not unseen:
-            rows.append((marked(title, _bound(one)), value(one, spelling(name)), interval(one, spelling(name))))
+            rows.append((marked(say(title), _bound(one)), value(one, spelling(name)), interval(one, spelling(name))))
     return report.Table("What follows from it", ("number", "estimate", "95% interval"), rows)
 
 
@@ -225,13 +234,16 @@ TREND: Final = {"distinct": "distinct", "at_least.2": "2 times\nor more", "at_le
 """Numbers of a trend, and their labels."""
 
 
-def trend(rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], intervals: bool = True) -> charts.Chart:
+def trend(
+    rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], intervals: bool = True, say: Names = USUAL
+) -> charts.Chart:
     """A few numbers over all windows.
 
     Args:
         rows: for each window its numbers by name; those of `TREND` that every window has are drawn.
         labels: labels of the windows.
         intervals: whether to draw intervals; otherwise the ends are the values.
+        say: names of items.
     """
     series = []
     for name, label in TREND.items():
@@ -240,7 +252,7 @@ def trend(rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], 
             estimates, low, high = np.array([(one.value, one.low, one.high) for one in found], np.float64).T
             series.append(charts.Series(label, estimates, *((low, high) if intervals else (estimates, estimates))))
     return charts.series_chart(
-        series, labels, "Window by window", "items", "Estimates of each window with their 95% intervals."
+        series, labels, "Window by window", say("items"), "Estimates of each window with their 95% intervals."
     )
 
 
@@ -257,7 +269,7 @@ def chosen(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]
 
 def card(profile: Profile) -> str:
     """The profile in the output of a notebook's cell: k+ numbers, their curve, one line of guarantee."""
-    data, said = profile.to_dict(), profile.guarantee
+    data, said = {**profile.to_dict(), **profile.names.facts()}, profile.guarantee
     note = ""
     if said is not None:
         looked = said["published_and_one_copy"]
@@ -265,7 +277,7 @@ def card(profile: Profile) -> str:
     return report.card(
         headline(data),
         tables=[reach_table(data)],
-        charts=drawn(lambda: [reach_chart(curves(data)[0])]),
+        charts=drawn(lambda: [reach_chart(curves(data)[0], profile.names)]),
         note=note if profile.facts.wrapping is None else f"{note} {_sentence(profile.facts.wrapping.said)}",
     )
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from sketchstream import charts
 from sketchstream.errors import ConfigError
+from sketchstream.naming import Names
 from sketchstream.pictures import Picture, Spell, ends, interval, listed, spelling, value
 from sketchstream.report import Table
 from sketchstream.serve.page import links
@@ -159,13 +160,14 @@ def _signed(change: Mapping[str, Any], way: str, spell: Spell = charts.shown) ->
     return f"{spell(low)} to {spell(high)} {way}"
 
 
-def note(found: Changes, first: Side, second: Side) -> str:
+def note(found: Changes, first: Side, second: Side, say: Names) -> str:
     """Sentence on the assumption of the intervals of differences.
 
     Args:
         found: differences in the form of the API.
         first: one window.
         second: the other one.
+        say: names of items.
     """
     out = (
         "Each interval holds the true difference in 19 of 20 cases, by itself: of 20 numbers, one may miss. It is made "
@@ -178,7 +180,7 @@ def note(found: Changes, first: Side, second: Side) -> str:
     if a < d and c < b and first.stored.window != second.stored.window:
         out += " The two windows overlap, so the same events count in both; their noises are independent all the same."
     if first.group != second.group:
-        out += " An item can be in both groups."
+        out += say(" One item can be in both groups.")
     return out
 
 

@@ -20,6 +20,7 @@ from sketchstream.pictures import Picture, Spell, drawn, ends, listed, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
+from sketchstream.serve.page import pictures
 from sketchstream.serve.page.pictures import number
 from sketchstream.serve.questions import Question
 from sketchstream.spec import ClosedDomain
@@ -202,10 +203,9 @@ def _ranged(
     )
     groups, alike = service.groups(name)[:GROUPS], _hashed(service, name)
     counted = f"of {len(now):,} windows" if len(now) > 1 else "of one window"
-    note = (
-        f"From {words.window_label(ends[1], ends[0], zone)}: means {counted}. An item that comes in several windows "
-        "counts in each, so windows do not add up to a range: for distinct items of a range, a sketch needs windows "
-        "of that length."
+    note = f"From {words.window_label(ends[1], ends[0], zone)}: means {counted}. " + service.config.names(
+        "Items that come in several windows count in each, so windows do not add up to a range: for distinct items "
+        "of a range, a sketch needs windows of that length."
     )
     if groups:
         waiting = next((lack for one in reversed(now) if (lack := answer_groups(service, one, groups))), 0)
@@ -294,7 +294,7 @@ def _by_group(
     title = next(iter(found.values()))[0]
     points = {group: point for group, (_, point) in found.items()}
     picture = _bars(f"groups-{stored.sketch}", title, points, spelling(metric if profile else ""), drawn_once)
-    note = "An item can be in several groups: groups do not add up."
+    note = service.config.names(pictures.SEVERAL)
     if len(groups) > GROUPS:
         note += f" The first {GROUPS} of {len(groups):,} groups are shown."
     return Card(stored, groups=picture, note=note, waiting=missing)

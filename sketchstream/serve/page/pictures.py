@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from sketchstream import charts
+from sketchstream import charts, naming
 from sketchstream.kinds import shown
+from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import Number, Picture, Spell, drawn, ends, interval, listed, spelling, value
 from sketchstream.query.differences import Point
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
 from sketchstream.report import Table
+
+SEVERAL: Final = "One item can be in several groups: groups do not add up."
 
 
 def pictures(answer: Mapping[str, Any]) -> list[Picture]:
@@ -37,6 +40,7 @@ def by_group(
     timezone: str,
     found: Sequence[Sequence[Point | None]],
     spell: Spell = charts.shown,
+    say: Names = USUAL,
 ) -> Picture:
     """A number of several groups in several windows as a heat map.
 
@@ -47,6 +51,7 @@ def by_group(
         timezone: of the sketch.
         found: r rows of c numbers; None if not computed.
         spell: writes a number.
+        say: names of items.
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
@@ -55,7 +60,7 @@ def by_group(
     flat = ends([one for row in known for one in row])
     grid = charts.Grid(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat), spell=spell)
     missing = sum(one is None for row in found for one in row)
-    note = "An item can be in several groups: groups do not add up."
+    note = say(SEVERAL)
     if missing:
         note += f" {missing:,} of {len(groups) * len(spans):,} numbers are not computed yet: choose their group above."
     heading = f"{title[:1].upper()}{title[1:]} by group and window"
@@ -95,4 +100,4 @@ def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Picture]:
     picture = listed(
         "groups", f"{title[:1].upper()}{title[1:]} by group", list(groups), numbers, ("group", title), spell=spell
     )
-    return [picture.noted("An item can be in several groups: groups do not add up.")]
+    return [picture.noted(naming.of(first)(SEVERAL))]

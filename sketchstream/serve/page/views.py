@@ -168,7 +168,7 @@ class Views:
             name, counts = one["name"], one["counts"]
             plan = self._service.plan(name)
             zone = "UTC" if plan is None else plan.calendar.timezone
-            what, promise = wording.about(plan)
+            what, promise = wording.about(plan, self._service.config.names)
             parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
             parts += [wording.counted(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
             card = home.card(self._service, name, metric, zone, self._drawn.get, int(days or 0))
@@ -224,7 +224,7 @@ class Views:
         since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
         stored = self._service.store.windows(name, since, until, limit=SHOWN + 1, newest=since is None)
         more, stored = len(stored) > SHOWN, sorted(stored[:SHOWN], key=lambda one: one.window)
-        what, promise = wording.about(plan)
+        what, promise = wording.about(plan, self._service.config.names)
         values: dict[str, Any] = {
             "title": name,
             "trail": [("Sketches", "/")],
@@ -520,7 +520,7 @@ class Views:
         file = self._service.config.path.name
         out |= {
             "lead": comparison.lead(found, labels, "" if apart else chosen.first.group or ""),
-            "note": comparison.note(found, *chosen),
+            "note": comparison.note(found, *chosen, self._service.config.names),
             "picture": None if picture is None else _at(picture, f"{address}/differences", chosen.parameters),
             "table": comparison.table(found, labels, name, *where),
         }
@@ -790,7 +790,7 @@ class Views:
         key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], found])
         spans, spell = [one.window for one in windows], self._spelling(name, metric)
         drawn: list[Picture] = self._drawn.get(
-            key, lambda: [pictures.by_group(title, groups, spans, zone, found, spell)]
+            key, lambda: [pictures.by_group(title, groups, spans, zone, found, spell, self._service.config.names)]
         )
         return drawn
 
@@ -806,7 +806,7 @@ class Views:
     def _offered(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> dict[str, str]:
         """The numbers of a sketch's windows, by name; for kinds other than profiles, those of the newest window."""
         if kinds.named(self._kind(name)).answer == "profile":
-            return shown.named("profile").numbers({})
+            return shown.named("profile").numbers(self._service.config.names.facts())
         for one in reversed(stored[-TRIED:]):
             answer, _ = self._answer(one, group, ask=False)
             if answer is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream import kinds
 from sketchstream.kinds import shown
+from sketchstream.naming import USUAL, Names
 from sketchstream.query import words
 from sketchstream.serve.page import calendar
 
@@ -61,14 +62,15 @@ HELP: Final = (
 )
 
 
-def about(plan: SketchPlan | None) -> tuple[str, str]:
+def about(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
     """One sentence on what a sketch counts, and one on its guarantee."""
     if plan is None:
         return "This sketch is no longer in the configuration; what it published is still here.", ""
     kind = kinds.of(plan.spec)
     what = shown.named(kind.name).PURPOSE
-    said = f"{what}, in windows of {width(plan)} ({plan.calendar.timezone})."
-    return said, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict())
+    what = what.replace(" (users, devices)", "") if say != USUAL else what
+    said = f"{say(what)}, in windows of {width(plan)} ({plan.calendar.timezone})."
+    return said, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict(), say)
 
 
 def width(plan: SketchPlan) -> str:

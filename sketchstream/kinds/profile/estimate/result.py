@@ -26,6 +26,7 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xl
 from sketchstream.kinds.profile.estimate.intervals.falling import holding
 from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, always
 from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.naming import USUAL, Names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,6 +92,8 @@ class Profile(Answers):
     """
 
     question = "at_least"
+    names: Names = USUAL
+    """What items and events are called in its tables and charts; a configuration has the names."""
 
     def __init__(
         self, fit: Fit, population: float, known: Uncertainty, facts: Facts, guarantee: Mapping[str, Any] | None = None

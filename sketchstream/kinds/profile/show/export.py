@@ -148,10 +148,10 @@ def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
     """The most important numbers: name, estimate, low, high."""
     from sketchstream.charts import shown
 
-    n = profile.max_count
-    wanted = [(TITLES[name], profile.number(name)) for name in SCALARS]
+    n, say = profile.max_count, profile.names
+    wanted = [(say(TITLES[name]), profile.number(name)) for name in SCALARS]
     wanted += [(f"seen {k} times or more", profile.at_least(k)) for k in (2, 3, 5, 10, 30, 100, 300) if k <= n]
-    wanted += [(f"count of {round(q * 100)}% of items at most", profile.quantile(q)) for q in QUANTILES]
+    wanted += [(say(f"count of {round(q * 100)}% of items at most"), profile.quantile(q)) for q in QUANTILES]
     if not profile.blind:
         wanted.append((f"share above {n}", profile.above))
     return [
