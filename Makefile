@@ -44,7 +44,7 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 
 $(DEMO_READY): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing sketchstream and what the demo needs into $(VENV)"
-	@$(PIP) -e '.[demo,serve]'
+	@$(PIP) --no-compile -e '.[demo,serve]'  # what the demo imports is compiled then, the rest never
 	@touch $@
 
 $(BENCH_READY): $(READY)

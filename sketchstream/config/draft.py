@@ -22,6 +22,8 @@ class Draft:
         kafka: The client's settings in Kafka's names; for a topic.
         file: The input file, or None.
         format: The format of the file.
+        wait_s: How late events of a topic may come, and how long they must agree that a time has passed; None: the
+            default of 10 minutes, and of 150 seconds.
     """
 
     item: str
@@ -31,6 +33,7 @@ class Draft:
     kafka: dict[str, str] = field(default_factory=dict, repr=False)
     file: str | None = None
     format: str | None = None
+    wait_s: int | None = None
 
     def text(self, sketch: str) -> str:
         """Return the file's text.
@@ -58,7 +61,11 @@ class Draft:
         lines.append(_line("time", self.time) + (f"  # {own}" if self.time == "record" else ""))
         if self.topic is not None:
             lines.append('partitioned_by = "item"  # the key of a record is its item')
-            lines.append('lateness = "10m"  # how late an event may come and still count')
+            late = "10m" if self.wait_s is None else f"{self.wait_s}s"
+            lines.append(f'lateness = "{late}"  # how late an event may come and still count')
+            if self.wait_s is not None:
+                lines.append(f'quorum_time = "{self.wait_s}s"  # events must agree for so long that a time has passed')
+                lines.append('max_ahead = "1m"  # how far producers\' clocks may be ahead')
         else:
             lines.append("close_at_end = true  # the file is complete: its last window ends with it")
         return lines

@@ -19,7 +19,10 @@ import pytest
 from confluent_kafka import Producer
 
 from helpers.commands import Run
+from sketchstream.cli.commands import init
+from sketchstream.config.draft import Draft
 from sketchstream.config.loader import Config
+from sketchstream.stream.windows import Width
 
 START = 1_700_000_000_000
 USERS = 400
@@ -185,3 +188,14 @@ def test_a_topic_is_looked_at_and_its_partitioner_found(kafka: str, run: Run, tm
     assert "topics create" in made.out
     assert run("topics", "create", "-c", "sketchstream.toml").code == 0
     assert run("validate", "-c", "sketchstream.toml").code == 0
+
+
+@pytest.mark.parametrize(("window", "waits"), [("1m", 10), ("30m", 300), ("1h", None), ("1d", None), ("1mo", None)])
+def test_a_short_window_of_a_topic_waits_a_sixth_of_itself(window: str, waits: int | None) -> None:
+    kafka = {"bootstrap.servers": "127.0.0.1:9092", "group.id": "g"}
+    found = init._wait_s(Width.parse(window))
+    assert found == waits
+    draft = Draft("user", "ts", "key", topic="events", kafka=kafka, wait_s=found)
+    given = Config.parse(draft.text(init.PROVISIONAL.replace('"1d"', f'"{window}"'))).input
+    usual = (600_000, 150_000, None) if found is None else (1000 * found, 1000 * found, 60_000)
+    assert (given.lateness, given.quorum_time, given.max_ahead) == usual

@@ -253,3 +253,38 @@ def test_configurations_of_the_documents_are_valid(run: Run, tmp_path: Path) -> 
 def test_files_that_the_recipes_name_exist() -> None:
     for name in re.findall(r"(?:tests|sketchstream|docs)/[a-z_/]+\.[a-z]+", (ROOT / "CONTRIBUTING.md").read_text()):
         assert (ROOT / name).exists(), name
+
+
+def test_cells_of_the_page_on_notebooks_run_and_show_themselves(run: Run, tmp_path: Path) -> None:
+    names = run_blocks(run, tmp_path, "tutorial-notebook.md")
+    truth = names["visits"]["user"].value_counts()
+    for name, true in (("distinct", len(truth)), ("at_least.3", int((truth >= 3).sum()))):
+        found = names["profile"].number(name)
+        assert abs(found.value - true) < 3 * (found.high - found.low), "six standard deviations"
+    assert list(names["table"]["complete"]) == [True, True, True]
+    cells = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "tutorial-notebook.md").read_text(), re.M | re.S)
+    shown = [cell.splitlines()[-1].split("#")[0].strip() for cell in cells if "#" in cell.splitlines()[-1]]
+    alone = [name for name in (*shown, "days") if name in names]
+    assert {"sketch", "profile", "days"} <= set(alone)
+    for name in alone:
+        assert "<table" in names[name]._repr_html_(), name
+    assert "distinct users" in names["days"][0].profile._repr_html_()
+
+
+def test_the_errors_on_the_page_of_choices_are_what_plan_says(run: Run) -> None:
+    import sketchstream as ss
+
+    page = (ROOT / "docs" / "choose.md").read_text()
+    found = re.findall(r"^\| ([\d,]+) \|(?: (\d) \|)? ([\d.]+)% \| ([\d.]+)% \|$", page, re.MULTILINE)
+    assert len(found) == 11
+    for first, published, *errors in found:
+        number = int(first.replace(",", ""))
+        dials = (first, published) if published else ("4", "1")
+        slots = number if not published and number > 1000 else 2**15
+        modulus = number if not published and number < 1000 else 32
+        spec = ss.ProfileSpec(dials[0], "item", ss.OpenDomain(slots, 8), epsilon_publish=dials[1], modulus=modulus)
+        plan = ss.plan(spec, items=50_000, mean=2)
+        for name, said in zip(("distinct", "at_least.3"), errors, strict=True):
+            assert 100 * plan[name].relative == pytest.approx(float(said), rel=0.04), (first, name)
+    for line in re.findall(r"^sketchstream .*$", page, re.MULTILINE):
+        assert run(*shlex.split(line)[1:]).code == 0, line

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sketchstream.config.draft import Draft
     from sketchstream.kinds.profile.planner import Sizing
     from sketchstream.stream.field_survey import Survey
+    from sketchstream.stream.windows import Width
 
 NAME: Final = "people"
 NUMBERS: Final = ("distinct", "at_least.3")
@@ -117,18 +118,18 @@ def command(
         click.Choice(["item", "event"]),
     )  # fmt: skip
     window = options.ask(window, "How wide is a window (1h, 1d, 7d, ...)", "1d", str)
-    Width.parse(str(window))
+    wait_s = _wait_s(Width.parse(str(window)))
     target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
     wanted = numbers or NUMBERS
     with Progress("sizing the sketch") as bar:
         bar.reach(0)
         found = planner.fewest(numbers=wanted, target=target, unit=unit, parts=partitions)
-    draft = Draft(item, time, _relative(key, folder), **source)
+    draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s)
     _write(draft, found, key, output, str(window))
     _print(draft, found, output)
     if topic is not None:
         _find_partitioner(output)
-    _print_next(topic, output)
+    _print_next(draft, str(window), output)
 
 
 # ----------------------------------------------------------------------------------------------------- the records
@@ -281,10 +282,22 @@ def _find_partitioner(output: Path) -> None:
         raise ConfigError(*error.mistakes, msg) from None
 
 
-def _print_next(topic: str | None, output: Path) -> None:
-    """The commands that follow."""
+def _wait_s(width: Width) -> int | None:
+    """Seconds that a window waits after its end: a sixth of one below an hour; None: as configurations have it."""
+    return width.count * 10 if width.unit == "minute" and width.count < 60 else None
+
+
+def _print_next(draft: Draft, window: str, output: Path) -> None:
+    """The commands that follow, and when the first answer comes."""
     named = f"-c {output}"
-    steps = [f"sketchstream topics create {named}"] if topic is not None else []
-    steps += [f"sketchstream worker {named}", f"sketchstream profile {named} --sketch {NAME} --all"]
-    steps += [] if topic is not None else [f"sketchstream serve {named}"]
+    steps = [f"sketchstream worker {named}", f"sketchstream profile {named} --sketch {NAME} --all"]
+    if draft.topic is None:
+        steps.append(f"sketchstream serve {named}")
+    else:
+        steps.insert(0, f"sketchstream topics create {named}")
+        wait = "a quarter of an hour" if draft.wait_s is None else f"{2 * draft.wait_s} seconds"
+        click.echo(
+            f"\nA window ({window}) is published about {wait} after its end, while events keep coming; past windows of "
+            "the topic come at once. For a first look at live events choose --window 1m."
+        )
     click.echo("\nNext:\n" + "\n".join(f"  {step}" for step in steps))
