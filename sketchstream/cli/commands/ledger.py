@@ -70,7 +70,7 @@ def command(files: tuple[Path, ...], config_file: Path | None, form: show.Format
 
 def _unseen(folder: Path) -> list[dict[str, object]]:
     """Rows that a backfill booked and that have no body: their runs ended before it, or are still counting."""
-    if not (store_path / "backfill").exists():  # without a backfill nothing of it is loaded, numba among it
+    if not folder.exists():  # without a backfill nothing of it is loaded, numba among it
         return []
     from sketchstream_connectors.lake.job import booked
 
