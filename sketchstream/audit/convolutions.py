@@ -41,6 +41,15 @@ LOSS_SLACK: Final = 1e-6
 """Relative error of a loss: columns and variances are rounded."""
 
 
+LATTICE: Final = ("counts", "tree")
+"""Noises of equal words on the integers."""
+
+
+def _reach(spec: ConvolutionSpec) -> int:
+    """Largest L1 change of the words by one unit, from the fields of a spec."""
+    return spec.bound * (sum(weight for _, weight in spec.levels) if spec.noise == "tree" else 1)
+
+
 def specs() -> dict[str, ConvolutionSpec]:
     """Specs with every noise and layout, both units, and a table."""
     gaussian: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "epsilon_publish": "3/4", "noise": "gaussian"}
@@ -57,6 +66,9 @@ def specs() -> dict[str, ConvolutionSpec]:
         "laplace, fourier": ConvolutionSpec("window:24", 744, **gaussian | {"noise": "laplace"}),
         "pure, fourier": ConvolutionSpec("window:24", 744, noise="laplace_pure", **pure),
         "counts": ConvolutionSpec("window:24", 744, noise="counts", max_weight=2, **pure),
+        "tree": ConvolutionSpec("sum", 500, noise="tree", max_weight=2, **pure),
+        "tree, counted": ConvolutionSpec("sum", 500, noise="tree", **pure | counted),
+        "toeplitz": ConvolutionSpec("sum", 200, max_weight=2, **gaussian | {"noise": "toeplitz"}),
         "gaussian, counted": ConvolutionSpec("window:24", 744, **gaussian | counted),
         "laplace, counted": ConvolutionSpec("window:24", 744, **gaussian | counted | {"noise": "laplace"}),
         "counts, counted": ConvolutionSpec("window:24", 744, noise="counts", **pure | counted),
@@ -68,6 +80,14 @@ def specs() -> dict[str, ConvolutionSpec]:
             publish="closed",
             intrusion=False,
             **gaussian | bare,
+        ),
+        "toeplitz, closed": ConvolutionSpec(
+            ["window:10", "sum"],
+            60,
+            step_ms=60_000,
+            publish="closed",
+            intrusion=False,
+            **gaussian | bare | {"noise": "toeplitz"},
         ),
         "counts, closed": ConvolutionSpec(
             ["window:10", "sum"], 60, noise="counts", step_ms=60_000, publish="closed", intrusion=False, **pure | bare
@@ -86,10 +106,10 @@ def _case(name: str, spec: ConvolutionSpec) -> Case:
     """The promises of one spec: mu^2, sqrt(2 rho) or epsilon of a unit."""
 
     def cost(epsilon: Fraction | str, delta: Fraction | str) -> Number:
-        if spec.noise in ("laplace_pure", "counts"):
+        if spec.measure == "epsilon":
             return exact_epsilon(epsilon)
         claim = _claimed(spec, float(exact_epsilon(epsilon)), float(delta))
-        return claim**2 if spec.noise == "gaussian" else claim
+        return claim**2 if spec.measure == "mu2" else claim
 
     costs: dict[Any, Number] = {"create": cost(spec.epsilon, spec.delta)}
     if not (spec.noise == "laplace" and spec.layout == "time") and spec.publish == "state":
@@ -101,11 +121,11 @@ def _case(name: str, spec: ConvolutionSpec) -> Case:
         share = Fraction(spec.counted_share) * Fraction(cost)
         if not share:
             return {}
-        return {
-            "counted": laws.DiscreteGaussian(1 / share) if spec.noise == "gaussian" else laws.DiscreteLaplace(share)
-        }
+        return {"counted": laws.DiscreteGaussian(1 / share) if spec.measure == "mu2" else laws.DiscreteLaplace(share)}
 
-    scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
+    scale = np.ones(0)
+    if spec.noise not in LATTICE:
+        scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
 
     def coordinates(drawn: Ints) -> Floats:
         return _standard(spec, drawn, scale)
@@ -117,17 +137,17 @@ def _case(name: str, spec: ConvolutionSpec) -> Case:
         ([0], [most + 1], {"counted": 0}),
     ]
     records = laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None
-    measures: dict[str, Any] = {"gaussian": "mu^2", "laplace": "norm"}
+    measures: dict[str, Any] = {"mu2": "mu^2", "rho": "norm"}
     return Case(
         name,
         spec,
         costs,
-        measures.get(spec.noise, "epsilon"),
+        measures.get(spec.measure, "epsilon"),
         LOOK if spec.delta else LOOK[:1],
         counters,
         records,
         moves,
-        coordinates=None if spec.noise == "counts" else coordinates,
+        coordinates=None if spec.noise in LATTICE else coordinates,
         small=_shorter(spec) if spec.counted else None,
     )
 
@@ -207,7 +227,7 @@ def _claimed(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
 
     Of the variance of a Gaussian counter beside the words, one is left for the integers: noise is sized for less loss.
     """
-    if spec.noise in ("laplace_pure", "counts"):
+    if spec.measure == "epsilon":
         return epsilon
     if spec.noise == "laplace":
         return _concentrated(epsilon, delta)
@@ -218,7 +238,7 @@ def _claimed(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
 def _words(spec: ConvolutionSpec) -> float:
     """The part of the loss that the words have; the counter of the events counted has the rest."""
     left = 1 - float(spec.counted_share)
-    return math.sqrt(left) if spec.noise == "gaussian" else left
+    return math.sqrt(left) if spec.measure == "mu2" else left
 
 
 def _magnitudes(spec: ConvolutionSpec) -> Floats:
@@ -233,7 +253,9 @@ def _magnitudes(spec: ConvolutionSpec) -> Floats:
 
 
 def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
-    """(M,) variance (Gaussian) or squared scale (Laplace) of each real Fourier coordinate, in counts."""
+    """(M,) variance (Gaussian) or squared scale (Laplace) of each real Fourier coordinate, in counts; of each word."""
+    if spec.noise == "toeplitz":
+        return np.full(spec.length, (spec.bound / (_claimed(spec, epsilon, delta) * _words(spec))) ** 2)
     magnitude, size = _magnitudes(spec), spec.transform_length
     if spec.noise == "laplace_pure":
         weight = np.where(magnitude > 0, magnitude, 1.0) ** (-2 / 3)
@@ -252,6 +274,8 @@ def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
 def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
     """Noise divided by its expected scale, (M,) by character."""
     words = drawn / spec.grid_scale
+    if spec.noise == "toeplitz":
+        return np.asarray(words / scale)
     if spec.layout == "time":
         found = np.fft.fftn(words.reshape(spec.group.shape), norm="ortho").reshape(-1)
         half = np.arange(1, (len(found) + 1) // 2)
@@ -289,12 +313,12 @@ def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
 
 def _judged(spec: ConvolutionSpec, drawn: list[Ints], epsilon: str, delta: str) -> Outcome:
     """Judge layers of noise against their law."""
-    if spec.noise == "counts":
+    if spec.noise in LATTICE:
         share = 1 - spec.counted_share
-        return judge(np.concatenate(drawn), laws.DiscreteLaplace(exact_epsilon(epsilon) * share / spec.bound))
+        return judge(np.concatenate(drawn), laws.DiscreteLaplace(exact_epsilon(epsilon) * share / _reach(spec)))
     scale = np.sqrt(_scales2(spec, _number(epsilon), float(delta)))
     values = np.concatenate([_standard(spec, one, scale) for one in drawn])
-    return _judge_standard(values, gaussian=spec.noise == "gaussian")
+    return _judge_standard(values, gaussian=spec.measure == "mu2")
 
 
 # Checks.
@@ -310,7 +334,7 @@ def _release(spec: ConvolutionSpec, states: int) -> Outcome:
     """Check the noise that releases of one sketch add, drawn afresh each time."""
     sketch = Sketch.create(spec)
     before = state_of(sketch)
-    asked = LOOK if spec.noise in ("gaussian", "laplace") else LOOK[:1]
+    asked = LOOK if spec.measure != "epsilon" else LOOK[:1]
     drawn = [sketch.release(*asked).noised - before for _ in range(min(states, 100))]
     if any(np.array_equal(one, other) for one, other in pairwise(drawn)):
         return False, "drawn afresh each time", "two releases with one noise", "one repetition"
@@ -339,10 +363,10 @@ def _neighbours(spec: ConvolutionSpec) -> Outcome:
         without.update([spec.length, 0], [1, spec.bound + 1], invalid="noop")  # no events
         events = counters_of(with_unit).get("counted", 0) - counters_of(without).get("counted", 0)
         worst = max(worst, _loss(spec, state_of(with_unit) - state_of(without), events))
-    power_of = 2 if spec.noise in ("gaussian", "laplace") else 1
+    power_of = 2 if spec.measure != "epsilon" else 1
     claim = _claimed(spec, float(spec.epsilon), float(spec.delta)) ** power_of
-    measure = {"gaussian": "mu^2", "laplace": "2 rho"}.get(spec.noise, "epsilon")
-    most = claim * (1 + (LOSS_SLACK if spec.noise == "counts" else SLACK))
+    measure = {"mu2": "mu^2", "rho": "2 rho"}.get(spec.measure, "epsilon")
+    most = claim * (1 + (LOSS_SLACK if spec.noise in LATTICE else SLACK))
     power = f"{measure} above the claim by {most / claim - 1:.2g} of it, of one of these units"
     return worst <= most, f"{measure} {claim:.6g}", f"{worst:.6g}, of {len(units)} units", power
 
@@ -356,15 +380,17 @@ def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
         events: difference of the counters of the events counted.
     """
     claim, share = _claimed(spec, float(spec.epsilon), float(spec.delta)), float(spec.counted_share)
-    if spec.noise == "counts":
-        return float(np.abs(moved).sum()) * claim * (1 - share) / spec.bound + abs(events) * claim * share
+    if spec.noise in LATTICE:
+        return float(np.abs(moved).sum()) * claim * (1 - share) / _reach(spec) + abs(events) * claim * share
     scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
     distances = _standard(spec, moved, scale)
-    if spec.layout == "time" and spec.transform_length % 2 == 0:  # the coordinate that `_standard` omits
+    if (
+        spec.noise == "gaussian" and spec.layout == "time" and spec.transform_length % 2 == 0
+    ):  # the coordinate that `_standard` omits
         signs = np.where(np.arange(spec.transform_length) % 2, -1.0, 1.0)
         last = float(moved @ signs) / math.sqrt(spec.transform_length) / spec.grid_scale
         distances = np.append(distances, last / scale[spec.transform_length // 2])
-    if spec.noise == "gaussian":
+    if spec.measure == "mu2":
         return float((distances**2).sum()) + events**2 * share * claim**2
     if spec.noise == "laplace_pure":
         return float(np.abs(distances).sum()) + abs(events) * claim * share

@@ -35,7 +35,7 @@ def test_the_first_figure_is_what_auto_publishes(run: Run) -> None:
 def test_counters_of_quality_are_in_the_errors(run: Run) -> None:
     asked = ("--kernel", "sum", "--length", "744", *ASKED)
     errors = [plan(run, *asked, *more)["figures"][0]["rmse"][0] for more in ((), ("--counted-share", "0"))]  # type: ignore[index]
-    assert 1 / (1 - 1 / 40) <= (errors[0] / errors[1]) ** 2 < 1.03
+    assert 1 / (1 - 1 / 40) <= (errors[0] / errors[1]) ** 2 < 1.06  # a share of epsilon is its square in variance
     item = plan(run, *asked, "--unit", "item", "--max-total", "1")
     assert item["figures"][0]["rmse"][0] == pytest.approx(errors[1])  # type: ignore[index]
 
@@ -52,7 +52,7 @@ def test_a_calendar_says_how_long_a_series_is(run: Run) -> None:
 def test_where_something_else_wins_it_is_said(run: Run) -> None:
     table = run("plan", "--kind", "convolution", "--kernel", "sum", "--length", "744", *ASKED)
     assert table.code == 0, table.err
-    assert "kind = 'workload' with prefix:744" in table.out
+    assert table.out.splitlines()[3].startswith("tree")
     assert "744 positions" in table.out
     cells = ("--column", "late=0,1", "--column", "day=mo,tu,we")
     marginal = run("plan", "--kind", "convolution", "--kernel", "marginal:late", *cells, *ASKED)

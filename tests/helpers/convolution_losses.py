@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, ConvolutionSpec, Layer
-from sketchstream.kinds.convolution.update import columns
+from sketchstream.kinds.convolution.update import Updater, columns
 from sketchstream.privacy.calibration.continuous import delta_above
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.zcdp import zcdp_log_delta
@@ -51,7 +51,7 @@ def exact_loss(
     """The loss of a pair of neighbours under one layer, in the measure of the layer, exact; that of the words.
 
     Args:
-        spec: of layout "fourier", or of noise "counts".
+        spec: of layout "fourier", or of noise "counts", "tree" or "toeplitz".
         neighbour: the difference of the two.
         layer: the law; default the creation layer.
         scales: (size,) integers that replace `spec.lattice_scales(layer)`, to judge other noise by the same sum.
@@ -60,20 +60,22 @@ def exact_loss(
         SpecError: layout "time" with noise in the spectrum, whose loss is a closed form, or noise that is too small.
     """
     law = spec.layer() if layer is None else layer
-    if spec.noise == "counts":
-        return sum((abs(weight) * spec.count_epsilon(law) for weight in neighbour.weights), Fraction(0))
-    if spec.layout == "time":
+    if spec.noise in ("counts", "tree"):
+        state = np.zeros(spec.size, np.int64)
+        Updater(spec).apply(state, np.asarray(neighbour.positions), np.asarray(neighbour.weights))
+        return int(np.abs(state).sum()) * spec.count_epsilon(law)
+    if spec.layout == "time" and spec.noise != "toeplitz":
         msg = "the exact loss is a sum over words of layout 'fourier'; see `spectral_loss` for layout 'time'"
         raise SpecError(msg)
     shift = np.asarray(neighbour.weights) @ columns(spec, np.asarray(neighbour.positions))
     parameters = spec.lattice_scales(law) if scales is None else scales
     total = Fraction(0)
     for a, one in zip(shift.tolist(), parameters.tolist(), strict=True):
-        parameter = int(one) - (SMOOTHING if spec.noise == "gaussian" else 0)
+        parameter = int(one) - (SMOOTHING if spec.measure == "mu2" else 0)
         if a and parameter <= 0:
             msg = f"noise is too small: expected a parameter above {SMOOTHING}, found {int(one)}"
             raise SpecError(msg)
-        if spec.noise == "gaussian":
+        if spec.measure == "mu2":
             total += Fraction(a * a, parameter) if a else 0
         elif spec.noise == "laplace":
             total += Fraction(a * a, 2 * parameter * parameter) if a else 0

@@ -24,8 +24,9 @@ from sketchstream.kinds.answers import Column
 from sketchstream.kinds.convolution.filters import Filter
 from sketchstream.kinds.convolution.group import Floats
 from sketchstream.kinds.convolution.quantiles import Term, laplace_half_widths
-from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer, laplace_variance
+from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, Layer, laplace_variance
 from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.linear.causal import filtered
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,7 @@ class FilterAnswers(LinearAnswers):
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
         """By the law of the noise."""
-        if self.spec.noise == "gaussian":
+        if self.spec.measure == "mu2":
             from scipy.special import ndtri
 
             half = float(ndtri((1 + level) / 2)) * self.stderr
@@ -143,7 +144,7 @@ class FilterAnswers(LinearAnswers):
             EstimateError: noise whose covariance depends on the position, or no series.
         """
         spec = self.spec
-        if len(spec.group.shape) > 1 or not 0 <= lags < spec.length:
+        if spec.noise in ("tree", "toeplitz") or len(spec.group.shape) > 1 or not 0 <= lags < spec.length:
             msg = f"autocovariance is for a series, lags from 0 to {spec.length - 1}, found {lags!r:.40}"
             raise EstimateError(msg)
         if spec.noise == "counts":
@@ -269,17 +270,29 @@ def answers(
     return tuple(out)
 
 
-def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0) -> Floats:
-    """(M,) float64, one filter's answers at every element; in linear mode those from N on are tails.
+def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, known: int | None = None) -> Floats:
+    """Float64, one filter's answers at every element; in linear mode those from N on are tails.
 
     Args:
         spec: the specification.
         state: (size,) int64.
         place: number of the filter.
+        known: positions that the window has, if fewer: no event is beyond, only noise where it has a word of its own.
     """
+    scaled: Floats
+    if spec.noise == "tree":
+        scaled = spec.tree.solve(state)
+    elif spec.noise == "toeplitz":
+        scaled = spec.factor.solve(state / spec.grid)
+    else:
+        scaled = state / spec.grid_scale
+    if spec.noise in BY_POSITION and known is not None:
+        scaled[known:] = 0
+    if spec.noise == "toeplitz":  # in a fixed order, so that closed positions do not depend on later words
+        rows = np.arange(spec.length + len(spec.filters[place]) - 1, dtype=np.int64) + spec.origin
+        return filtered(scaled, spec.filters[place].coefficients, rows)
     eigenvalues = spec.spectrum.eigenvalues[place]
     if spec.layout == "time":
-        scaled = state / spec.grid_scale
         if len(scaled) < spec.group.size:
             scaled = np.concatenate([scaled, np.zeros(spec.group.size - len(scaled))])
         return spec.group.convolve(scaled, eigenvalues)
@@ -288,9 +301,8 @@ def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0) 
 
 def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer]) -> Floats:
     """(N,) float64, standard deviation of the noise of each answer; known before there is data."""
-    if spec.noise == "counts":
-        variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in layers)
-        out: Floats = np.sqrt(variance * spec.position_energy(place))
+    if spec.noise in BY_POSITION:
+        out: Floats = np.sqrt(spec.word_variance(layers) * spec.position_variances(place))
         return out
     return np.full(spec.length, math.sqrt(float(spec.mse(layers)[place])))
 
@@ -315,6 +327,8 @@ def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: in
         msg = f"closed positions need publish = 'closed' and lie from 0 to {spec.length}"
         raise EstimateError(msg)
     coefficients = spec.filters[place].coefficients
+    if spec.noise == "toeplitz":
+        return decode(spec, state, place)[first:stop]
     width = len(coefficients)
     padded = np.zeros(width - 1 + spec.length)
     padded[width - 1 :] = state[: spec.length]

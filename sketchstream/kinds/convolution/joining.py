@@ -18,7 +18,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.convolution.answers import FilterAnswers, decode
 from sketchstream.kinds.convolution.group import Floats
 from sketchstream.kinds.convolution.quantiles import Term
-from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer, laplace_variance
+from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, Layer
 
 
 def joined(
@@ -66,18 +66,12 @@ def tail_of(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0,
         length: positions of the window; default all.
     """
     known = spec.length if length is None else length
-    if spec.noise == "counts" and known < spec.length:  # no event beyond: only noise
-        state = np.concatenate([state[:known], np.zeros(spec.length - known, np.int64)])
-    return decode(spec, state, place)[known : known + len(spec.filters[place]) - 1]
+    return decode(spec, state, place, known)[known : known + len(spec.filters[place]) - 1]
 
 
 def _tail_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer], length: int, lags: int) -> Floats:
     """(lags,) standard errors of a tail."""
-    if spec.noise != "counts":
+    if spec.noise not in BY_POSITION:
         return np.full(lags, math.sqrt(float(spec.mse(layers)[place])))
-    variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in layers)
-    squares = np.cumsum(np.concatenate([[0.0], spec.filters[place].coefficients ** 2]))
-    k = np.arange(lags)
-    reached = np.minimum(k + length + 1, len(squares) - 1)
-    out: Floats = np.sqrt(variance * (squares[reached] - squares[np.minimum(k + 1, reached)]))
+    out: Floats = np.sqrt(spec.word_variance(layers) * spec.unit_variances(place, length, length + lags, length))
     return out

@@ -46,6 +46,8 @@ LAWS: Final = {
     "laplace": "spectral-laplace",
     "laplace_pure": "spectral-laplace",
     "counts": "discrete-laplace",
+    "tree": "discrete-laplace",
+    "toeplitz": "spectral-gaussian",
 }
 """Law of a layer by the noise of the spec."""
 
@@ -141,17 +143,17 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     def parameter(self, spec: ConvolutionSpec, cost: Fraction) -> Fraction:
         """sigma2 or epsilon of noise on the counts with the words' cost; the spec determines its distribution."""
         words = cost * (1 - spec.counted_share)
-        return spec.bound**2 / words if spec.noise == "gaussian" else words / spec.bound
+        return spec.bound**2 / words if spec.measure == "mu2" else words / spec.reach
 
     def cost(self, spec: ConvolutionSpec, parameter: Fraction) -> Fraction:
         """mu^2, sqrt(2 rho) or epsilon."""
-        words = spec.bound**2 / parameter if spec.noise == "gaussian" else parameter * spec.bound
+        words = spec.bound**2 / parameter if spec.measure == "mu2" else parameter * spec.reach
         return words / (1 - spec.counted_share)
 
     def components(self, spec: ConvolutionSpec) -> tuple[Component, ...]:
         """The words of the state, then the events counted and the records admitted, if kept."""
-        law = DISCRETE_GAUSSIAN if spec.noise == "gaussian" else DISCRETE_LAPLACE
-        words = Component("slots", 1 - spec.counted_share, spec.bound, law)
+        law = DISCRETE_GAUSSIAN if spec.measure == "mu2" else DISCRETE_LAPLACE
+        words = Component("slots", 1 - spec.counted_share, spec.bound if spec.measure == "mu2" else spec.reach, law)
         return (words, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
     def protects(self, spec: ConvolutionSpec, ledger: AnyLedger) -> tuple[str, ...]:

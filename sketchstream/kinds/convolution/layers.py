@@ -40,8 +40,10 @@ def add_noise(spec: ConvolutionSpec, state: Ints, layer: Layer | None = None, en
         msg = f"state must have {spec.size} words, found {view.size}"
         raise SpecError(msg)
     law = spec.layer() if layer is None else layer
-    if spec.noise == "counts":
+    if spec.noise in ("counts", "tree"):
         discrete_laplace(view, spec.count_epsilon(law), entropy)
+    elif spec.noise == "toeplitz":
+        add_gaussian(view, spec.lattice_scales(law), entropy)
     elif spec.layout == "time":
         add_correlated(spec, view, law, entropy)
     elif spec.noise == "gaussian":

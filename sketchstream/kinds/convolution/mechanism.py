@@ -21,7 +21,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filters import Filter
 from sketchstream.kinds.convolution.group import Complexes, Coordinates, Floats, Group
 
-NoiseKind = Literal["gaussian", "laplace", "laplace_pure", "counts"]
+NoiseKind = Literal["gaussian", "laplace", "laplace_pure", "counts", "tree", "toeplitz"]
 Layout = Literal["fourier", "time"]
 
 UNIT_ROUNDOFF: Final = 2.0**-53

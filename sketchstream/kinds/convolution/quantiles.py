@@ -18,6 +18,8 @@ import numpy.typing as npt
 from sketchstream.kinds.convolution.group import Coordinates, Floats
 from sketchstream.kinds.convolution.mechanism import phases
 from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
+from sketchstream.kinds.linear.causal import dense_rows
+from sketchstream.kinds.linear.tails import quantiles
 
 FEW: Final = 64
 """Up to this many terms the law of their sum is inverted numerically; beyond, its kurtosis says enough."""
@@ -26,6 +28,9 @@ EXACT: Final = 1 << 15
 """Up to this many lattice points the law of a sum is inverted point by point; beyond, on a grid of `GRID` points."""
 SPAN: Final = 40.0
 """Standard deviations that the grid covers: a Laplace draw lies outside with probability 5e-13."""
+ROWS: Final = 1 << 24
+"""Products of answers and words up to which the kurtosis of every answer of a tree is computed."""
+LEAST_ROWS: Final = 64
 DISTINCT: Final = 4096
 """Most different laws that are inverted."""
 
@@ -51,7 +56,7 @@ def laplace_half_widths(
     """(n,) half widths of central intervals for the Laplace kinds.
 
     Args:
-        spec: of noise "laplace", "laplace_pure" or "counts".
+        spec: of noise that is not Gaussian.
         place: number of the filter.
         terms: the windows whose noise is in the answers, each with its n positions.
         stderr: (n,) their standard errors.
@@ -59,6 +64,8 @@ def laplace_half_widths(
     """
     if spec.noise == "counts":
         return _counts(spec, place, terms, level)
+    if spec.noise == "tree":
+        return _tree(spec, place, terms, level)
     return _spectral(spec, place, terms, stderr, level)
 
 
@@ -94,6 +101,42 @@ def _counts(spec: ConvolutionSpec, place: int, terms: Sequence[Term], level: flo
                 known[key] = _by_kurtosis(sums, level, lattice)
         out[i] = known[key]
     return out
+
+
+def _tree(spec: ConvolutionSpec, place: int, terms: Sequence[Term], level: float) -> Floats:
+    """Sums of discrete Laplace draws in words of a tree, by their variance and their kurtosis."""
+    variance, fourth = np.zeros(len(terms[0].positions)), np.zeros(len(terms[0].positions))
+    for term in terms:
+        rows = term.positions + spec.origin
+        first, stop = int(rows.min(initial=0)), int(rows.max(initial=-1)) + 1
+        unit = spec.unit_variances(place, first, stop, term.length)[rows - first]
+        heavy = _heaviness(spec, place, rows, term.length)
+        for layer in term.layers:
+            second, excess = _moments(spec.count_epsilon(layer))
+            variance += second * unit
+            fourth += excess * (second * unit) ** 2 * heavy
+    shape = np.divide(fourth, variance**2, out=np.zeros_like(fourth), where=variance > 0)
+    grid, factors = quantiles(level)
+    return np.interp(shape, grid, factors) * np.sqrt(variance)
+
+
+def _heaviness(spec: ConvolutionSpec, place: int, rows: npt.NDArray[np.int64], length: int) -> Floats:
+    """(n,) sum of the fourth powers of each answer's coefficients in the words, over the square of that of the squares.
+
+    Of long series it is computed at some rows and interpolated: it hardly matters for sums of many terms.
+    """
+    every = np.unique(rows)
+    most = max(LEAST_ROWS, ROWS // spec.size)
+    chosen = every if len(every) <= most else every[np.unique(np.linspace(0, len(every) - 1, most).astype(np.int64))]
+    found = np.empty(len(chosen))
+    coefficients = spec.filters[place].coefficients
+    for start in range(0, len(chosen), LEAST_ROWS):
+        full = np.zeros((len(chosen[start : start + LEAST_ROWS]), spec.length))
+        full[:, :length] = dense_rows(coefficients, chosen[start : start + LEAST_ROWS], length)
+        squares = spec.tree.coefficients(full) ** 2
+        total = squares.sum(axis=1)
+        found[start : start + LEAST_ROWS] = np.sum(squares**2, axis=1) / np.where(total > 0, total**2, 1.0)
+    return np.asarray(np.interp(rows, chosen, found)) if len(chosen) else np.zeros(0)
 
 
 def _lags(spec: ConvolutionSpec, place: int, position: int, length: int) -> tuple[int, int]:

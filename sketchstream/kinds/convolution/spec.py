@@ -33,8 +33,10 @@ from sketchstream.kinds.convolution.mechanism import (
     smooth_length,
     spectral_shape,
 )
+from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor, block_energies
 from sketchstream.kinds.linear.fields import delta_of
 from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.kinds.linear.tree import Levels, Tree, best_levels, checked_levels
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.spec import (
@@ -80,7 +82,12 @@ LAPLACE_STEP: Final = 512
 """Scales of Laplace noise are multiples of this: see `noise.add_laplace`."""
 SLACK: Final = 1 + 1e-12
 """Covers the floating-point errors of sums of positive terms."""
-NOISES: Final = ("gaussian", "laplace", "laplace_pure", "counts")
+NOISES: Final = ("gaussian", "laplace", "laplace_pure", "counts", "tree", "toeplitz")
+BY_POSITION: Final = ("counts", "tree", "toeplitz")
+"""Noises of series with a state of their own: layout, floor and transform do not matter."""
+FAR_BELOW: Final = 0.75
+"""Noise "toeplitz" is not tried where another error is below this share of that of noise "gaussian": it never wins."""
+PURE: Final = ("laplace_pure", "counts", "tree")
 SYNTHESIS_BITS: Final = 128
 """Layout "time": the base noise differs from the continuous one by at most 2^-SYNTHESIS_BITS of its scale."""
 
@@ -125,15 +132,17 @@ class ConvolutionSpec(LinearSpec):
         origin: lag 0 is this place of the coefficients; above 0 an answer looks ahead.
         epsilon: exact rational.
         delta: exact rational in [1e-300, 0.5], or 0 for pure privacy.
-        noise: "gaussian", "laplace", "laplace_pure" (delta not spent), "counts" (Laplace noise on the counts) or
-            "auto", the one whose error is smallest.
+        noise: "gaussian", "laplace", "laplace_pure" (delta not spent), "counts" (Laplace noise on the counts), for
+            series "tree" (Laplace noise on sums of blocks) and "toeplitz" (Gaussian noise on the normalised square root
+            of a filter; up to 4,096 positions), or "auto", the one whose error is smallest.
         layout: "fourier" (exact integers, an update touches each coefficient) or "time" (an update touches one).
         floor: share of the budget that is spread evenly, in [0, 1); above 0 for layout "time".
         unit: unit of privacy: one "event", or all events of one "item" in this sketch.
         max_weight: largest absolute weight of one event (unit "event").
         max_total: promised bound of an item's absolute weights together (unit "item").
         capacity: largest sum of absolute weights.
-        publish: "state", or "closed" to publish each position when it closes; noise is then "gaussian" or "counts".
+        publish: "state", or "closed" to publish each position when it closes; noise is then "gaussian",
+            "toeplitz" or "counts".
         intrusion: True adds fresh noise at seal; "closed" needs False.
         epsilon_publish: of the fresh noise; default as epsilon.
         delta_publish: of the fresh noise; default as delta.
@@ -146,6 +155,8 @@ class ConvolutionSpec(LinearSpec):
             a function of envelopes and outside the ledger; 0: none is kept.
         transform_length: of a series, M, at least as long as series and filter together, less one; default: one of a
             few with the smallest error.
+        levels: of noise "tree": (positions of a block, weight) of each level; default: the best found.
+        root: of noise "toeplitz": number of the filter whose root it is; default: the best.
 
     Raises:
         SpecError: a parameter is outside its range, or parameters contradict each other.
@@ -153,7 +164,7 @@ class ConvolutionSpec(LinearSpec):
     Examples:
         >>> spec = ConvolutionSpec("window:64", 1024, epsilon="1", delta="1e-6")
         >>> spec.noise, spec.transform_length, round(float(spec.mse()[0]), 1)
-        ('counts', 1120, 114.2)
+        ('tree', 1120, 66.1)
     """
 
     filters: tuple[Filter, ...]
@@ -180,6 +191,8 @@ class ConvolutionSpec(LinearSpec):
     counted_share: Fraction
     epsilon_records: Fraction
     grid: int
+    levels: Levels
+    root: int
 
     kind = "convolution"
     zero_delta = True
@@ -211,6 +224,8 @@ class ConvolutionSpec(LinearSpec):
         counted_share: Epsilon = 0,
         epsilon_records: Epsilon = 0,
         transform_length: int | None = None,
+        levels: Sequence[Sequence[int]] | None = None,
+        root: int | None = None,
     ) -> None:
         put = self._put
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
@@ -233,7 +248,7 @@ class ConvolutionSpec(LinearSpec):
             msg = f"weights must be positive numbers, one for each of {len(self.filters)} filters"
             raise SpecError(msg)
         put(weights=shares)
-        self._put_noise(noise, layout, chosen=transform_length is None)
+        self._put_noise(noise, layout, levels, root, chosen=transform_length is None)
         self._require_closed()
         self._warn_of_privacy()
 
@@ -316,15 +331,17 @@ class ConvolutionSpec(LinearSpec):
                 size = whole(transform_length, "transform_length", positions + len(widest) - 1, 4 * LONGEST)
             put(group=Group((size,)))
 
-    def _put_noise(self, noise: str, layout: Layout, *, chosen: bool) -> None:
+    def _put_noise(
+        self, noise: str, layout: Layout, levels: Sequence[Sequence[int]] | None, root: int | None, *, chosen: bool
+    ) -> None:
         """Check the noise, or choose it."""
         put = self._put
         candidates: Sequence[str] = NOISES if noise == "auto" else (noise,)
         if self.delta == 0:
-            if noise in ("gaussian", "laplace"):
+            if noise in ("gaussian", "laplace", "toeplitz"):
                 msg = f"noise = {noise!r} needs delta > 0"
                 raise SpecError(msg)
-            candidates = [one for one in candidates if one in ("laplace_pure", "counts")]
+            candidates = [one for one in candidates if one in PURE]
         else:
             exact_delta(self.delta_publish, "delta_publish")
         if noise == "laplace_pure" and self.delta != 0:
@@ -334,7 +351,7 @@ class ConvolutionSpec(LinearSpec):
             if noise == "laplace_pure":
                 msg = "noise = 'laplace_pure' needs layout = 'fourier'"
                 raise SpecError(msg)
-            if noise != "counts" and self.floor == 0:
+            if noise not in BY_POSITION and self.floor == 0:
                 msg = "floor must be above 0 with layout = 'time': coefficients without noise would lie open"
                 raise SpecError(msg)
             candidates = [one for one in candidates if one != "laplace_pure"]
@@ -346,17 +363,32 @@ class ConvolutionSpec(LinearSpec):
                     "or publish = 'state'"
                 )
                 raise SpecError(msg)
-            candidates = [one for one in candidates if one != "laplace"]
+            if noise == "tree":
+                msg = "noise = 'tree' does not go with publish = 'closed': use noise = 'toeplitz' or 'counts'"
+                raise SpecError(msg)
+            candidates = [one for one in candidates if one not in ("laplace", "tree")]
+        if self.mode != "linear" and noise in ("tree", "toeplitz"):
+            msg = f"noise = {noise!r} is for series in mode 'linear'"
+            raise SpecError(msg)
+        if noise == "auto" and self.mode != "linear":
+            candidates = [one for one in candidates if one not in ("tree", "toeplitz")]
         fitting: list[tuple[float, int, str, int]] = []
         refused: SpecError | None = None
+        shaped = 0.0
         for place, one in enumerate(candidates):
-            put(noise=one, layout="time" if one == "counts" else layout, grid=1)
+            put(noise=one, layout="time" if one in BY_POSITION else layout, grid=1)
             self._forget()
             try:
+                self._put_factor(levels, root)
                 put(grid=self._grid())
                 self._forget()
                 self._require_scales()
-                weighted = float(np.dot([float(w) for w in self.weights], self.mse()))
+                if one == "tree" and len(self.levels) == 1 and len(candidates) > 1:
+                    continue  # the same as noise "counts"
+                if one == "toeplitz" and fitting and min(fitting)[0] < FAR_BELOW * shaped:
+                    continue
+                weighted = float(np.dot([float(w) for w in self.weights], self.mse())) if len(candidates) > 1 else 0.0
+                shaped = weighted if one == "gaussian" else shaped
                 fitting.append((weighted, place, one, self.grid))
             except SpecError as error:
                 refused = error
@@ -364,14 +396,135 @@ class ConvolutionSpec(LinearSpec):
             assert refused is not None
             raise refused
         _, _, best, grid = min(fitting)
-        put(noise=best, layout="time" if best == "counts" else layout, grid=grid)
-        if best == "counts" and chosen and self.mode == "linear":  # the transform only decodes: any length will do
+        put(noise=best, layout="time" if best in BY_POSITION else layout, grid=grid)
+        self._put_factor(levels, root)
+        if best in BY_POSITION and chosen and self.mode == "linear":  # the transform only decodes: any length will do
             put(group=Group((smooth_length(self.length + max(map(len, self.filters)) - 1),)))
         self._forget()
 
+    def _put_factor(self, levels: Sequence[Sequence[int]] | None, root: int | None) -> None:
+        """Check or choose the levels of a tree, or the filter whose square root is taken.
+
+        Raises:
+            SpecError: there is none.
+        """
+        self._put(levels=(), root=0)
+        if self.noise == "tree":
+            if levels is None:
+                self._put(levels=self._best_tree)
+            else:
+                self._put(levels=checked_levels(levels))
+            self.tree  # noqa: B018 - checks them
+        elif self.noise == "toeplitz":
+            self._put(root=self._best_root if root is None else whole(root, "root", 0, len(self.filters) - 1))
+            if not self._rooted(self.root):
+                msg = (
+                    f"noise = 'toeplitz' needs at most {LONGEST_ROOT} positions and a filter whose coefficients begin "
+                    "above 0 and whose square root does not grow; use noise = 'gaussian'"
+                )
+                raise SpecError(msg)
+
+    @cached_property
+    def _best_tree(self) -> Levels:
+        """Levels of the tree with the smallest error."""
+
+        def energy(width: int) -> float:
+            parts = (float(self.block_energy(place, width).mean()) for place in range(len(self.filters)))
+            return sum(float(weight) * one for weight, one in zip(self.weights, parts, strict=True))
+
+        epsilon = self.epsilon * (1 - self.counted_share) / self.bound
+        return best_levels(self.length, energy, lambda reach: laplace_variance(epsilon / reach))
+
+    def _rooted(self, place: int) -> bool:
+        """Whether a filter has a square root that can be used."""
+        first = self.filters[place].coefficients[0]
+        return (
+            self.length <= LONGEST_ROOT
+            and first > 0
+            and CausalFactor(self.filters[place].coefficients, self.length).usable
+        )
+
+    @cached_property
+    def _best_root(self) -> int:
+        """Number of the filter whose square root makes the weighted error smallest."""
+        usable = [place for place in range(len(self.filters)) if self._rooted(place)]
+        if len(usable) < 2:
+            return usable[0] if usable else 0
+
+        def error(place: int) -> float:
+            factor = CausalFactor(self.filters[place].coefficients, self.length)
+            rows = np.arange(0, self.length, max(1, self.length // 256), dtype=np.int64)
+            parts = (float(factor.variances(one.coefficients, rows, self.length).mean()) for one in self.filters)
+            return sum(float(weight) * one for weight, one in zip(self.weights, parts, strict=True))
+
+        return min(usable, key=error)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The blocks of noise "tree"."""
+        return Tree(self.length, self.levels)
+
+    @cached_property
+    def factor(self) -> CausalFactor:
+        """The factor of noise "toeplitz"."""
+        return CausalFactor(self.filters[self.root].coefficients, self.length)
+
+    def block_energy(
+        self, place: int, width: int, first: int | None = None, stop: int | None = None, length: int | None = None
+    ) -> Floats:
+        """Sum over blocks of the squares of a filter's coefficients, summed over each block.
+
+        Args:
+            place: number of the filter.
+            width: positions of a block.
+            first: first answer, counted with those of the origin; default those at the positions.
+            stop: one past the last.
+            length: positions whose counts are in the answers; default all.
+        """
+        first = self.origin if first is None else first
+        stop = self.length + self.origin if stop is None else stop
+        return block_energies(
+            self.filters[place].coefficients, first, stop, self.length if length is None else length, width
+        )
+
+    def unit_variances(self, place: int, first: int, stop: int, length: int) -> Floats:
+        """(stop - first,) variances of a filter's answers for noise of variance 1 in each word, in its own units.
+
+        Args:
+            place: number of the filter.
+            first: first answer, k, which counts back from k; at position n that is n + origin.
+            stop: one past the last.
+            length: positions whose counts are in the answers.
+        """
+        if self.noise == "toeplitz":
+            rows = np.arange(first, stop, dtype=np.int64)
+            return self.factor.variances(self.filters[place].coefficients, rows, length)
+        widths = (width for width, _ in self.levels) if self.noise == "tree" else (1,)
+        energies = [self.block_energy(place, width, first, stop, length) for width in widths]
+        return self.tree.variances(energies) if self.noise == "tree" else energies[0]
+
+    @cached_property
+    def _unit_variances(self) -> tuple[Floats, ...]:
+        """`unit_variances` of each filter at the positions."""
+        places = range(len(self.filters))
+        if self.mode == "circular":
+            return tuple(np.full(self.length, self.spectrum.energy[place]) for place in places)
+        ends = self.origin, self.length + self.origin, self.length
+        return tuple(self.unit_variances(place, *ends) for place in places)
+
+    def position_variances(self, place: int) -> Floats:
+        """(N,) `unit_variances` at the positions; for noises with a state of their own."""
+        return self._unit_variances[place]
+
+    def word_variance(self, layers: Sequence[Layer]) -> float:
+        """Variance of the noise of layers in a word, in the units of `unit_variances`."""
+        if self.noise == "toeplitz":
+            return sum(1 / self.scale_budget(layer) for layer in layers)
+        return sum(laplace_variance(self.count_epsilon(layer)) for layer in layers)
+
     def _forget(self) -> None:
         """Delete cached values of another candidate."""
-        for name in ("spectrum", "shape", "coordinates", "fingerprint"):
+        for name in ("spectrum", "shape", "coordinates", "fingerprint", "_unit_variances", "tree", "factor"):
             self.__dict__.pop(name, None)
 
     def _require_closed(self) -> None:
@@ -440,7 +593,9 @@ class ConvolutionSpec(LinearSpec):
     @property
     def size(self) -> int:
         """Words of the state."""
-        if self.noise == "counts":
+        if self.noise == "tree":
+            return self.tree.words
+        if self.noise in BY_POSITION:
             return self.length
         return self.group.size if self.layout == "time" else self.coordinates.size
 
@@ -462,15 +617,15 @@ class ConvolutionSpec(LinearSpec):
     @property
     def grid_scale(self) -> float:
         """Lattice units of one unit of a real Fourier coordinate, or of one count in layout "time"."""
-        exact = self.group.bits and self.layout == "fourier"
+        exact = self.group.bits and self.layout == "fourier"  # not of series, which have noise "toeplitz"
         return self.grid * math.sqrt(self.group.size) if exact else float(self.grid)
 
     @property
     def measure(self) -> Measure:
         """The measure in which layers of this noise add up."""
-        return cast(
-            "Measure", {"gaussian": "mu2", "laplace": "rho", "laplace_pure": "epsilon", "counts": "epsilon"}[self.noise]
-        )
+        if self.noise in PURE:
+            return "epsilon"
+        return "rho" if self.noise == "laplace" else "mu2"
 
     def layer(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> Layer:
         """The law of one layer: of the creation layer, or of fresh noise for another epsilon and delta.
@@ -527,7 +682,8 @@ class ConvolutionSpec(LinearSpec):
     @property
     def least_variance(self) -> Fraction:
         """Gaussian noise: lower bound of the variance in any direction, lattice units, times mu^2 of the words."""
-        least = float(np.min(self.shape.relative[self.shape.kept])) * self.grid_scale**2 * self.bound**2
+        smallest = 1.0 if self.noise == "toeplitz" else float(np.min(self.shape.relative[self.shape.kept]))
+        least = smallest * self.grid_scale**2 * self.bound**2
         return Fraction(least / SLACK)
 
     @property
@@ -556,7 +712,7 @@ class ConvolutionSpec(LinearSpec):
         Raises:
             SpecError: it is above a tenth of delta.
         """
-        if self.layout != "time" or self.noise == "counts":
+        if self.layout != "time" or self.noise in BY_POSITION:
             return Fraction(0)
         # A coordinate is off by at most 2^-SYNTHESIS_BITS of its scale; a value then by sqrt(M) times the largest.
         largest = math.sqrt(float(np.max(self.shape.relative)) / self._least_budget(epsilon, delta))
@@ -589,6 +745,8 @@ class ConvolutionSpec(LinearSpec):
 
     def _inflation(self, layer: Layer) -> float:
         """Factor on all scales that covers the rounding of the columns."""
+        if self.noise == "toeplitz":
+            return (1 + COLUMN_ERROR * math.sqrt(self.length) / self.grid) * SLACK
         if self.layout == "time" or self.group.bits:
             return SLACK
         if layer.measure != "epsilon":
@@ -605,19 +763,32 @@ class ConvolutionSpec(LinearSpec):
 
         Gaussian noise: the variance; Laplace noise: the scale. Each is rounded up.
         """
+        if self.noise == "toeplitz":
+            variance = math.ceil(self.grid_scale**2 / self.scale_budget(layer) * SLACK) + SMOOTHING
+            return np.full(self.size, float(variance))
         by_word = cast("Floats", self.coordinates.spread(self.scales2(layer)))
         if self.noise == "gaussian":
             return np.ceil(by_word * self.grid_scale**2 * SLACK) + SMOOTHING
         return np.ceil(np.sqrt(by_word) * self.grid_scale * SLACK / LAPLACE_STEP) * LAPLACE_STEP
 
     def count_epsilon(self, layer: Layer) -> Fraction:
-        """Noise "counts": the ratio parameter of the discrete Laplace noise on each position."""
-        return self.words_loss(layer) / self.bound
+        """Noise "counts" and "tree": the ratio parameter of the discrete Laplace noise of each word."""
+        return self.words_loss(layer) / self.reach
+
+    @property
+    def reach(self) -> int:
+        """Largest L1 change of the words by one protected unit, where they have equal noise on the integers."""
+        return self.bound * (self.tree.reach if self.noise == "tree" else 1)
 
     def _grid(self) -> int:
         """The lattice for this noise and layout."""
-        if self.noise == "counts":
-            return self._require_headroom(1, 1.0)
+        if self.noise in ("counts", "tree"):
+            return self._require_headroom(1, max((float(weight) for _, weight in self.levels), default=1.0))
+        if self.noise == "toeplitz":
+            grid = GRID
+            while grid > 1 and self.capacity * grid >= 2**61:
+                grid //= 2
+            return self._require_headroom(grid, 1.0)
         if self.layout == "time":
             layer = Layer(self.measure, self._loss(self.epsilon, self.delta))
             mse, least = self.mse([layer]), float(np.min(self.scales2(layer)))
@@ -651,10 +822,12 @@ class ConvolutionSpec(LinearSpec):
         Raises:
             SpecError: one of them is such a layer.
         """
-        if self.noise == "counts":
+        if self.noise in ("counts", "tree"):
             return
         for layer in layers:
-            if self.layout == "fourier":
+            if self.noise == "toeplitz":
+                low = high = math.sqrt(1 / self.scale_budget(layer)) * self.grid_scale
+            elif self.layout == "fourier":
                 scales = np.sqrt(cast("Floats", self.coordinates.spread(self.scales2(layer)))) * self.grid_scale
                 low, high = float(scales.min()), float(scales.max())
             else:
@@ -679,29 +852,12 @@ class ConvolutionSpec(LinearSpec):
             layers: the layers whose noise is in the published state; default one creation layer.
         """
         given = (self.layer(),) if layers is None else layers
-        if self.noise == "counts":
-            variance = sum(laplace_variance(self.count_epsilon(layer)) for layer in given)
-            return variance * self._mean_energy()
+        if self.noise in BY_POSITION:
+            return self.word_variance(given) * np.array([float(np.mean(one)) for one in self._unit_variances])
         total = sum((self.shape.mse(self.scale_budget(layer)) for layer in given), np.zeros(len(self.filters)))
         if self.layout == "time" and self.grid > 1:
             total = total + self.spectrum.energy * len(given) / (12 * self.grid**2)
         return total
-
-    def _mean_energy(self) -> Floats:
-        """(filters,) squared coefficients that fall on positions, the mean over the answers."""
-        if self.mode == "circular":
-            return self.spectrum.energy
-        return np.array([float(np.mean(self.position_energy(place))) for place in range(len(self.filters))])
-
-    def position_energy(self, place: int) -> Floats:
-        """(N,) the sum of the squared coefficients of one filter that fall on positions, at each answer."""
-        if self.mode == "circular":
-            return np.full(self.length, self.spectrum.energy[place])
-        squares = np.cumsum(np.concatenate([[0.0], self.filters[place].coefficients ** 2]))
-        k = np.arange(self.length) + self.origin
-        width = len(self.filters[place])
-        out: Floats = squares[np.minimum(k, width - 1) + 1] - squares[np.clip(k - self.length + 1, 0, width)]
-        return out
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: equal specs give equal dictionaries."""
@@ -716,12 +872,17 @@ class ConvolutionSpec(LinearSpec):
             out["columns"] = [[name, listed] for name, listed in self.columns.to_dict().items()]
         if len(written) > 1:
             out["weights"] = [str(one) for one in self.weights]
-        return out | self._given("step_ms", "counted_share", "epsilon_records", "max_weight", "max_total")
+        if self.levels:
+            out["levels"] = [list(one) for one in self.levels]
+        return out | self._given("root", "step_ms", "counted_share", "epsilon_records", "max_weight", "max_total")
 
     @property
     def support_digest(self) -> str:
         """Digest of the list of coefficients in the state; hosts must agree on it before they add states."""
-        kept = np.ones(1, np.bool_) if self.noise == "counts" else self.shape.kept
+        if self.noise == "toeplitz":
+            found = self.factor.columns(np.zeros(1, np.int64), self.grid).tobytes()
+            return hashlib.blake2b(found, digest_size=8, person=b"sketch-support").hexdigest()
+        kept = np.ones(1, np.bool_) if self.noise in BY_POSITION else self.shape.kept
         return hashlib.blake2b(np.packbits(kept).tobytes(), digest_size=8, person=b"sketch-support").hexdigest()
 
     @classmethod
@@ -740,6 +901,8 @@ class ConvolutionSpec(LinearSpec):
             fields["columns"] = Columns(dict(columns))
             fields.pop("group", None)
         delta = fields.get("delta")
+        if fields.get("noise") == "toeplitz":
+            fields.setdefault("root", 0)
         if fields.get("noise") == "laplace_pure":  # chosen by "auto" for a delta that it does not spend
             fields["delta"] = 0
         made = cls._made(**fields)

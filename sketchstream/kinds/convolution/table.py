@@ -26,7 +26,7 @@ class ConvolutionTable(LinearTable):
     length: int | None = None
     columns: dict[str, tuple[int | str, ...]] | None = None
     delta: Number = "0"
-    noise: Literal["auto", "gaussian", "laplace", "laplace_pure", "counts"] = "auto"
+    noise: Literal["auto", "gaussian", "laplace", "laplace_pure", "counts", "tree", "toeplitz"] = "auto"
     layout: Literal["fourier", "time"] | None = None
     floor: Number = "1/64"
     max_weight: int | None = None

@@ -1,4 +1,4 @@
-"""Updates of a state: whole columns in layout "fourier", one word in layout "time".
+"""Updates of a state: whole columns in layout "fourier" and of a factor, one word in layout "time", blocks of a tree.
 
 In: the spec, positions and integer weights. Out: the state, changed in place, modulo 2^64. Touches: nothing.
 Source: docs/theory/convolution.md, section 6 (columns on the lattice).
@@ -24,6 +24,8 @@ Ints = npt.NDArray[np.int64]
 
 ROWS_BYTES: Final = 1 << 25
 """Largest table of ready columns; longer transforms compute theirs from two tables of M words."""
+CHUNK: Final = 64
+"""Events whose columns are computed at a time where they are not kept."""
 SPARSE: Final = 16
 """Layout "time": batches of fewer events than a part of this of the positions are added event by event."""
 
@@ -41,8 +43,9 @@ class Updater:
         self._positions = Index.build(spec.domain, None)
         self._rows: Ints | None = None
         self._tables: tuple[Any, ...] | None = None
-        if spec.layout == "fourier":
-            self._tables = _tables(spec)
+        self._columns = spec.layout == "fourier" or spec.noise == "toeplitz"
+        if self._columns:
+            self._tables = None if spec.noise == "toeplitz" else _tables(spec)
             if spec.size * spec.length * 8 <= ROWS_BYTES:
                 self._rows = columns(spec, np.arange(spec.length))
 
@@ -78,7 +81,7 @@ class Updater:
         items = Items.of(positions)
         moved = np.zeros(2, np.int64)
         # Depends only on the size of the batch, never on its content.
-        if len(items) * (SPARSE if spec.layout == "time" else 1) > spec.length:
+        if len(items) * (1 if self._columns else SPARSE) > spec.length:
             given = np.zeros(spec.length, np.int64)
             self._count(given, items, weights, invalid, moved if len(counters) else NO_COUNTERS)
             places = None
@@ -119,8 +122,10 @@ class Updater:
         """Add weights of places, or of all positions, and the number of their events; erases what it was given."""
         spec = self.spec
         try:
-            if spec.layout == "fourier":
+            if self._columns:
                 self._add_columns(state, places, given)
+            elif spec.noise == "tree":
+                spec.tree.add(state, np.arange(spec.length) if places is None else places, given)
             elif places is None:
                 state[: spec.length] += given * np.int64(spec.grid)
             else:
@@ -158,15 +163,21 @@ class Updater:
             places = np.arange(self.spec.length, dtype=np.int64)
         if self._rows is not None:
             kernels.add_rows(state, places, given, self._rows)
+        elif self._tables is None:
+            for start in range(0, len(places), CHUNK):
+                part = slice(start, start + CHUNK)
+                rows = columns(self.spec, places[part])
+                kernels.add_rows(state, np.arange(len(rows)), given[part], rows)
         else:
-            assert self._tables is not None
             digits = np.zeros(len(self.spec.group.shape), np.int64)
             kernels.add_columns(state, places, given, digits, *self._tables)
             digits.fill(0)
 
 
 def columns(spec: ConvolutionSpec, positions: Ints) -> Ints:
-    """(positions, size) int64, change of a state of layout "fourier" by one event of weight 1 at each position."""
+    """(positions, size) int64, change by one event of weight 1 at each position, where it touches many words."""
+    if spec.noise == "toeplitz":
+        return spec.factor.columns(positions, spec.grid)
     singles, pairs, orders, period, single, cosine, sine = _tables(spec)
     digits = np.stack(np.unravel_index(positions, tuple(orders.tolist())), axis=1)
     odd = (digits @ singles.T) % period != 0

@@ -307,13 +307,13 @@ def test_which_spectral_noise_wins(epsilon: str) -> None:
     assert best([1] + [0] * 63, 64, "circular") == "gaussian"
 
 
-@pytest.mark.parametrize(("epsilon", "last"), [("1", 72), ("0.5", 57), ("0.1", 41)])
+@pytest.mark.parametrize(("epsilon", "last"), [("1", 18), ("0.5", 15), ("0.1", 14)])
 def test_noise_on_the_counts_wins_for_short_windows(epsilon: str, last: int) -> None:
     def chosen(width: int) -> str:
         return ConvolutionSpec(f"window:{width}", 8760, epsilon=epsilon, delta="1e-6").noise
 
     assert chosen(last - 4) == "counts"
-    assert chosen(last + 4) == "gaussian"
+    assert chosen(last + 4) == "tree"
 
 
 @pytest.mark.parametrize(("n", "expected"), [(100, 200), (745, 1490), (8760, 17520), (44640, 89280)])
