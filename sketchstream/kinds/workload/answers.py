@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -17,10 +17,11 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.kinds.workload import plots
 from sketchstream.kinds.workload.factors import Floats, Ints
 from sketchstream.kinds.workload.mechanism import Law
-from sketchstream.kinds.workload.projection import FeasibleSet, project
+from sketchstream.kinds.workload.projection import FeasibleSet, nearest, project
 from sketchstream.kinds.workload.queries import Table
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import MOST_SPREAD
@@ -35,6 +36,9 @@ RELATIVE_GAP: Final = 0.01
 SD_ABOVE: Final = 3.0
 """Standard deviations that are added to an estimated number of individuals."""
 FAR_ABOVE: Final = 4.0
+LEAST_TOTAL: Final = 0.5
+MOST_PROJECTED: Final = 1 << 21
+"""Entries of a strategy up to which answers are projected unless told otherwise: within a second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,7 @@ class WorkloadAnswers(LinearAnswers):
         gap: certified gap of the projection.
         steps: of the projection.
         n_bound: bound of the number of individuals that was used.
+        dense: (d,) the answers before projection, on which intervals stand; None for answers that are not projected.
         integral: whether the answers and their noise are whole numbers; then intervals are closed at whole numbers,
             and hold at least at their level.
         notes: notes for readers.
@@ -69,6 +74,7 @@ class WorkloadAnswers(LinearAnswers):
     gap: float | None = None
     steps: int = 0
     n_bound: float | None = None
+    dense: Floats | None = field(default=None, repr=False)
     integral: bool = False
     notes: tuple[str, ...] = field(default=())
 
@@ -77,18 +83,21 @@ class WorkloadAnswers(LinearAnswers):
         """The set on which the answers were projected, or "unbiased"."""
         return self.projected or "unbiased"
 
-    @property
-    def bounded(self) -> bool:
-        """Whether there are intervals: the error of projected answers has no known law."""
-        return self.projected is None
-
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """By the variance and the kurtosis of each answer's noise."""
+        """By the variance and the kurtosis of each answer's noise, around the answers before projection.
+
+        What is known of the histogram cuts them; they hold the answer.
+        """
         grid, factors = quantiles(level)
         half = np.interp(self.tails, grid, factors) * self.stderr
         if self.integral:  # the noise is a whole number: an end at k covers up to k + 1/2 of the continuous law
             half = np.ceil(half - 0.5)
-        return self.values - half, self.values + half
+        if self.dense is None:
+            return self.values - half, self.values + half
+        low = self.dense - half
+        if self.projected != "sym" and self.spec.workload.nonnegative:
+            low = np.maximum(low, 0.0)
+        return np.minimum(low, self.values), np.maximum(self.dense + half, self.values)
 
     def table(self, name: str) -> Floats:
         """The values of one table, one axis for each of its columns.
@@ -172,7 +181,7 @@ def estimate(
     laws: Sequence[Law],
     state: Ints,
     *,
-    feasible: FeasibleSet | None = None,
+    feasible: FeasibleSet | Literal["auto"] | None = None,
     metric: Metric = "state",
     n_bound: float | None = None,
     cells: Sequence[tuple[str, ...]] | None = None,
@@ -183,7 +192,8 @@ def estimate(
         spec: spec of the sketch.
         laws: of every layer and of the fresh noise that the state holds.
         state: (m,) int64, as published.
-        feasible: set on which to project, or None for the unbiased answers.
+        feasible: set on which to project, or None for the unbiased answers; "auto" projects on "cap" where a bound of
+            the number of individuals is known and the strategy is not large.
         metric: "state" (distance in counters, which have equal noise) or "answers".
         n_bound: bound of the number of individuals; default that of the spec, or an estimate from the answers where
             the queries determine the total.
@@ -198,7 +208,7 @@ def estimate(
     strategy, workload = spec.strategy, spec.workload
     point = state.astype(np.float64)
     variance = sum(law.variance for law in laws)
-    found = strategy.decoder @ point
+    found = strategy.estimate(point)
     variances = spec.variances
     stderr = np.sqrt(variance * variances)
     tails = _tails(spec, laws, variances)
@@ -206,8 +216,11 @@ def estimate(
         cells = spec.universe.cells
     tables = tuple(workload.tables(cells))
     base: dict[str, Any] = {"stderr": stderr, "tables": tables, "layer_count": len(laws)}
-    if feasible is None:
-        bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
+    given = spec.n_bound if n_bound is None else n_bound
+    total, total_sd = (None, 0.0) if feasible is None else _total(spec, found, variance)
+    small = strategy.matrix.size <= MOST_PROJECTED
+    bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
+    if feasible is None or (feasible == "auto" and (not small or (given is None and total is None))):
         values = workload.apply(found)
         if spec.integral:
             values = np.rint(values)
@@ -215,16 +228,17 @@ def estimate(
     if metric not in ("state", "answers"):
         msg = f"metric must be 'state' or 'answers', found {metric!r:.40}"
         raise EstimateError(msg)
-    total, total_sd = _total(spec, found, variance)
-    given = spec.n_bound if n_bound is None else n_bound
     if given is None and total is None:
         msg = "projection needs n_bound=, or queries that determine the total; add the total to the workload"
         raise EstimateError(msg)
     bound = float(given) if given is not None else max((total or 0.0) + SD_ABOVE * total_sd, 1.0)
+    if feasible == "auto" and total is not None:
+        # Without it, answers over many empty cells would add up what is left of noise where negative parts are cut.
+        bound = min(bound, max(total + (0.0 if given is None else total_sd), LEAST_TOTAL))
     if not bound > 0:
         msg = "n_bound must be above 0"
         raise EstimateError(msg)
-    notes = [_help_note(spec, bound)]
+    notes = [*bias] if feasible == "auto" else [_help_note(spec, bound)]
     if given is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
         notes.append("n_bound looks too small: the answers would be biased; it is not enlarged")
     target, columns = _geometry(spec, point, found, metric)
@@ -232,12 +246,17 @@ def estimate(
     longest = math.sqrt(float(np.einsum("ij,ij->j", columns, columns).max()))
     deviation = math.sqrt(variance) if metric == "state" else math.sqrt(variance * _largest(spec))
     sparse = 2 * bound * longest * deviation * math.sqrt(2 * math.log(2 * spec.workload.size))
-    done = project(target, columns, bound, feasible=feasible, tolerance=RELATIVE_GAP * min(noise, sparse))
+    tolerance = RELATIVE_GAP * min(noise, sparse)
+    if feasible == "auto":
+        done = nearest(target, columns, bound, found, tolerance)
+    else:
+        done = project(target, columns, bound, feasible=feasible, tolerance=tolerance)
     return WorkloadAnswers(
         spec,
         workload.apply(done.histogram),
         tails=tails,
-        projected=feasible,
+        dense=workload.apply(found),
+        projected="cap" if feasible == "auto" else feasible,
         gap=done.gap,
         steps=done.steps,
         n_bound=bound,
@@ -256,39 +275,6 @@ def break_even(spec: WorkloadSpec) -> float:
     return sigma * spec.length / (2 * math.sqrt(2 * math.log(2 * spec.workload.size)))
 
 
-@lru_cache(maxsize=64)
-def quantiles(level: float) -> tuple[Floats, Floats]:
-    """Number of standard deviations for an interval of this level, for excess kurtosis 0 to 3.
-
-    The noise of an answer is treated as the symmetric variance-gamma law with its variance and kurtosis. That is exact
-    for one Laplace variable, for means of equal ones, and for every direction of the ball's noise; 0 is normal.
-
-    Args:
-        level: between 0 and 1.
-
-    Returns:
-        (61,) kurtosis, and (61,) factors.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import erfc, gammaincinv, ndtri
-
-    grid = np.linspace(0.0, 3.0, 61)
-    factors = np.empty_like(grid)
-    factors[0] = ndtri(0.5 + level / 2)
-    # Midpoints of 4,000 equally likely parts, finer towards a small mixing variable.
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    levels, shares = (nodes + 1) / 2, weights / 2
-    for i, kurtosis in enumerate(grid[1:], 1):
-        shape = 3 / kurtosis
-        mixing = gammaincinv(shape, levels) / shape
-
-        def outside(x: float, mixing: Floats = mixing) -> float:
-            return float(shares @ erfc(x / np.sqrt(2 * mixing))) - (1 - level)
-
-        factors[i] = brentq(outside, 1e-9, 60.0)
-    return grid, factors
-
-
 def _tails(spec: WorkloadSpec, laws: Sequence[Law], variances: Floats) -> Floats:
     """(d,) excess kurtosis of each answer's noise."""
     if not spec.pure:
@@ -301,7 +287,7 @@ def _tails(spec: WorkloadSpec, laws: Sequence[Law], variances: Floats) -> Floats
 def _total(spec: WorkloadSpec, found: Floats, variance: float) -> tuple[float | None, float]:
     """Estimate of the number of individuals and its standard deviation; None if the queries do not determine it."""
     strategy = spec.strategy
-    back = strategy.decoder.sum(axis=0)
+    back = strategy.backwards
     if np.abs(back @ strategy.matrix - 1).max() > 1e-8:
         return None, 0.0
     return float(found.sum()), math.sqrt(variance * float(back @ back))

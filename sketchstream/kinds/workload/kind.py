@@ -248,9 +248,10 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
 
         Args:
             published: parts of a stack are added up.
-            options: `method`: "auto" and "unbiased" do not project; "cap", "simplex" and "sym" project on the
-                histograms of few individuals (docs/theory/workload.md, section 8). `metric` and `n_bound`: of the
-                projection.
+            options: `method`: "auto" projects on the histograms without negative cells, of at most `n_bound`
+                individuals or as many as the answers allow; "unbiased" does not project; "cap", "simplex" and "sym"
+                project on the histograms of few individuals (docs/theory/workload.md, section 8). `metric` and
+                `n_bound`: of the projection.
 
         Raises:
             EstimateError: another method or option, or a projection that does not apply.
@@ -261,7 +262,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         parts = shown(self, published)
         spec: WorkloadSpec = parts[0].spec
         laws = [spec.law_of(self.cost(spec, one)) for part in parts for one in part.parameters]
-        feasible = None if method in ("auto", "unbiased") else method
+        feasible = None if method == "unbiased" else method
         state = self.add(spec, [part.numbers for part in parts])
         return estimate(spec, laws, state, feasible=feasible, **options).about(published)
 

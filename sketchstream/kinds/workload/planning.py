@@ -17,7 +17,7 @@ from sketchstream.kinds.workload.answers import break_even
 from sketchstream.kinds.workload.factors import Floats
 from sketchstream.kinds.workload.mechanism import Mechanism, candidates
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import Strategy
+from sketchstream.kinds.workload.strategy import Strategy, causal_bound, causal_total
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,10 @@ class Plan:
     def gap(self) -> float | None:
         """Most by which the objective may exceed that of the best Gaussian noise; None for pure noise."""
         strategy = self.spec.strategy
-        return strategy.upper / strategy.lower - 1 if not self.spec.pure and strategy.lower else None
+        lower = least_total(strategy)
+        if self.spec.pure or not lower:
+            return None
+        return (causal_total(strategy) if strategy.form == "causal" else strategy.upper) / lower - 1
 
 
 def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts: int = 1) -> Plan:
@@ -148,6 +151,11 @@ def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts:
     return Plan(spec, found[0][1], tuple(sorted(found, key=lambda pair: pair[1].rmse)))
 
 
+def least_total(strategy: Strategy) -> float:
+    """Lower bound of the sum of the answers' variances for L2 sensitivity 1; 0 if none is known."""
+    return causal_bound(strategy) if strategy.form == "causal" else strategy.lower
+
+
 def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> Forecast:
     """Expected errors of what `seal` publishes.
 
@@ -170,7 +178,7 @@ def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> Forecast
         rmse=math.sqrt(float(np.mean(stderr**2))),
         worst=float(stderr.max()),
         layers=len(laws),
-        lower=math.sqrt(unit * spec.strategy.lower / spec.workload.count) if gaussian else 0.0,
+        lower=math.sqrt(unit * least_total(spec.strategy) / spec.workload.count) if gaussian else 0.0,
         counters=spec.length,
         state_rmse=bound,
         break_even=break_even(spec),

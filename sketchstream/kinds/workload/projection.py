@@ -1,8 +1,9 @@
-"""Projection of noisy answers on those that some small histogram could have, by pairwise Frank-Wolfe.
+"""Projection of noisy answers on those that some histogram could have: by pairwise Frank-Wolfe, or by gradients.
 
 In: a point, the columns of a strategy, a bound of the number of individuals. Out: a histogram, the gap that certifies
 it. Touches: nothing.
 Source: Nikolov, Talwar & Zhang 2013 (projection of noisy answers); Lacoste-Julien & Jaggi 2015 (pairwise steps);
+Beck & Teboulle 2009 with restarts of O'Donoghue & Candes 2015 (gradients);
 docs/theory/workload.md, section 8.
 
 Only published states are projected: it is post-processing.
@@ -23,6 +24,11 @@ FeasibleSet = Literal["cap", "simplex", "sym"]
 MOST_STEPS: Final = 5000
 REBUILD: Final = 500
 NEGLIGIBLE: Final = 1e-15
+POWERS: Final = 30
+MARGIN: Final = 1.25
+GRADIENTS: Final = 2000
+CHECKED: Final = 10
+"""Steps by gradients, and after how many of them the gap is computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,3 +127,51 @@ def _score(vertex: int, scores: Floats, size: int, feasible: str) -> float:
     if vertex < size:
         return float(scores[vertex])
     return -float(scores[vertex - size]) if feasible == "sym" else 0.0
+
+
+def nearest(point: Floats, columns: Floats, bound: float, start: Floats, tolerance: float) -> Projected:
+    """The x >= 0 of sum at most n that minimises |columns x - point|, from a start that is near for many individuals.
+
+    Args:
+        point: (r,) noisy state.
+        columns: (r, N) contribution of one individual of each cell.
+        bound: upper bound of the number of individuals, n; above 0.
+        start: (N,) such as the estimates without constraints.
+        tolerance: gap at which the search stops.
+    """
+    gram, pull = columns.T @ columns, columns.T @ point
+    steepest = _curvature(gram)
+    here = ahead = _capped(start, bound)
+    speed, gap, step = 1.0, np.inf, 0
+    for step in range(GRADIENTS):
+        if step % CHECKED == 0:
+            slope = gram @ here - pull
+            gap = float(slope @ here) - bound * min(0.0, float(slope.min()))
+            if gap <= tolerance:
+                break
+        moved = _capped(ahead - (gram @ ahead - pull) / steepest, bound)
+        if float((ahead - moved) @ (moved - here)) > 0:
+            speed = 1.0
+        faster = (1 + np.sqrt(1 + 4 * speed * speed)) / 2
+        ahead = moved + (speed - 1) / faster * (moved - here)
+        here, speed = moved, float(faster)
+    return Projected(here, max(gap, 0.0), step)
+
+
+def _curvature(gram: Floats) -> float:
+    """An upper figure of the largest eigenvalue: by rows, or by powers with a margin."""
+    rows = float(np.abs(gram).sum(axis=1).max())
+    vector = np.sqrt(np.diagonal(gram))
+    for _ in range(POWERS):
+        vector = gram @ (vector / np.linalg.norm(vector))
+    return min(rows, MARGIN * float(np.linalg.norm(vector)))
+
+
+def _capped(values: Floats, bound: float) -> Floats:
+    """The nearest x >= 0 of sum at most `bound`."""
+    out = np.maximum(values, 0.0)
+    if out.sum() <= bound:
+        return np.asarray(out)
+    ordered = np.sort(values)[::-1]
+    excess = (np.cumsum(ordered) - bound) / np.arange(1, len(ordered) + 1)
+    return np.asarray(np.maximum(values - excess[np.flatnonzero(ordered > excess)[-1]], 0.0))

@@ -15,11 +15,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from sketchstream.kinds.linear.tree import Levels, best_levels
 from sketchstream.kinds.workload.factors import Floats, Ints
-
-BRANCHINGS = (2, 4, 8, 16, 32)
-TREE_BITS = 8
-"""Weights of a tree's levels are multiples of 2^-TREE_BITS."""
 
 
 def laplace_variance(epsilon: Fraction, sensitivity1: int) -> float:
@@ -33,61 +30,25 @@ def laplace_variance(epsilon: Fraction, sensitivity1: int) -> float:
     return 1 / (2 * math.sinh(rate / 2) ** 2) if rate < 1400 else 0.0
 
 
-def best_tree(gram: Floats) -> list[tuple[int, int]]:
-    """The levels of the best tree over the branchings tried, as `tree_levels`; empty if no tree has two levels.
+def best_tree(gram: Floats, epsilon: Fraction) -> Levels:
+    """(cells of a block, integer weight) of each level of the best tree over ordered cells.
 
     Args:
         gram: (N, N) of the workload.
+        epsilon: privacy of a layer, for one unit of weight.
     """
-    found = [tree_levels(gram, branching) for branching in BRANCHINGS]
-    found = [levels for levels in found if len(levels) > 1]
-    return min(found, key=lambda levels: tree_error(gram, levels), default=[])
+    sums = np.zeros((len(gram) + 1, len(gram) + 1))
+    np.cumsum(np.cumsum(gram, axis=0), axis=1, out=sums[1:, 1:])
+
+    def energy(width: int) -> float:
+        first = np.arange(0, len(gram), width)
+        last = np.minimum(first + width, len(gram))
+        return float(np.sum(sums[last, last] - 2 * sums[first, last] + sums[first, first]))
+
+    return best_levels(len(gram), energy, lambda reach: laplace_variance(epsilon, reach))
 
 
-def tree_error(gram: Floats, levels: list[tuple[int, int]]) -> float:
-    """Squared L1 sensitivity times the total variance for noise of variance 1 in each block.
-
-    Args:
-        gram: (N, N) of the workload.
-        levels: result of `tree_levels`.
-    """
-    blocks = tree_matrix(len(gram), levels).astype(np.float64)
-    return float(np.trace(np.linalg.solve(blocks.T @ blocks, gram))) * sum(weight for _, weight in levels) ** 2
-
-
-def tree_levels(gram: Floats, branching: int) -> list[tuple[int, int]]:
-    """(cells of a block, integer weight) of each level that is kept, for a tree over ordered cells.
-
-    The continuous weights minimise the total variance of the answers by least squares at L1 sensitivity 1.
-
-    Args:
-        gram: (N, N) of the workload.
-        branching: blocks of one level in a block of the next.
-    """
-    from scipy.optimize import minimize
-
-    size = len(gram)
-    widths = [1]
-    while widths[-1] < size:
-        widths.append(widths[-1] * branching)
-    traces = np.array([_block_trace(gram, width) for width in widths] + [0.0])
-    details = np.maximum(traces[:-1] - traces[1:], 0.0)
-    scale = np.array(widths, np.float64)
-
-    def total(logs: Floats) -> float:
-        weights = np.exp(logs - logs.max())
-        weights /= weights.sum()
-        return float(np.sum(details / np.cumsum(weights * weights * scale)))
-
-    options = {"maxiter": 400 * len(widths), "maxfev": 400 * len(widths), "xatol": 1e-5, "fatol": 1e-9 * traces[0]}
-    found = np.asarray(minimize(total, np.zeros(len(widths)), method="Nelder-Mead", options=options).x)
-    weights = np.exp(found - found.max())
-    whole = np.rint(weights / weights.sum() * (1 << TREE_BITS)).astype(np.int64)
-    whole[0] = max(whole[0], 1)
-    return [(width, int(weight)) for width, weight in zip(widths, whole.tolist(), strict=True) if weight]
-
-
-def tree_matrix(size: int, levels: list[tuple[int, int]]) -> Ints:
+def tree_matrix(size: int, levels: Levels) -> Ints:
     """(m, N) the strategy: for every kept level, its weight times the indicator of each block.
 
     Args:
@@ -102,11 +63,3 @@ def tree_matrix(size: int, levels: list[tuple[int, int]]) -> Ints:
         part[cells // width, cells] = weight
         parts.append(part)
     return np.concatenate(parts)
-
-
-def _block_trace(gram: Floats, width: int) -> float:
-    """Trace of (projection onto vectors constant on blocks) x gram; a last block that is cut counts as a whole one."""
-    size = len(gram)
-    starts = np.arange(0, size, width)
-    sums = np.add.reduceat(np.add.reduceat(gram, starts, axis=0), starts, axis=1)
-    return float(np.trace(sums)) / width

@@ -125,6 +125,12 @@ class Workload:
         """Whether all coefficients are whole numbers."""
         return all(factor.integer for product in self.products for factor in product)
 
+    @cached_property
+    def nonnegative(self) -> bool:
+        """Whether no coefficient is negative."""
+        matrices = (factor.matrix for product in self.products for factor in product)
+        return all(matrix is None or float(matrix.min()) >= 0 for matrix in matrices)
+
     @property
     def writable(self) -> bool:
         """Whether the matrix is small enough to be written out."""

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
+from sketchstream.kinds.linear.causal import CausalFactor
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.kinds.workload.cells import CellLocator
 from sketchstream.kinds.workload.factors import Floats, Ints
@@ -177,6 +178,7 @@ class WorkloadSpec(LinearSpec):
                 weight=self.weight,
                 objective=self.objective,
                 row_weights=weights,
+                n_bound=self.n_bound,
             )
             mechanism, strategy = found.mechanism, found.strategy
         elif mechanism not in MECHANISMS or mechanism == "auto":
@@ -280,6 +282,9 @@ class WorkloadSpec(LinearSpec):
     @cached_property
     def variances(self) -> Floats:
         """(d,) variance of each answer for independent noise of variance 1 in each counter."""
+        if self.strategy.form == "causal":
+            ones, size = np.ones(self.strategy.width), self.strategy.size
+            return CausalFactor(ones, size).variances(ones, np.arange(size), size) / 4.0**self.strategy.bits
         if self.workload.size > MOST_SPREAD:
             return coefficients(self.workload, self.strategy, 2)
         return np.maximum(self.workload.variances(self.strategy.spread), 0.0)

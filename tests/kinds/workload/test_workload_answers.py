@@ -13,8 +13,9 @@ import pytest
 
 from helpers.noise.words import Seeded
 from sketchstream.errors import EstimateError, FormatError, SpecError
-from sketchstream.kinds.workload.answers import break_even, estimate, quantiles
-from sketchstream.kinds.workload.mechanism import Law
+from sketchstream.kinds.linear.tails import quantiles
+from sketchstream.kinds.workload.answers import break_even, estimate
+from sketchstream.kinds.workload.mechanism import Law, candidates
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.queries import Workload, marginals
@@ -224,10 +225,42 @@ def test_projection_gains_what_was_published() -> None:
     assert np.mean(dense) > 80
     assert np.mean(conservative) > 0.97
     assert found.projected == "cap"
-    with pytest.raises(EstimateError, match="no intervals"):
-        found.interval()
-    assert found.to_dict()["intervals"] is None
-    assert all(row["low"] is None for row in found.rows())
+    low, high = found.interval().T
+    assert np.all(low >= 0)
+    assert np.all((low <= found.values) & (found.values <= high))
+
+
+@pytest.mark.parametrize("text", ["marginals:8:2", "prefix:64", "ranges:12"])
+@pytest.mark.parametrize("number", [100, 3000])
+def test_answers_are_those_of_a_histogram_unless_told_otherwise(text: str, number: int) -> None:
+    """Consistent, not negative, nearer to the truth than without projection; intervals hold 95%."""
+    for n_bound in (None, number):
+        spec = WorkloadSpec(text, "1/2", "1e-6", n_bound=n_bound)
+        source, errors, dense, inside = Seeded(3), [], [], []
+        for run in range(25):
+            cells = np.random.default_rng(run).permutation(zipf(spec.workload.size, number, run))
+            truth = spec.workload.apply(cells.astype(float))
+            laws, state = published(spec, cells, source)
+            found, raw = estimate(spec, laws, state, feasible="auto"), estimate(spec, laws, state)
+            assert found.values.min() >= -1e-9
+            assert found.method == "cap"
+            parts = [found.values[one.offset : one.offset + one.count].sum() for one in found.tables]
+            if text.startswith("marginals"):
+                assert np.ptp(parts) < 1e-6 * number
+            low, high = found.interval().T
+            inside.append((low <= truth) & (truth <= high))
+            errors.append(np.sum((found.values - truth) ** 2))
+            dense.append(np.sum((raw.values - truth) ** 2))
+        assert np.mean(errors) < (0.9 if number == 100 and n_bound else 1.05) * np.mean(dense)
+        assert 0.925 < np.mean(inside) < 0.985
+
+
+def test_the_choice_of_noise_looks_at_projected_answers() -> None:
+    """Noise on the cells is best for few records, although its unprojected answers are no better."""
+    few = WorkloadSpec("marginals:8:2", "1", "1e-6", n_bound=100)
+    assert (few.mechanism, few.strategy.form) == ("laplace", "identity")
+    dense = candidates(few.workload, "auto", few.epsilon, few.delta)
+    assert dense[0].error < 1.1 * min(one.error for one in dense)
 
 
 def test_projection_in_the_metric_of_the_answers_never_adds_error() -> None:
