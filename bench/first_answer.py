@@ -19,8 +19,10 @@ import threading
 import time
 from pathlib import Path
 
-from sketchstream.config.draft import Draft
-from sketchstream_connectors.kafka.devbroker import DevCluster
+sys.path[:] = [one for one in sys.path if Path(one).resolve() != Path(__file__).parent]  # bench/kafka.py is not kafka
+
+from sketchstream.config.draft import Draft  # noqa: E402
+from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
 
 SKETCH = """[[sketch]]
 name = "people"
