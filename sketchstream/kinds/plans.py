@@ -20,12 +20,13 @@ FACTORS: Final = (Fraction(1, 2), Fraction(2))
 """Factors of epsilon whose errors a plan tells."""
 
 
-def forecast(spec: Any, error: Error | None = None) -> dict[str, Any]:
+def forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """What a sketch of this spec will publish, as plain data.
 
     Args:
         spec: spec of any kind.
         error: what the numbers are, and their root mean squared error, by the spec; default `Kind.expected_error`.
+        others: alternatives that are known already, each with its rmse; default: other epsilons, and no fresh noise.
 
     Returns:
         quantity: what the numbers are; rmse: root mean squared error of those that `seal` publishes; noise: law and
@@ -36,7 +37,9 @@ def forecast(spec: Any, error: Error | None = None) -> dict[str, Any]:
     quantity, rmse = measure(spec)
     law = kind.law(spec)
     noise = {"law": law, parameter_name(law): str(kind.parameter(spec, kind.creation_cost(spec)))}
-    found: list[dict[str, Any]] = [{**change, "rmse": measure(other)[1]} for change, other in _others(spec)]
+    found = others
+    if found is None:
+        found = [{**change, "rmse": measure(other)[1]} for change, other in _others(spec)]
     least = min(found, key=lambda one: float(one["rmse"]), default={"rmse": rmse})
     changed = ", ".join(f"{name} {value}" for name, value in least.items() if name != "rmse")
     advice = f"one {quantity} has a standard error of {rmse:.4g}"

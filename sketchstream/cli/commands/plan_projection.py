@@ -98,7 +98,9 @@ def command(
         spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
     found = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
     if form == "json":
-        click.echo(show.as_json(plans.forecast(found.spec) | found.to_dict()))
+        tried = [{"k": str(one.k), "rmse": one.distance} for one in found.tried]
+        told = plans.forecast(found.spec, lambda _: ("squared distance", found.best.distance), tried)
+        click.echo(show.as_json(told | found.to_dict()))
     elif form == "csv":
         click.echo(show.as_csv(list(found.rows()[0]), [list(row.values()) for row in found.rows()]))
     else:
