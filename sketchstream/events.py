@@ -185,6 +185,7 @@ def begin(level: str, log_format: str) -> None:
         level: lowest level that is written: debug, info, warning or error.
         log_format: one of `FORMATS`. With json, Python's warnings are lines of the log too.
     """
+    warnings.simplefilter("once", UserWarning)  # a process that runs for months says each once, not at each restore
     handler = logging.StreamHandler()
     if log_format == "json":
         handler.setFormatter(JsonLines())

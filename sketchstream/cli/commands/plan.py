@@ -162,8 +162,7 @@ def command(
       sketchstream plan --unit item --epsilon 1 --open --slots 1048576 --items 1000000
       sketchstream plan --unit item --epsilon 1 --open --items 50000 --target 0.02 --number at_least.3
       sketchstream plan --unit event --epsilon 1 --open --slots 16384 --items 90000 --groups 9 --window 7d --every 1d
-      sketchstream plan --unit event --epsilon 1 --open --slots 65536 --items 20000 --window 1h --emit-every 15m \
-        --epsilon-early 1/2
+      sketchstream plan --unit event --epsilon 1 --size 900 --items 300 --window 1h --emit-every 15m --epsilon-early 1
       sketchstream plan --unit item --epsilon 4 --open --slots 1048576 --items 600000 --groups 3 --overlap --shared .2
       sketchstream plan --kind gaussian --epsilon 1 --delta 1e-6 --sensitivity 2
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
