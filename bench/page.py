@@ -192,7 +192,7 @@ def held_out(quick: bool) -> list[str]:
         f"{max(covered):.1f}%; the worst slot lies {max(worst):.1f} binomial standard errors below its mean, where the "
         f"largest of so many is expected at {np.mean(exact):.1f} if they were normal (20 runs a law: the binomial law is "
         "skewed). At epsilon above 1.5 whole numbers are coarse: the shortest interval that covers at least 95% covers more, "
-        "96.7% with one layer at epsilon 4."
+        "96.9% with one layer at epsilon 4."
     ]
 
 
