@@ -115,11 +115,32 @@ def convolution_closed(_: bytes | None) -> Spec:
     )  # fmt: skip
 
 
+def convolution_tree(_: bytes | None) -> Spec:
+    """Laplace noise on blocks of given widths and weights."""
+    return ss.ConvolutionSpec(
+        "sum", 40, epsilon="3/2", noise="tree", levels=[(1, 3), (5, 2), (20, 1)], max_weight=2, **JUDGED,
+        epsilon_publish="3/4",
+    )  # fmt: skip
+
+
+def convolution_root(_: bytes | None) -> Spec:
+    """Gaussian noise on the square root of the second filter, positions published when they close."""
+    return ss.ConvolutionSpec(
+        ["sum", "decay:0.5"], 40, **BOTH, noise="toeplitz", root=1, publish="closed", intrusion=False, max_weight=3,
+        step_ms=1000,
+    )  # fmt: skip
+
+
 def convolution_table(_: bytes | None) -> Spec:
     """Marginal tables under pure noise."""
     columns = {"late": (0, 1), "day": tuple("abcde")}
     names = ["marginal:late", "marginal:late,day"]
     return ss.ConvolutionSpec(names, columns=columns, epsilon="3/2", noise="laplace_pure", max_weight=2, floor="1/8")
+
+
+def projection_rows(_: bytes | None) -> Spec:
+    """Rows as they are."""
+    return ss.ProjectionSpec(12, 40, None, **BOTH, matrix="identity", max_weight=3, **PRIVATE)
 
 
 def hierarchy_events(_: bytes | None) -> Spec:
@@ -142,6 +163,7 @@ SPECS: Final[dict[str, Callable[[bytes | None], Spec]]] = {
     for one in (
         gaussian_events, gaussian_items, projection_events, projection_items, projection_secret, workload_events,
         workload_items, workload_ball, convolution_series, convolution_spectrum, convolution_closed, convolution_table,
+        convolution_tree, convolution_root, projection_rows,
         hierarchy_events, hierarchy_items,
     )
 }  # fmt: skip
