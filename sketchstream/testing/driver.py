@@ -104,16 +104,21 @@ class Driver:
     def __init__(
         self, config: Config | str, *, partitions: int = 1, now: Moment = 1_700_000_000_000, key: Key | None = None
     ) -> None:
-        self.config = Config.parse(config) if isinstance(config, str) else config
-        self._decoder = decoder_of(self.config)
-        common = rules(self.config if key is None else replace(self.config, key_file=None))
-        self._rules = common if key is None else replace(common, key=key)
+        self._key = key
+        self._configure(config)
         self.clock = ManualClock(moment_ms(now))
         self.log = MemoryLog(partitions)
         self.snapshots = MemorySnapshots({}, {}, {})
         self.publisher = MemoryPublisher()
         self.sink = MemorySink()
         self._worker: Worker | None = None
+
+    def _configure(self, config: Config | str) -> None:
+        """Take a configuration for the next worker."""
+        self.config = Config.parse(config) if isinstance(config, str) else config
+        self._decoder = decoder_of(self.config)
+        common = rules(self.config if self._key is None else replace(self.config, key_file=None))
+        self._rules = common if self._key is None else replace(common, key=self._key)
 
     @property
     def worker(self) -> Worker:
@@ -204,6 +209,16 @@ class Driver:
     def kill(self) -> None:
         """End the worker as SIGKILL would: nothing more is committed. The next step starts a new one."""
         self._worker = None
+
+    def change(self, config: Config | str) -> None:
+        """End the worker as SIGTERM does, its states committed; the next step starts one with this configuration.
+
+        Args:
+            config: a `Config`, or the text of a configuration file.
+        """
+        self.snapshot()
+        self.kill()
+        self._configure(config)
 
     def add_partitions(self, total: int) -> None:
         """Give the input more partitions."""

@@ -166,8 +166,10 @@ def test_projections_are_asked_for_by_name() -> None:
     projected = sealed.estimate("simplex", metric="answers")
     assert projected.projected == "simplex"
     assert projected.values[:3].sum() == pytest.approx(2000, rel=1e-6)
-    assert projected.to_dict()["intervals"] is None
-    assert all(row["low"] is None for row in projected.rows())
+    ends, raw = (sealed.estimate(method).interval() for method in ("simplex", "unbiased"))
+    assert (ends[:, 0] <= raw[:, 0]).all()  # they stand on the unbiased answers, and hold the projected ones too
+    assert (ends[:, 1] >= raw[:, 1]).all()
+    assert all(row["low"] is not None for row in projected.rows())
     with pytest.raises(EstimateError, match="method must be one of"):
         sealed.estimate("best")
     with pytest.raises(EstimateError, match="takes method, metric, n_bound; found"):
