@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Mapping
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,12 +21,16 @@ from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.expansion import VARIABLE
 from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategy import MAGIC
 from sketchstream.published import read
 from sketchstream.serve.ledgers import shape_of
 from sketchstream.sketch import Sketch
 
 SERIES = ConvolutionSpec("window:3", 24, epsilon="1", delta="1e-6")
 ROWS = ProjectionSpec(users=8, features=16, k=4, epsilon="1", delta="1e-6", unit="item", max_total=4)
+BATCH = WorkloadSpec("prefix:8", epsilon="1", delta="1e-6")
+HEAD = msgpack.packb({"version": 1, "form": "identity", "bits": 0, "shape": [11_000, 11_000]})
 MANY_FILTERS = {
     "length": 1 << 22,
     "transform_length": 1 << 23,
@@ -49,6 +54,10 @@ LARGE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a large Gram matrix": (
         ROWS.to_dict(),
         {"matrix": "rademacher", "max_norm": "4", "k": 4096, "features": {"kind": "closed", "size": 1 << 20}},
+    ),
+    "a matrix that has no bytes": (
+        BATCH.to_dict(),
+        {"strategy": MAGIC + len(HEAD).to_bytes(4, "little") + HEAD},
     ),
     "all pairs of many rows": (
         ROWS.to_dict(),
@@ -98,11 +107,19 @@ def test_who_trusts_the_origin_raises_the_limit(monkeypatch: pytest.MonkeyPatch)
 
 
 @given(
-    st.sampled_from([SERIES.to_dict(), ROWS.to_dict()]),
+    st.sampled_from([SERIES.to_dict(), ROWS.to_dict(), BATCH.to_dict()]),
     st.dictionaries(
-        st.sampled_from(["length", "transform_length", "kernel", "group", "features", "k", "matrix", "max_features"]),
+        st.sampled_from(
+            ["length", "transform_length", "kernel", "group", "features", "k", "matrix", "max_features", "strategy"]
+        ),
         st.one_of(
-            st.integers(-(2**70), 2**70), st.text(), st.none(), st.lists(st.integers(0, 9)), st.booleans(), st.floats()
+            st.integers(-(2**70), 2**70),
+            st.text(),
+            st.none(),
+            st.lists(st.integers(0, 9)),
+            st.booleans(),
+            st.floats(),
+            st.binary(max_size=40).map(lambda body: MAGIC + body),
         ),
     ),
 )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.items import Ints as IntItems
 from sketchstream.items import Items, as_weights
+from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
@@ -28,6 +29,7 @@ from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategy import declared_size
 from sketchstream.kinds.workload.update import check_events, check_weights, drop_events
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
@@ -104,6 +106,10 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
     answer = "estimate"
     partitions = "merge"
     spec_type = WorkloadSpec
+
+    def expansion(self, data: Mapping[str, Any]) -> Expansion:
+        """The matrix of the strategy, of which some forms have no bytes, in the 8 bytes that an element takes."""
+        return Expansion(8 * declared_size(data.get("strategy")))
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> WorkloadSpec:
         """See `WorkloadSpec.from_dict`."""

@@ -297,6 +297,21 @@ class Strategy:
         return {"matrix": matrix}
 
 
+def declared_size(data: object) -> int:
+    """Elements of the matrix that the bytes of a strategy declare; 0 where `Strategy.from_bytes` refuses them.
+
+    Args:
+        data: of a stranger; of any type.
+    """
+    if not isinstance(data, bytes) or data[:4] != MAGIC:
+        return 0
+    try:
+        rows, size = msgpack.unpackb(data[8 : 8 + int.from_bytes(data[4:8], "little")])["shape"]
+        return max(0, int(rows) * int(size))
+    except (KeyError, TypeError, ValueError, msgpack.exceptions.UnpackException):
+        return 0
+
+
 def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) -> Strategy:
     """A strategy that needs no rounding.
 
