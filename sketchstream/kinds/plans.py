@@ -6,12 +6,13 @@ In: a spec. Out: plain data with the same keys for all kinds. Touches: nothing; 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Final
 
 from sketchstream import kinds
-from sketchstream.errors import SpecError
+from sketchstream.errors import EstimateError, SpecError
 from sketchstream.privacy.history import parameter_name
 from sketchstream.spec import NoPrivacyWarning
 
@@ -39,13 +40,20 @@ def forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]]
     noise = {"law": law, parameter_name(law): str(kind.parameter(spec, kind.creation_cost(spec)))}
     found = others
     if found is None:
-        found = [{**change, "rmse": measure(other)[1]} for change, other in _others(spec)]
+        found = list(_measured(_others(spec), measure))
     least = min(found, key=lambda one: float(one["rmse"]), default={"rmse": rmse})
     changed = ", ".join(f"{name} {value}" for name, value in least.items() if name != "rmse")
     advice = f"one {quantity} has a standard error of {rmse:.4g}"
     if changed and least["rmse"] < rmse:
         advice += f"; with {changed} it would have {least['rmse'] / rmse:.0%} of it"
     return {"quantity": quantity, "rmse": rmse, "noise": noise, "alternatives": found, "advice": advice}
+
+
+def _measured(others: Iterable[tuple[dict[str, str], Any]], measure: Error) -> Iterator[dict[str, Any]]:
+    """The error of each spec; one whose sketches could not tell the number is left out."""
+    for change, other in others:
+        with suppress(EstimateError, SpecError):
+            yield {**change, "rmse": measure(other)[1]}
 
 
 def _others(spec: Any) -> list[tuple[dict[str, str], Any]]:

@@ -106,7 +106,7 @@ def test_the_topic_the_command_line_and_notebooks_give_out_the_same(
 def test_notebooks_have_columns_of_sums_and_items(published: Path) -> None:
     found = ss.windows(published, "counts")
     sums = found.columns()
-    assert sorted(sums) == ["complete", "sum", "sum_high", "sum_low", "window_end", "window_start"]
+    assert sorted(sums) == ["complete", "history", "sum", "sum_high", "sum_low", "window_end", "window_start"]
     np.testing.assert_allclose(sums["sum"], COUNTS.sum(axis=1), atol=15)
     columns = found.columns(["ada", "sum"])
     np.testing.assert_allclose(columns["ada"], COUNTS[:, 0], atol=12)

@@ -28,7 +28,11 @@ def test_every_format_has_the_same_numbers(run: Run) -> None:
 
 def test_presence_and_joint_noise_cost_what_the_ledger_says(run: Run) -> None:
     item = {}
-    for name, more in {"own": (), "presence": ("--counts", "presence"), "joint": ("--noise", "joint")}.items():
+    for name, more in {
+        "own": (),
+        "presence": ("--counts", "presence"),
+        "joint": ("--counts", "presence", "--noise", "joint"),
+    }.items():
         found = json.loads(run(*ONE, *SETS, *more, "--format", "json").out)
         item[name] = found["losses"][0]["item"]
     assert item == {"own": "12", "presence": "1", "joint": "1"}

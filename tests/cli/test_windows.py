@@ -79,7 +79,7 @@ def test_a_range_is_text_or_a_time_with_its_zone(config: Path) -> None:
 def test_the_table_of_all_windows_agrees_with_their_profiles(config: Path) -> None:
     found = ss.windows(config)
     frame = found.to_pandas(["distinct", "at_least.3", "at_least.500", "quantile.0.5"])
-    assert list(frame.columns)[:6] == [
+    assert list(frame.columns)[:7] == [
         "window_start", "window_end", "complete", "history", "distinct", "distinct_low", "distinct_high",
     ]  # fmt: skip
     assert str(frame["window_start"].dt.tz) == "UTC"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from fractions import Fraction
-from types import ModuleType
-from typing import Any, Literal
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import sketchstream as ss
 from helpers.configurations import EVENTS_TOPIC
-from helpers.tally import TallyKind, TallySpec
 from sketchstream import kinds
 from sketchstream.config.loader import Config
-from sketchstream.kinds.tables import SketchTable
 from sketchstream.stream.partitioner import kept
 from sketchstream.testing.driver import Driver
 
@@ -30,30 +27,38 @@ domain = { size = 40 }
 LITTLE = GAUSSIAN.replace("epsilon = 1", "epsilon = 50").replace("1e-6", "1e-3")
 
 
-class TallyTable(SketchTable):
-    """`[[sketch]]` of the toy kind."""
+TOY_KIND = """from helpers.tally import TallyKind
 
+
+class Configured(TallyKind):
+    '''The toy kind as a configuration may name it.'''
+"""
+TOY_TABLE = """from fractions import Fraction
+from typing import Any, Literal
+
+import sketchstream as ss
+from helpers.tally import TallySpec
+from sketchstream.kinds.tables import SketchTable
+
+
+class TABLE(SketchTable):
     kind: Literal["tally"] = "tally"
 
     def to_spec(self, domain: Any, around: Any) -> TallySpec:
-        del around
         return TallySpec(Fraction(self.epsilon), domain or ss.ClosedDomain(size=1))
+"""
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The toy kind with a table, for one test."""
-    module = ModuleType("tally_table")
-    module.TABLE = TallyTable  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tally_table", module)
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A package of the toy kind with a table, for one test."""
+    package = tmp_path / "toy_kind"
+    package.mkdir()
+    for name, text in {"__init__": "", "kind": TOY_KIND, "table": TOY_TABLE}.items():
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(kinds, "_LOADED", dict(kinds._LOADED))
-
-    class Configured(TallyKind):
-        """The toy kind as a configuration may name it."""
-
-        table = "tally_table"
-
-    kinds.register(Configured())
+    kinds.register(import_module("toy_kind.kind").Configured())
 
 
 def mistakes(block: str, topic: str = EVENTS_TOPIC) -> tuple[str, ...]:

@@ -57,32 +57,23 @@ def draw(answers: WorkloadAnswers, tables: Sequence[str] | None = None) -> Figur
     down = -(-len(shown) // across)
     figure = charts.notebook_figure(5.2 * across, 4.2 * down)
     panels = figure.subplots(down, across, squeeze=False).ravel()
-    half = _half_widths(answers)
+    ends = answers.interval()
     for axes, table in zip(panels, shown, strict=False):
         part = slice(table.offset, table.offset + table.count)
-        _draw(axes, table, answers.values[part], None if half is None else half[part])
+        _draw(axes, table, answers.values[part], ends[part])
     for axes in panels[len(shown) :]:
         axes.set_visible(False)
     rest = f", {len(shown)} of {len(answers.tables)} tables" if len(shown) < len(answers.tables) else ""
-    how = "95% intervals" if half is not None else "projected, without intervals"
-    figure.suptitle(f"{answers.spec.mechanism} noise, {how}{rest}", fontsize=10, color=charts.INK)
+    figure.suptitle(f"{answers.spec.mechanism} noise, 95% intervals{rest}", fontsize=10, color=charts.INK)
     return figure
 
 
-def _half_widths(answers: WorkloadAnswers) -> Floats | None:
-    """(d,) half widths of the 95% intervals; None for projected answers."""
-    if answers.projected is not None:
-        return None
-    low, high = answers.interval().T
-    widths: Floats = (high - low) / 2
-    return widths
-
-
-def _draw(axes: Axes, table: Table, value: Floats, half: Floats | None) -> None:
-    """One table in one panel."""
+def _draw(axes: Axes, table: Table, value: Floats, ends: Floats) -> None:
+    """One table in one panel, with the (n, 2) ends of its intervals."""
     first = table.axes[0]
+    low, high = ends.T
+    widest = float((high - low).max()) / 2
     if len(table.axes) == 2:
-        widest = None if half is None else float(half.max())
         charts.draw_table(
             axes, _titled(table.name, widest), value.reshape(table.shape), first.labels, table.axes[1].labels,
             (first.column, table.axes[1].column),
@@ -91,16 +82,14 @@ def _draw(axes: Axes, table: Table, value: Floats, half: Floats | None) -> None:
         cells = [first.labels[place] for place in _diagonal(table.count)]
         grid = np.full((len(cells), len(cells)), np.nan)
         grid[np.triu_indices(len(cells))] = value
-        widest = None if half is None else float(half.max())
         title = _titled(f"ranges of {first.column}", widest)
         charts.draw_table(axes, title, grid, cells, cells, (f"from {first.column}", f"to {first.column}"))
     else:
         name = first.column if first.queries == "identity" else f"{first.queries} of {first.column}"
-        ends = None if half is None else (value - half, value + half)
         if first.queries == "identity" and table.count <= BARS:
-            charts.draw_columns(axes, name, first.labels, value, ends, first.column)
+            charts.draw_columns(axes, name, first.labels, value, (low, high), first.column)
         else:
-            charts.draw_band(axes, name, first.labels, value, ends, first.column)
+            charts.draw_band(axes, name, first.labels, value, (low, high), first.column)
 
 
 def _diagonal(ranges: int) -> list[int]:
@@ -109,6 +98,6 @@ def _diagonal(ranges: int) -> list[int]:
     return [cell * size - cell * (cell - 1) // 2 for cell in range(size)]
 
 
-def _titled(name: str, widest: float | None) -> str:
+def _titled(name: str, widest: float) -> str:
     """The name, and the half width of the intervals, which a heat map cannot show."""
-    return name if widest is None else f"{name}, each within {widest:,.3g}"
+    return f"{name}, each within {widest:,.3g}"
