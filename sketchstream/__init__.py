@@ -50,6 +50,7 @@ _HOMES = {
     "sketchstream.kinds.workload.spec": ("WorkloadSpec",),
     "sketchstream.kinds.workload.universe": ("Column", "Universe"),
     "sketchstream.kinds.projection.spec": ("ProjectionSpec",),
+    "sketchstream.kinds.hierarchy.spec": ("HierarchySpec",),
     "sketchstream.items": ("Pairs",),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
     "sketchstream.errors": (
@@ -98,6 +99,7 @@ __all__ = [
     "Groups",
     "Guarantee",
     "Hardened",
+    "HierarchySpec",
     "ItemError",
     "Key",
     "KeyMismatchError",
@@ -173,6 +175,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.kinds.gaussian.spec import GaussianSpec
+    from sketchstream.kinds.hierarchy.spec import HierarchySpec
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.kinds.profile.group_list import Groups
     from sketchstream.kinds.profile.planner import Plan, plan, required

@@ -44,7 +44,7 @@ ALSO = {"method", "law", "objective", "number", "vary", "mode"}
 """Parameters that offer a choice although their annotation is wider."""
 NOT_PUBLIC = re.compile(
     r"(from_header|from_dict|to_dict|rows)$|^(Release|SealedState|Stack|Sketch|Guarantee|Ledger|Plan|Profile|Estimate|"
-    r"GaussianEstimate|DiscreteCalibration|Hardened|Origin|Window|Windows)\.__init__$|^Key\.(item|ranking)_key$|^(Ledger|Guarantee)\.|"
+    r"GaussianEstimate|Denoised|DiscreteCalibration|Hardened|Origin|Window|Windows)\.__init__$|^Key\.(item|ranking)_key$|^(Ledger|Guarantee)\.|"
     r"^Sketch\.(image_open|copy_open|from_bytes|to_bytes)$|^WorkloadSpec\.cost$"
 )
 """Made by the engine and not by users: parts of files, results, account entries."""
@@ -121,6 +121,10 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     "ProjectionSpec.__init__": [
         lambda **given: ss.ProjectionSpec(**{"users": 4, "features": 8, "k": 2, **MU, **given})
     ],
+    "HierarchySpec.__init__": [
+        lambda **given: ss.HierarchySpec(**{"levels": ["a", "b"], "paths": [("x", "y"), ("x", "z")], **MU, **given})
+    ],
+    "denoise": [lambda **given: ss.denoise([1.0, 2.0, 3.0, 4.0, 5.0], 1.0, **given)],
     "Column.__init__": [lambda **given: ss.Column("a", ["x", "y"], **given)],
     "Column.buckets": [lambda **given: ss.Column.buckets("a", 0, 1, 3, **given)],
     "Groups.__init__": [lambda **given: ss.Groups(**{"names": ["a", "b"], **given})],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from decimal import Decimal
@@ -21,7 +20,6 @@ import pytest
 import sketchstream as ss
 from helpers.kind_cases import PAIRS
 from helpers.noiseless import without_noise
-from helpers.paths import ROOT
 from sketchstream.config.loader import Config
 from sketchstream.stream.plans import SketchPlan
 from sketchstream.stream.windows import Calendar, Width, iso
@@ -273,9 +271,3 @@ def test_what_sums_do_not_say_is_refused_before_a_row_is_read() -> None:
     with pytest.raises(ss.KeyMismatchError):
         ss.backfill(iter(()), specs()["items"][0])
     assert not list(ss.backfill(iter(()), specs()["items"][0], KEY))
-
-
-def test_the_example_of_the_document_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "backfill.md").read_text(), re.M | re.S)
-    exec(compile(block, "backfill.md", "exec"), {})
-    assert capsys.readouterr().out.count("(1735") == 2
