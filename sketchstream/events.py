@@ -50,6 +50,10 @@ WORKER: Final[dict[str, Event]] = {
     "ended": Event("info", "The worker has ended; what it counted, as far as diagnostics allow."),
     "erase_delayed": Event("warning", "Superseded snapshots could not be erased yet."),
     "halted": Event("error", "A partition was stopped and waits for a person."),
+    "history": Event(
+        "warning",
+        "Windows of a sketch before a boundary are published from a table (backfill); records before it are late.",
+    ),
     "input_made_again": Event("warning", "The input topic was created again; a new revision begins."),
     "loss_accepted": Event("warning", "Records are gone and the policy is to continue without them."),
     "mixed_configurations": Event("warning", "Workers with another configuration are in the group."),

@@ -81,6 +81,7 @@ def denoise(noisy: npt.ArrayLike, sigma: float, method: str = "auto", target: np
         EstimateError: an unknown method, too few numbers, numbers that are not finite, or a target that does not fit.
 
     Examples:
+        >>> import sketchstream as ss
         >>> sigma = ss.calibrate("0.1", "1e-4", 100**0.5 / 500)      # the mean of 500 records of 100 numbers in [0, 1]
         >>> ss.denoise([0.5 + sigma / 2, 0.5 - sigma / 2, 0.5, 0.5, 0.5], sigma).values.tolist()
         [0.5, 0.5, 0.5, 0.5, 0.5]

@@ -164,7 +164,7 @@ class ConvolutionSpec(LinearSpec):
     Examples:
         >>> spec = ConvolutionSpec("window:64", 1024, epsilon="1", delta="1e-6")
         >>> spec.noise, spec.transform_length, round(float(spec.mse()[0]), 1)
-        ('tree', 1120, 66.1)
+        ('tree', 1120, 65.2)
     """
 
     filters: tuple[Filter, ...]
