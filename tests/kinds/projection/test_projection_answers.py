@@ -149,7 +149,8 @@ def test_rows_kept_as_they_are_answer_the_same_questions_without_bias(size: int,
         assert abs(answer.value.mean() - true) < 4 * (variance / runs) ** 0.5
         assert abs(answer.value.var() / variance - 1) < 0.12
         assert abs(np.mean(answer.stderr**2) / variance - 1) < 0.1
-        assert 0.935 <= np.mean((answer.low <= true) & (true <= answer.high)) <= 0.975
+        # a scaled chi^2 law stands for a noncentral one: it is least exact with one feature
+        assert 0.92 <= np.mean((answer.low <= true) & (true <= answer.high)) <= 0.985
     plan = expected(found.spec, float(gap), float(norm))
     assert plan.distance == pytest.approx(found.law.squared_norm(gap, 2 * found.tau) ** 0.5)
     assert plan.distance == pytest.approx(plan.identity, rel=0.01)
