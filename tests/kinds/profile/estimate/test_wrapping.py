@@ -187,8 +187,8 @@ def test_every_form_of_an_answer_marks_the_bounds() -> None:
     titles = [row[0] for row in pictures.other_table(data).rows]
     assert "events (lower bound)" in titles
     assert not any("with more than" in title for title in titles)
-    assert any("lower bound" in row[0] for row in pages.reach_table(data).rows)
-    assert "modulo 32" in pages.card(found)
+    assert any("lower bound" in row[0] for row in pictures.reach_table(data).rows)
+    assert "modulo 32" in pictures.card(found)
     assert export.rows(found)[0][0].startswith("distinct items")
 
 
