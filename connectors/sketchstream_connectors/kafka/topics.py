@@ -102,10 +102,10 @@ class Names:
     group: str
     input: str
     sealed: str | None = None
-    history: str | None = None
     results: str | None = None
     dead_letter: str | None = None
     late: str | None = None
+    history: str | None = None
     former_state: str | None = None
 
     @property
