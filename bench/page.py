@@ -343,7 +343,7 @@ def workload(quick: bool) -> list[Row]:
                         values = workload_estimate(spec, [spec.layer()], state, **options).values
                         some.append(rms(values - truth))
                 found |= {f"{mechanism} {feasible}": rms(some) for feasible, some in errors.items()}
-            row["default"] = found["auto plain"]
+            row["default"] = found["auto cap"]
             best = min(found, key=lambda one: found[one])
             row["best in the house"], row["which"] = found[best], best.replace("cap", "projected").replace(" plain", "")
             unit = float(unit_variance(Fraction(epsilon), Fraction(DELTA)))
