@@ -66,7 +66,7 @@ class OpenCovariance:
         self._quiet = scoring.law.quiet
         self._quiet_back = scoring.law.quiet_back
         self._items = np.sqrt(regions)
-        matrix = information(scoring, self._quiet)
+        matrix = information(scoring)
         scale = np.diagonal(matrix).copy()
         if not (scale > 0).all():
             raise EstimateError(FULL)
@@ -210,12 +210,11 @@ class SumCovariance:
         return found + self.items * (1 - self.rate) / self.rate
 
 
-def information(scoring: Scoring, quiet: Kronecker) -> Floats:
+def information(scoring: Scoring) -> Floats:
     """(2^m - 1, 2^m - 1) of the numbers of slots by pattern, those of no group left out: its lower triangle alone.
 
     Args:
         scoring: at the likeliest numbers.
-        quiet: from seen patterns to true ones.
     """
     from sketchstream.kinds.profile.overlap.pairs import add_pairs
 
@@ -228,7 +227,7 @@ def information(scoring: Scoring, quiet: Kronecker) -> Floats:
     matrix = (scoring.common * back).T @ back
     falls = np.ascontiguousarray(scoring.falls)
     add_pairs(matrix, by_pair.reshape(len(by_pair), -1), falls, ternary(groups).astype(np.uint64))
-    along = (law.missing @ quiet).transposed
+    along = (law.missing @ law.quiet).transposed
     for first in range(0, len(matrix), ROWS):
         matrix[first : first + ROWS] = along(matrix[first : first + ROWS])
     for first in range(0, len(matrix), ROWS):

@@ -101,22 +101,14 @@ def doubted(regions: Floats, doubts: Floats) -> Floats:
     return out[:, 1:]
 
 
-def occupied(table: Table, group: int) -> Floats:
-    """(levels,) published numbers of slots whose counter of a group is not 0."""
-    found: Floats = table.cells.reshape(len(table.cells), 2**group, 2, -1)[:, :, 1].sum(axis=(1, 2))
-    return found
-
-
 def has_empty_slots(table: Table, group: int) -> bool:
     """Whether a group has more empty slots, in some level, than noise can make of full ones.
 
     Without them any large number of items fits as well as any other, while the fit, which begins at one of them, would
     take the chance excess for a few empty slots and give it a narrow interval.
     """
-    channel = table.channel
-    full = channel.full - (channel.full - channel.empty) * table.wrapped
-    spread = np.sqrt(table.slots * full * (1 - full) + table.noise * 2.0 ** (table.groups - 1))
-    return bool((table.slots * full - occupied(table, group)).max() > CLEAR * spread)
+    full, variance = table.counters(table.wrapped)
+    return bool((full - table.occupied(group)).max() > CLEAR * np.sqrt(variance))
 
 
 def trusted(table: Table, loads: Floats) -> npt.NDArray[np.bool_]:
@@ -129,7 +121,7 @@ def trusted(table: Table, loads: Floats) -> npt.NDArray[np.bool_]:
         table: of an open domain.
         loads: (m, levels) items of each group a slot, about.
     """
-    channel, groups = table.channel, table.groups
+    reach = table.channel.full - table.channel.empty
     good = np.ones(loads.shape[1], np.bool_)
     for group, load in enumerate(loads):
         empty = np.exp(-load)
@@ -137,26 +129,23 @@ def trusted(table: Table, loads: Floats) -> npt.NDArray[np.bool_]:
             hidden = table.wraps.hidden(group, load)
         else:
             hidden = table.wrapped * (1 - empty * (1 + load))
-        seen = channel.full - (channel.full - channel.empty) * empty
-        error = np.sqrt(table.slots * seen * (1 - seen) + table.noise * 2.0 ** (groups - 1))
-        good &= table.slots * (channel.full - channel.empty) * hidden < WITHIN * error
+        good &= table.slots * reach * hidden < WITHIN * np.sqrt(table.counters(empty)[1])
     return good
 
 
 def start(table: Table) -> Floats:
     """(2^m - 1,) rough numbers to begin with: each group's items alone, by the load that fits its own counters best."""
-    groups, channel = table.groups, table.channel
+    groups, reach = table.groups, table.channel.full - table.channel.empty
     loads = np.concatenate([[0.0], np.geomspace(1.0, 20 * table.slots / table.shares.min(), 600)])
     filled = np.multiply.outer(table.shares / table.slots, loads)
     empty = np.exp(-filled) if table.is_open else np.maximum(1 - filled, 0.0)
-    hidden = table.wrapped * (1 - empty * (1 + filled)) / 2 if table.is_open else 0 * empty
-    reach = channel.full - channel.empty
-    seen = channel.full - reach * (empty + hidden)
-    spread = table.slots * seen * (1 - seen) + table.noise * 2.0 ** (groups - 1) + (table.slots * reach * hidden) ** 2
+    hidden = table.wrapped * (1 - empty * (1 + filled)) / 2
+    seen, variance = table.counters(empty + hidden)
+    spread = variance + (table.slots * reach * hidden) ** 2
     out = np.zeros(2**groups - 1)
     for group in range(groups):
         bit = 1 << (groups - 1 - group)
-        misfit = ((occupied(table, group)[:, None] - table.slots * seen) ** 2 / spread + np.log(spread)).sum(axis=0)
+        misfit = ((table.occupied(group)[:, None] - seen) ** 2 / spread + np.log(spread)).sum(axis=0)
         out[bit - 1] = max(loads[int(np.argmin(misfit))], 1.0)
     return out
 

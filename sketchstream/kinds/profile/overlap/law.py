@@ -11,6 +11,7 @@ noise and chance do to patterns is a Kronecker product over the groups, so that 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from sketchstream.kinds.profile.overlap.channel import MEETING, MISSING, Channel
 from sketchstream.kinds.profile.overlap.wraps import Wraps
 
 Floats = npt.NDArray[np.float64]
+Numbers = Any
+"""A float, or an array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,20 @@ class Table:
     def groups(self) -> int:
         """Number of groups, m."""
         return int(self.cells.shape[-1]).bit_length() - 1
+
+    def occupied(self, group: int) -> Floats:
+        """(levels,) published numbers of slots whose counter of a group is not 0."""
+        found: Floats = self.cells.reshape(len(self.cells), 2**group, 2, -1)[:, :, 1].sum(axis=(1, 2))
+        return found
+
+    def counters(self, empty: Numbers) -> tuple[Numbers, Numbers]:
+        """Expected numbers of slots whose counter of one group is not 0, and their variances.
+
+        Args:
+            empty: share of the slots in which that counter is 0 without noise.
+        """
+        seen = self.channel.full - (self.channel.full - self.channel.empty) * empty
+        return self.slots * seen, self.slots * seen * (1 - seen) + self.noise * 2.0 ** (self.groups - 1)
 
 
 class Law:

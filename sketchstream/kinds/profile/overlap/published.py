@@ -186,7 +186,7 @@ def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slo
     shares = np.array(spec.domain.level_shares() if isinstance(spec.domain, OpenDomain) else [1.0], np.float64)
     assert spec.overlap is not None
     assert spec.modulus is not None
-    wrapped = 0.0 if spec.overlap.presence else 1 / spec.modulus
+    wrapped = 0.0 if spec.overlap.presence or not is_open else 1 / spec.modulus
     return Table(cells, shares, slots, noise, channel_of(spec, epsilons), is_open, wrapped=wrapped)
 
 
