@@ -86,21 +86,16 @@ class Tree:
             SpecError: these data describe none.
         """
         try:
-            assert isinstance(data, Mapping)
-            assert data.keys() == {"levels", "names", "children"}
-            names = tuple(tuple(map(str, one)) for one in data["names"])
-            children = tuple(tuple(map(int, one)) for one in data["children"])
-            made = cls(_level_names(data["levels"]), names, children)
-            sizes = [1, *map(len, names)]
-            assert [len(one) for one in children] == sizes[:-1]
-            assert [sum(one) for one in children] == sizes[1:]
-            assert min(min(one) for one in children) > 0
-            assert len(names) == len(made.levels)
-            assert all(made._ascending(depth) for depth in range(len(names)))
-        except (AssertionError, TypeError, ValueError):
-            msg = "tree must have levels, names and children as `to_dict` writes them"
-            raise SpecError(msg) from None
-        return made
+            if isinstance(data, Mapping) and data.keys() == {"levels", "names", "children"}:
+                names = tuple(tuple(map(str, one)) for one in data["names"])
+                children = tuple(tuple(map(int, one)) for one in data["children"])
+                made = cls(_level_names(data["levels"]), names, children)
+                if made._fits():
+                    return made
+        except (TypeError, ValueError):
+            pass
+        msg = "tree must have levels, names and children as `to_dict` writes them"
+        raise SpecError(msg)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -213,6 +208,16 @@ class Tree:
         return tuple(
             parents * len(codes) + np.array([codes[name] for name in names], np.int64)
             for parents, codes, names in zip(self.parents, self._codes, self.names, strict=True)
+        )
+
+    def _fits(self) -> bool:
+        """Whether each level has as many nodes as the one above it has children, all in their order."""
+        return (
+            len(self.names) == len(self.levels)
+            and [len(one) for one in self.children] == [*self.sizes[:-1]]
+            and [sum(one) for one in self.children] == [*self.sizes[1:]]
+            and min(min(one) for one in self.children) > 0
+            and all(self._ascending(depth) for depth in range(len(self.names)))
         )
 
     def _ascending(self, depth: int) -> bool:
