@@ -73,11 +73,6 @@ class GaussianKind(LinearKind[GaussianSpec]):
 
     # Costs of noise.
 
-    def law(self, spec: GaussianSpec) -> str:
-        """Discrete Gaussian noise."""
-        del spec
-        return DISCRETE_GAUSSIAN
-
     def noise_cost(self, spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         """mu^2 of noise that is calibrated to (epsilon, delta)."""
         return spec.shift.cost(spec.calibrated(epsilon, delta).sigma2)
@@ -85,14 +80,6 @@ class GaussianKind(LinearKind[GaussianSpec]):
     def account(self, spec: GaussianSpec) -> tuple[type[GaussianLedger], UnitShift]:
         """mu^2 of the slots and the counters beside them."""
         return GaussianLedger, spec.shift
-
-    def parameter(self, spec: GaussianSpec, cost: Fraction) -> Fraction:
-        """sigma2 of the slots: their squared sensitivity over their share of mu^2."""
-        return spec.shift.sigma2(cost)
-
-    def cost(self, spec: GaussianSpec, parameter: Fraction) -> Fraction:
-        """mu^2 of the whole sketch."""
-        return spec.shift.cost(parameter)
 
     def components(self, spec: GaussianSpec) -> tuple[Component, ...]:
         """The slots, then the total, the events counted, the records admitted.

@@ -17,16 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import noise
-from sketchstream.components import DISCRETE_GAUSSIAN
 from sketchstream.errors import SpecError
-from sketchstream.items import Ints as IntItems
 from sketchstream.items import Items
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, estimate
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import BETWEEN, Ints
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
-from sketchstream.kinds.linear.events import judged
+from sketchstream.kinds.linear.events import judged, located
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
 from sketchstream.privacy.gaussian import UnitShift
@@ -58,21 +56,7 @@ class Leaves:
 
     def locate(self, items: Items) -> npt.NDArray[np.int64]:
         """(n,) leaf of each item; -1: it has none. Texts are paths, with tabs between their names."""
-        out = np.full(len(items), -1, np.int64)
-        seen: dict[bytes, int] = {}
-        for position, piece in items.pieces():
-            if isinstance(piece, IntItems):
-                inside = (piece.values >= 0) & (piece.values < self.spec.tree.leaves)
-                out[position : position + len(piece)] = np.where(inside, piece.values, -1)
-            elif items.kind == "str":
-                for at, (start, end) in enumerate(
-                    zip(piece.starts.tolist(), piece.ends.tolist(), strict=True), position
-                ):
-                    text = piece.buffer[start:end].tobytes()
-                    if text not in seen:
-                        seen[text] = self.spec.tree.leaf(text.decode(errors="replace"))
-                    out[at] = seen[text]
-        return out
+        return located(items, self.spec.tree.leaves, self.spec.tree.leaf)
 
     def apply_sums(
         self, state: State, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
@@ -124,11 +108,6 @@ class HierarchyKind(LinearKind[HierarchySpec]):
 
     # Costs of noise.
 
-    def law(self, spec: HierarchySpec) -> str:
-        """Discrete Gaussian noise."""
-        del spec
-        return DISCRETE_GAUSSIAN
-
     def noise_cost(self, spec: HierarchySpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         """mu^2 of noise that is calibrated to (epsilon, delta)."""
         return spec.shift.cost(spec.sigma2(epsilon, delta))
@@ -136,14 +115,6 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     def account(self, spec: HierarchySpec) -> tuple[type[GaussianLedger], UnitShift]:
         """mu^2 of the nodes' counters and of the events counted."""
         return GaussianLedger, spec.shift
-
-    def parameter(self, spec: HierarchySpec, cost: Fraction) -> Fraction:
-        """sigma2 of every counter."""
-        return spec.shift.sigma2(cost)
-
-    def cost(self, spec: HierarchySpec, parameter: Fraction) -> Fraction:
-        """mu^2 of the whole sketch."""
-        return spec.shift.cost(parameter)
 
     def protects(self, spec: HierarchySpec, ledger: AnyLedger) -> tuple[str, ...]:
         """What a unit is, and the neighbours of the proof."""

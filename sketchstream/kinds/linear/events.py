@@ -1,25 +1,51 @@
-"""Weights of events in lattice units, each judged from that event alone.
+"""Places of items, and weights of events in lattice units, each judged from that event alone.
 
-In: weights as `Sketch.update` received them. Out: int64 lattice units, and which of them belong to events.
+In: items and weights as `Sketch.update` received them. Out: places; int64 lattice units, and which are of events.
 Touches: nothing.
 Source: docs/theory/gaussian.md, section 5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.batch import Mask, refuse_first
-from sketchstream.items import as_weights
+from sketchstream.items import Ints as IntItems
+from sketchstream.items import Items, as_weights
 from sketchstream.lattice import MOST_BITS, Lattice, Units, exact_number
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid
 
 WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
+
+
+def located(items: Items, places: int, find: Callable[[str], int] | None) -> npt.NDArray[np.int64]:
+    """(n,) place of each item; -1: it has none. Integers are places themselves; of equal texts one is looked up.
+
+    Args:
+        items: n of them.
+        places: how many there are.
+        find: the place of a text, or -1; None: no text has one.
+    """
+    out = np.full(len(items), -1, np.int64)
+    seen: dict[bytes, int] = {}
+    for position, piece in items.pieces():
+        if isinstance(piece, IntItems):
+            outside = (piece.values < 0) | (piece.values >= places)
+            out[position : position + len(piece)] = np.where(outside, -1, piece.values)
+        elif find is not None and items.kind == "str":
+            ends = zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)
+            for at, (start, end) in enumerate(ends, position):
+                text = piece.buffer[start:end].tobytes()
+                if text not in seen:
+                    seen[text] = find(text.decode(errors="replace"))
+                out[at] = seen[text]
+    return out
 
 
 def in_units(lattice: Lattice, weights: object, n: int) -> tuple[npt.NDArray[np.int64], Mask]:

@@ -64,6 +64,19 @@ class LinearKind(Kind[L]):
     def account(self, spec: L) -> tuple[type[GaussianLedger], UnitShift]:
         """The ledger of noise that is not pure, and how far a unit moves the state."""
 
+    def law(self, spec: L) -> str:
+        """Discrete Gaussian noise, unless the kind has another."""
+        del spec
+        return DISCRETE_GAUSSIAN
+
+    def parameter(self, spec: L, cost: Fraction) -> Fraction:
+        """sigma2 of every counter of the state: its squared sensitivity over its share of mu^2."""
+        return self.account(spec)[1].sigma2(cost)
+
+    def cost(self, spec: L, parameter: Fraction) -> Fraction:
+        """mu^2 of the whole sketch."""
+        return self.account(spec)[1].cost(parameter)
+
     @abstractmethod
     def protects(self, spec: L, ledger: AnyLedger) -> tuple[str, ...]:
         """Sentences of the statement: what is protected."""

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.batch import refuse_first
-from sketchstream.components import DISCRETE_GAUSSIAN
 from sketchstream.errors import EstimateError, FormatError, MergeError, SpecError
 from sketchstream.items import Pairs
 from sketchstream.kinds.capabilities import Scoped
@@ -127,11 +126,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
 
     # Costs of noise.
 
-    def law(self, spec: ProjectionSpec) -> str:
-        """Discrete Gaussian noise."""
-        del spec
-        return DISCRETE_GAUSSIAN
-
     def noise_cost(self, spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         """mu^2 of noise that is calibrated to (epsilon, delta)."""
         return self.cost(spec, mechanism.sigma2(spec, epsilon, delta))
@@ -140,14 +134,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
         """mu^2; for a secret matrix, its mean over matrices."""
         shift = mechanism.unit_shift(spec)
         return SecretLedger if isinstance(shift, SecretShift) else GaussianLedger, shift
-
-    def parameter(self, spec: ProjectionSpec, cost: Fraction) -> Fraction:
-        """sigma2 of every cell: the squared sensitivity over mu^2."""
-        return mechanism.unit_shift(spec).sigma2(cost)
-
-    def cost(self, spec: ProjectionSpec, parameter: Fraction) -> Fraction:
-        """mu^2; for a secret matrix, its mean over matrices."""
-        return mechanism.unit_shift(spec).cost(parameter)
 
     def protects(self, spec: ProjectionSpec, ledger: AnyLedger) -> tuple[str, ...]:
         """See `statement.protects`."""

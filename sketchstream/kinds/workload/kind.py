@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.items import Ints as IntItems
 from sketchstream.items import Items, as_weights
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
+from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
 from sketchstream.kinds.workload import statement
@@ -69,22 +69,8 @@ class Cells:
         Integers are cell numbers. Text is read with the spec's universe: the values of its columns, in their order,
         with tabs between them.
         """
-        out = np.full(len(items), -1, np.int64)
         universe = self.spec.universe
-        seen: dict[bytes, int] = {}
-        for position, piece in items.pieces():
-            if isinstance(piece, IntItems):
-                values = piece.values
-                outside = (values < 0) | (values >= self.spec.workload.size)
-                out[position : position + len(piece)] = np.where(outside, -1, values)
-            elif universe is not None and items.kind == "str":
-                ends = zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)
-                for at, (start, end) in enumerate(ends, position):
-                    text = piece.buffer[start:end].tobytes()
-                    if text not in seen:
-                        seen[text] = universe.locate_text(text.decode(errors="replace"))
-                    out[at] = seen[text]
-        return out
+        return located(items, self.spec.workload.size, None if universe is None else universe.locate_text)
 
     def apply_sums(
         self, state: State, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
