@@ -7,6 +7,7 @@ for a topic, connections).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sketchstream import kinds
 from sketchstream.config.loader import Config
@@ -18,6 +19,9 @@ from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.files.source import FileSource, Layout, sample_of
 from sketchstream_connectors.files.store import DirectoryStore
+
+if TYPE_CHECKING:
+    from sketchstream.config.schema import InputTable
 
 
 def rules(config: Config) -> Rules:
@@ -62,28 +66,23 @@ def settings(config: Config) -> Settings:
 
 def file_layout(config: Config) -> Layout:
     """How the input file is read."""
-    given = config.input
-    return Layout(
-        config.format,  # type: ignore[arg-type]  # a file's format, checked by the configuration
-        given.item,
-        given.item_type,
-        given.weight,
-        None if given.time == "record" else given.time,
-        config.columns,
-        config.decimal_weights,
-    )
+    return _layout(config, config.format, config.input)
 
 
 def history_layout(config: Config) -> Layout:
     """How the table of earlier records is read."""
-    given, own = config.input, config.history
-    time = given.time if own is None else own.time or given.time
+    own = {} if config.history is None else config.history.model_dump(include={"item", "weight", "time"})
+    given = config.input.model_copy(update={name: value for name, value in own.items() if value})
+    return _layout(config, "parquet", given)
+
+
+def _layout(config: Config, form: str, given: InputTable) -> Layout:
     return Layout(
-        "parquet",
-        given.item if own is None else own.item or given.item,
+        form,  # type: ignore[arg-type]  # a file's format, checked by the configuration
+        given.item,
         given.item_type,
-        given.weight if own is None else own.weight or given.weight,
-        None if time == "record" else time,
+        given.weight,
+        None if given.time == "record" else given.time,
         config.columns,
         config.decimal_weights,
     )

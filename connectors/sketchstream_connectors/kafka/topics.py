@@ -50,11 +50,6 @@ def fence_prefix(group: str, topic: str) -> str:
     return f"{_stem(group, topic, '-', group)}-"
 
 
-def history_topic(sealed: str) -> str:
-    """Name of the topic of what was counted before a sealed topic's windows began."""
-    return f"{sealed}.history"
-
-
 def history_fence(topic: str) -> str:
     """The transactional id of those who claim windows in a history topic."""
     return f"{topic}.boundary"

@@ -165,12 +165,13 @@ def open_ports(config: Config) -> Ports:
         published = [one for one in outlets if one is not None]
         publishers: list[Publisher] = published if len(published) < 2 else [Publishers(published)]
         if config.history_topic is not None:
-            publishers[0] = _WithHistory(publishers[0], KafkaHistory(connection, config.history_topic))
+            history = KafkaHistory(connection, config.history_topic)
+            publishers[0] = _Beside(publishers[0], history, history)
         if config.sealed_directory is not None:
             publishers.append(DirectoryPublisher(config.sealed_directory))
         publisher = publishers[0] if len(publishers) == 1 else Both(publishers)
         if config.output.results_topic and config.sealed_topic is not None:
-            publisher = _WithResults(publisher, KafkaResults(connection, config, lambda: first.owns(0)))
+            publisher = _Beside(publisher, KafkaResults(connection, config, lambda: first.owns(0)), publisher)
         stack.callback(publisher.close)
         sink: Sink | None = None
         if config.input.late_topic or config.input.dead_letter_topic:
@@ -225,35 +226,19 @@ def _note_timestamps(connection: Connection, topic: str) -> None:
     say(log, level, "timestamps", topic=topic, type=kind, ahead_ms="unlimited" if ahead is None else ahead)
 
 
-class _WithHistory:
-    """The publisher of workers whose windows may have a history before them; they end together."""
+class _Beside:
+    """A publisher, and what is published beside it, which may keep the boundary; they end together."""
 
-    def __init__(self, publisher: Publisher, history: KafkaHistory) -> None:
+    def __init__(self, publisher: Publisher, other: KafkaHistory | KafkaResults, settler: Publisher) -> None:
         self._publisher = publisher
-        self._history = history
+        self._other = other
         self.publish = publisher.publish
         self.frontiers = publisher.frontiers
-        self.settle = history.settle
+        self.settle = settler.settle
 
     def close(self) -> None:
         """Let go of both."""
-        self._history.close()
-        self._publisher.close()
-
-
-class _WithResults:
-    """A publisher beside which results are published; they end together."""
-
-    def __init__(self, publisher: Publisher, results: KafkaResults) -> None:
-        self._publisher = publisher
-        self._results = results
-        self.publish = publisher.publish
-        self.frontiers = publisher.frontiers
-        self.settle = publisher.settle
-
-    def close(self) -> None:
-        """Let go of both."""
-        self._results.close()
+        self._other.close()
         self._publisher.close()
 
 
