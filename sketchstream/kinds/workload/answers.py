@@ -56,7 +56,7 @@ class WorkloadAnswers(LinearAnswers):
         gap: certified gap of the projection.
         steps: of the projection.
         n_bound: bound of the number of individuals that was used.
-        dense: (d,) the answers before projection, on which intervals stand; None for answers that are not projected.
+        unprojected: (d,) the answers before projection, on which intervals stand; None where there is none.
         integral: whether the answers and their noise are whole numbers; then intervals are closed at whole numbers,
             and hold at least at their level.
         notes: notes for readers.
@@ -74,7 +74,7 @@ class WorkloadAnswers(LinearAnswers):
     gap: float | None = None
     steps: int = 0
     n_bound: float | None = None
-    dense: Floats | None = field(default=None, repr=False)
+    unprojected: Floats | None = field(default=None, repr=False)
     integral: bool = False
     notes: tuple[str, ...] = field(default=())
 
@@ -92,12 +92,12 @@ class WorkloadAnswers(LinearAnswers):
         half = np.interp(self.tails, grid, factors) * self.stderr
         if self.integral:  # the noise is a whole number: an end at k covers up to k + 1/2 of the continuous law
             half = np.ceil(half - 0.5)
-        if self.dense is None:
+        if self.unprojected is None:
             return self.values - half, self.values + half
-        low = self.dense - half
+        low = self.unprojected - half
         if self.projected != "sym" and self.spec.workload.nonnegative:
             low = np.maximum(low, 0.0)
-        return np.minimum(low, self.values), np.maximum(self.dense + half, self.values)
+        return np.minimum(low, self.values), np.maximum(self.unprojected + half, self.values)
 
     def table(self, name: str) -> Floats:
         """The values of one table, one axis for each of its columns.
@@ -255,7 +255,7 @@ def estimate(
         spec,
         workload.apply(done.histogram),
         tails=tails,
-        dense=workload.apply(found),
+        unprojected=workload.apply(found),
         projected="cap" if feasible == "auto" else feasible,
         gap=done.gap,
         steps=done.steps,
