@@ -249,6 +249,25 @@ def saddlepoint(
 
 
 @kernel
+def saddlepoints(
+    form: Any, mu: Floats, h: Floats, y: Floats, z: Floats, d: Floats, q: Any, mult: Floats, work: Floats, last: Floats
+) -> Any:
+    """Sum of l(mu) over rows of cells, as `saddlepoint` finds them; a row whose start is too far off starts again.
+
+    mu, h, y: (L, m), z: (L, 1), d, mult, last: (L,), work: (5, m).
+    """
+    total = 0.0
+    for j in range(mu.shape[0]):
+        value = saddlepoint(form, mu[j], h[j], y[j], z[j], d[j], q, mult[j], work, last[j])
+        if value <= IMPOSSIBLE:
+            y[j] = 0.0
+            z[j] = 0.0
+            value = saddlepoint(form, mu[j], h[j], y[j], z[j], d[j], q, mult[j], work, last[j])
+        total += value
+    return max(total, IMPOSSIBLE)
+
+
+@kernel
 def settle_rows(form: Any, mu: Floats, noise: Any, d: Any, jacobian: Floats, tail: Floats, last: Any = 1.0) -> None:
     """Turn J into rows whose Gram matrix is J' S^-1 J, in place. jacobian: (m, k), tail: (k,) rank-one part (BINS).
 

@@ -11,14 +11,14 @@ exp(sum_t M f_t s_j/m_j (z^t - 1)), seen through the noise. The recipe of closed
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from sketchstream.kinds.profile.estimate.likelihood import estimator, kernels
-from sketchstream.kinds.profile.estimate.likelihood.channels import FORMS, Response, squarem
+from sketchstream.kinds.profile.estimate.likelihood.channels import FORMS, squarem
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, Seen, settle, thin
 from sketchstream.kinds.profile.estimate.linear.line import Line
@@ -32,211 +32,206 @@ LEAST = 0.01
 """Levels with less than this part of the best level's weight are left out of the likelihood."""
 
 
-@dataclass
-class Floor:
-    """One level: its channel from slot counts 0..S, S+1 to cells, its data, and its items per slot at a share of 1.
+class Laws(Protocol):
+    """How the levels of one part see a law of items: the laws of their slots, and the chances of their cells."""
 
-    Args:
-        channel: K, from slot counts to cells.
-        sums: from the law of items to that of slot counts.
-        seen: the observed data.
-        scale: M s_j / m_j.
-        y: (m,) saddlepoint of the m cells, kept as the start of the next search.
-        z: (1,) its additional coordinate in form BINS.
-        work: (5, m) scratch memory.
-    """
+    def laws(self, scales: Floats, f: Floats) -> Any:
+        """Laws of slots with so many virtual items of this law, a level each."""
+        ...
 
-    channel: Line2Cells | Response | CounterCells
-    sums: Sums | WrappedSums | CounterSums
-    seen: Seen
-    scale: float
-    y: Floats
-    z: Floats
-    work: Floats
+    def chances(self, laws: Any) -> Floats:
+        """Chances of the cells under these laws. (L, m)."""
+        ...
 
-    def value(self, mu: Floats) -> float:
-        """Log likelihood of the level, given its expected cells."""
-        seen = self.seen
-        found = kernels.saddlepoint(
-            seen.form, mu, seen.h, self.y, self.z, seen.d, seen.q, seen.mult, self.work, seen.last
-        )
-        return float(found)
+    def met(self, ratios: Floats, laws: Any) -> Floats:
+        """Means of ratios of cells over the laws moved by each node, added over the levels. (L, m) -> (nodes,)."""
+        ...
 
-
-class Line2Cells:
-    """One discrete Laplace layer on unit cells 0..S and everything above, as a channel."""
-
-    def __init__(self, markov: Markov) -> None:
-        self.markov = markov
-
-    def forward(self, f: Floats) -> Floats:
-        """K f, for one law or for columns."""
-        markov = self.markov
-        if f.ndim == 1:
-            return np.asarray(markov.v * markov.spread(markov.s * f))
-        out = np.empty_like(f)
-        kernels.two_pass_columns(markov.rho, f * markov.s[:, None], out)
-        return np.asarray(out * markov.v[:, None])
-
-    def adjoint(self, u: Floats) -> Floats:
-        """K'u."""
-        return np.asarray(self.markov.s * self.markov.spread(self.markov.v * u))
+    def moved(self, laws: Any, change: Floats) -> Iterable[Floats]:
+        """Derivatives of the chances, per virtual item, in the direction of changes of f. (m, k), a level each."""
+        ...
 
 
 class Sums:
-    """The law of a slot's count 0..S, and everything above, as the sum of the counts of its items: power series."""
+    """Unit event: counts 0..S of a slot, and everything above, by power series; one discrete Laplace layer on them."""
 
-    def __init__(self, m: int) -> None:
-        self.m = m
+    def __init__(self, markov: Markov) -> None:
+        self.m, self.markov = markov.m, markov
 
-    def law(self, scale: float, f: Floats) -> Floats:
-        """Law of a slot with `scale` virtual items of this law."""
-        size = self.m - 1
-        out = np.empty(self.m)
-        kernels.compound(scale * f[:size] * np.arange(size), scale * float(f[1:].sum()), out[:size])
-        out[size] = max(1.0 - float(out[:size].sum()), 0.0)
+    def laws(self, scales: Floats, f: Floats) -> Floats:
+        """Laws of slots with so many virtual items of this law. (L, m)."""
+        size, items = self.m - 1, float(f[1:].sum())
+        events = f[:size] * np.arange(size)
+        out = np.empty((scales.size, self.m))
+        for law, scale in zip(out, scales.tolist(), strict=True):
+            kernels.compound(scale * events, scale * items, law[:size])
+            law[size] = max(1.0 - float(law[:size].sum()), 0.0)
         return out
 
-    def met(self, ratio: Floats, law: Floats) -> Floats:
-        """Mean of `ratio` over the law moved by each node. (m,)."""
-        size = self.m - 1
-        out = np.empty(self.m)
-        kernels.meet(ratio[:size], law[:size], ratio[size], out[:size])
-        out[size] = ratio[size]
+    def chances(self, laws: Floats) -> Floats:
+        """Chances of the cells under these laws. (L, m)."""
+        return np.ascontiguousarray(self._noisy(laws.T).T)
+
+    def _noisy(self, columns: Floats) -> Floats:
+        """The noise on laws of slots that are columns."""
+        out = np.empty_like(columns, order="C")
+        kernels.two_pass_columns(self.markov.rho, np.ascontiguousarray(columns * self.markov.s[:, None]), out)
+        return np.asarray(out * self.markov.v[:, None])
+
+    def met(self, ratios: Floats, laws: Floats) -> Floats:
+        """Means of ratios of cells over the laws moved by each node, added over the levels. (m,)."""
+        size, markov = self.m - 1, self.markov
+        out, one = np.zeros(self.m), np.empty(self.m)
+        for ratio, law in zip(ratios, laws, strict=True):
+            clear = markov.s * markov.spread(markov.v * ratio)
+            kernels.meet(clear[:size], law[:size], clear[size], one[:size])
+            one[size] = clear[size]
+            out += one
         return out
 
-    def moved(self, law: Floats, change: Floats) -> Floats:
-        """Derivative of the law, per virtual item, in the direction of changes of f. (m, k)."""
+    def moved(self, laws: Floats, change: Floats) -> Iterator[Floats]:
+        """Derivatives of the chances, per virtual item, in the direction of changes of f. (m, k), a level each."""
         size = self.m - 1
-        out = np.empty_like(change)
-        kernels.smear(law[:size], np.ascontiguousarray(change[:size]), out[:size])
-        out[:size] -= law[:size, None] * change.sum(axis=0)
-        out[size] = -out[:size].sum(axis=0)
-        return out
+        for law in laws:
+            out = np.empty_like(change)
+            kernels.smear(law[:size], np.ascontiguousarray(change[:size]), out[:size])
+            out[:size] -= law[:size, None] * change.sum(axis=0)
+            out[size] = -out[:size].sum(axis=0)
+            yield self._noisy(out)
 
 
 class WrappedSums:
-    """The law of a slot's residue 0..p-1: sums modulo p, exactly, by their transform.
+    """Unit item: residues 0..p-1 of a slot, exactly, by the transform that levels share; randomised response on them.
 
     Args:
         m: number of nodes; the last one stands for the residues from m - 1 up.
         above: (p - m + 1,) shares of those residues.
-        p: modulus.
+        eigenvalue: of the response: it keeps a residue so often, and else draws one of all.
     """
 
-    def __init__(self, m: int, above: Floats, p: int) -> None:
-        self.m, self.above, self.p = m, above, p
+    def __init__(self, m: int, above: Floats, eigenvalue: float) -> None:
+        self.m, self.above, self.eigenvalue = m, above, eigenvalue
+        self.p = m - 1 + above.size
 
     def _all(self, f: Floats) -> Floats:
-        """Laws on nodes, or columns, as laws on residues; absent items change nothing."""
-        out = np.zeros((self.p, *f.shape[1:]))
-        out[1 : self.m - 1] = f[1:-1]
-        out[self.m - 1 :] = np.multiply.outer(self.above, f[-1])
+        """Laws on nodes, or rows of changes, as such on residues; absent items change nothing."""
+        out = np.zeros((*f.shape[:-1], self.p))
+        out[..., 1 : self.m - 1] = f[..., 1:-1]
+        out[..., self.m - 1 :] = np.multiply.outer(f[..., -1], self.above)
         return out
 
-    def law(self, scale: float, f: Floats) -> Floats:
-        """Law of a slot with `scale` virtual items of this law."""
+    def laws(self, scales: Floats, f: Floats) -> Floats:
+        """Laws of slots with so many virtual items of this law. (L, p)."""
         spectrum = np.fft.rfft(self._all(f)) - float(f[1:].sum())
-        return np.maximum(np.fft.irfft(np.exp(scale * spectrum), self.p), 0.0)
+        return np.maximum(np.fft.irfft(np.exp(np.multiply.outer(scales, spectrum)), self.p), 0.0)
 
-    def met(self, ratio: Floats, law: Floats) -> Floats:
-        """Mean of `ratio` over the law moved by each node. (m,)."""
-        each = np.fft.irfft(np.fft.rfft(ratio) * np.conj(np.fft.rfft(law)), self.p)
+    def chances(self, laws: Floats) -> Floats:
+        """Chances of the cells under these laws. (L, p)."""
+        even = ((1.0 - self.eigenvalue) / self.p) * laws.sum(axis=1, keepdims=True)
+        return np.asarray(self.eigenvalue * laws + even)
+
+    def met(self, ratios: Floats, laws: Floats) -> Floats:
+        """Means of ratios of cells over the laws moved by each node, added over the levels. (m,)."""
+        both = np.fft.rfft(np.stack((ratios, laws)))
+        each = np.fft.irfft((both[0] * np.conj(both[1])).sum(axis=0), self.p)
+        # the response is symmetric: its even part gives every node the same, as laws sum to one
+        even = (1.0 - self.eigenvalue) / self.p * float(ratios.sum())
+        each = self.eigenvalue * each + even
         return np.append(each[: self.m - 1], float(self.above @ each[self.m - 1 :]))
 
-    def moved(self, law: Floats, change: Floats) -> Floats:
-        """Derivative of the law, per virtual item, in the direction of changes of f. (p, k)."""
-        change = self._all(change)
-        spectrum = np.fft.rfft(law)[:, None] * np.fft.rfft(change, axis=0)
-        return np.asarray(np.fft.irfft(spectrum, self.p, axis=0) - law[:, None] * change.sum(axis=0))
+    def moved(self, laws: Floats, change: Floats) -> Floats:
+        """Derivatives of the chances, per virtual item, in the direction of changes of f. (L, p, k)."""
+        change = self._all(np.ascontiguousarray(change.T))
+        spectrum = np.fft.rfft(laws)[:, None, :] * np.fft.rfft(change)
+        out = np.fft.irfft(spectrum, self.p) - laws[:, None, :] * change.sum(axis=1)[:, None]
+        return np.asarray(self.eigenvalue * out.transpose(0, 2, 1))
 
 
 class CounterSums:
-    """The law of a counter of any size, noise included, as the sum of the counts of its items on wide nodes."""
+    """Unit event in wide bins: counters of any size, noise included, by sums of the counts of items on wide nodes."""
 
     def __init__(self, wide: Wide) -> None:
         self.wide = wide
 
-    def law(self, scale: float, f: Floats) -> Counters:
-        """Law of a counter with `scale` virtual items of this law."""
-        return self.wide.lattice.law(scale * f[1:], scale * float(f[1:].sum()))
+    def laws(self, scales: Floats, f: Floats) -> list[Counters]:
+        """Laws of counters with so many virtual items of this law."""
+        items = float(f[1:].sum())
+        return [self.wide.lattice.law(scale * f[1:], scale * items) for scale in scales.tolist()]
 
-    def met(self, ratio: Floats, law: Counters) -> Floats:
-        """Mean of `ratio` over the cells of counters moved by each node. (m,)."""
-        return np.append(0.0, ratio[0] + np.diff(ratio) @ law.with_one_more(self.wide.data))
+    def chances(self, laws: Sequence[Counters]) -> Floats:
+        """Chances of the cells under these laws. (L, B)."""
+        return np.stack([between(law.at_least(self.wide.data), 1.0) for law in laws])
 
-    def moved(self, law: Counters, change: Floats) -> Floats:
-        """Derivative of the chances of the cells, per virtual item, in the direction of changes of f. (B, k)."""
-        more = law.with_one_more(self.wide.data) - law.at_least(self.wide.data)[:, None]
-        return between(more @ change[1:], 0.0)
+    def met(self, ratios: Floats, laws: Sequence[Counters]) -> Floats:
+        """Means of ratios of cells over the laws moved by each node, added over the levels. (m,)."""
+        each = [
+            ratio[0] + np.diff(ratio) @ law.with_one_more(self.wide.data)
+            for ratio, law in zip(ratios, laws, strict=True)
+        ]
+        return np.append(0.0, np.sum(each, axis=0))
 
-
-class CounterCells:
-    """The cells of a law of counters, as a channel."""
-
-    def __init__(self, wide: Wide) -> None:
-        self.wide = wide
-
-    def forward(self, law: Counters | Floats) -> Floats:
-        """Chances of the cells; changes of them as they are."""
-        return between(law.at_least(self.wide.data), 1.0) if isinstance(law, Counters) else law
-
-    def adjoint(self, u: Floats) -> Floats:
-        """As it is."""
-        return u
+    def moved(self, laws: Sequence[Counters], change: Floats) -> Iterator[Floats]:
+        """Derivatives of the chances, per virtual item, in the direction of changes of f. (B, k), a level each."""
+        for law in laws:
+            more = law.with_one_more(self.wide.data) - law.at_least(self.wide.data)[:, None]
+            yield between(more @ change[1:], 0.0)
 
 
 class Opened:
-    """The likelihood of an item profile given the levels of one part."""
+    """The likelihood of an item profile given the levels of one part.
 
-    def __init__(self, grid: Grid, floors: Sequence[Floor], most: float) -> None:
-        self.grid, self.floors, self.most = grid, list(floors), most
+    Args:
+        grid: of the law.
+        laws: from laws of items to the cells of the levels.
+        levels: (L,) the observed data, cells of one size.
+        scales: (L,) M s_j / m_j, a level's items per slot at a share of 1.
+    """
+
+    def __init__(self, grid: Grid, laws: Laws, levels: Sequence[Seen], scales: Floats) -> None:
+        self.grid, self.laws, self.levels, self.scales = grid, laws, list(levels), scales
         self.nodes, self.m = grid.nodes, grid.low.size
+        self._h = np.stack([seen.h for seen in levels])
+        self._slots = np.array([seen.d for seen in levels])
+        self._mult, self._last = np.array([(float(seen.mult), seen.last) for seen in levels]).T.copy()
+        # the saddlepoints are kept as the start of the next search
+        size = self._h.shape[1]
+        self._y, self._z, self._work = np.zeros_like(self._h), np.zeros((len(levels), 1)), np.zeros((5, size))
 
     @property
     def d(self) -> float:
         """M, times the part of the slots in the data."""
-        return sum(floor.scale * floor.seen.d for floor in self.floors)
+        return float(self.scales @ self._slots)
 
-    def _solve(self, f: Floats) -> tuple[float, list[Floats], list[Any]]:
-        """l(f), the expected cells and the slot law of every level."""
-        total, cells, slots = 0.0, [], []
-        for floor in self.floors:
-            law: Any = floor.sums.law(floor.scale, f)
-            seen = floor.seen
-            mu = np.maximum(seen.d * floor.channel.forward(law), TINY)
-            value = floor.value(mu)
-            if value <= kernels.IMPOSSIBLE:
-                floor.y[:], floor.z[:] = 0.0, 0.0
-                value = floor.value(mu)
-            total += value
-            cells.append(mu)
-            slots.append(law)
-        return max(float(total), kernels.IMPOSSIBLE), cells, slots
+    def _solve(self, f: Floats) -> tuple[float, Floats, Any]:
+        """l(f), the expected cells (L, m) and the slot laws of the levels."""
+        laws = self.laws.laws(self.scales, f)
+        mu = np.maximum(self._slots[:, None] * self.laws.chances(laws), TINY)
+        first = self.levels[0]
+        value = kernels.saddlepoints(
+            first.form, mu, self._h, self._y, self._z, self._slots, first.q, self._mult, self._work, self._last
+        )
+        return float(value), mu, laws
 
     def value(self, f: Floats) -> float:
         """l(f)."""
         return self._solve(f)[0]
 
-    def _pull(self, slots: Sequence[Any]) -> Floats:
+    def _pull(self, laws: Any) -> Floats:
         """R with dl/df_t = R_t - d for t >= 1 and EM step f_t R_t / d; R_0 = d."""
-        out = np.zeros(self.m)
-        for floor, law in zip(self.floors, slots, strict=True):
-            ratio = floor.seen.d * floor.channel.adjoint(np.exp(floor.y))
-            out += floor.scale * floor.sums.met(ratio, law)
+        out = self.laws.met((self.scales * self._slots)[:, None] * np.exp(self._y), laws)
         out[0] = self.d
         return out
 
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:
         """l(f), the ratio for laws that sum to one (its excess over d has mean 0 under f), and the expected cells."""
-        value, cells, slots = self._solve(f)
-        ratio = self._pull(slots)
-        return value, ratio - float(f @ (ratio - self.d)), np.concatenate(cells)
+        value, mu, laws = self._solve(f)
+        ratio = self._pull(laws)
+        return value, ratio - float(f @ (ratio - self.d)), mu.reshape(-1)
 
     def step(self, f: Floats) -> Floats:
         """One EM step: expected items at each count; the rest of M did not occur."""
-        _, _, slots = self._solve(f)
-        return self._moved(f, self._pull(slots))
+        _, _, laws = self._solve(f)
+        return self._moved(f, self._pull(laws))
 
     def _moved(self, f: Floats, ratio: Floats) -> Floats:
         """The EM step, kept on the simplex."""
@@ -248,16 +243,12 @@ class Opened:
         """Rows whose Gram matrix is the Fisher information of columns of log f."""
         change = f[:, None] * (columns - centre)
         change[0] = 0.0
-        out, start = [], 0
-        for floor in self.floors:
-            seen = floor.seen
-            law: Any = floor.sums.law(floor.scale, f)
-            moved = floor.sums.moved(law, change)
-            jacobian = np.zeros((seen.h.size + (seen.form == kernels.BINS), columns.shape[1]))
-            jacobian[: seen.h.size] = seen.d * floor.scale * floor.channel.forward(moved)
-            out.append(settle(seen, mu[start : start + seen.h.size], jacobian))
-            start += seen.h.size
-        return np.concatenate(out)
+        laws, size = self.laws.laws(self.scales, f), self._h.shape[1]
+        rows = np.zeros((len(self.levels), size + (self.levels[0].form == kernels.BINS), columns.shape[1]))
+        for j, moved in enumerate(self.laws.moved(laws, change)):
+            rows[j, :size] = (self._slots[j] * self.scales[j]) * moved
+            settle(self.levels[j], mu[j * size : (j + 1) * size], rows[j])
+        return rows.reshape(-1, columns.shape[1])
 
     def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
         """Shrinkage path by SQUAREM on f = (f o R + tau f0) / (d + tau)."""
@@ -268,8 +259,8 @@ class Opened:
 
             def update(f: Floats, tau: Floats = tau) -> tuple[Floats, float]:
                 f = f / f.sum()
-                value, _, slots = self._solve(f)
-                moved = self._moved(f, self._pull(slots))
+                value, _, laws = self._solve(f)
+                moved = self._moved(f, self._pull(laws))
                 return (moved * d + tau * f0) / (d + tau), value + float(tau @ (f0 * np.log(f) - f))
 
             f = squarem(f, update, max(tolerance, 0.05), 40)
@@ -279,28 +270,15 @@ class Opened:
 
     def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
         """(train, test) pairs of a random split of the slots of every level."""
-        _, cells, _ = self._solve(f)
-        each = [
-            thin(floor.seen, mu * np.exp(floor.y), count, rng) for floor, mu in zip(self.floors, cells, strict=True)
-        ]
+        _, mu, _ = self._solve(f)
+        each = [thin(*both, count, rng) for both in zip(self.levels, mu * np.exp(self._y), strict=True)]
         return [
             (self._with([one[j][0] for one in each]), self._with([one[j][1] for one in each])) for j in range(count)
         ]
 
-    def _with(self, data: Sequence[Seen]) -> Opened:
+    def _with(self, levels: Sequence[Seen]) -> Opened:
         """The same levels with other data."""
-        floors = [
-            opened(floor.channel, floor.sums, seen, floor.scale) for floor, seen in zip(self.floors, data, strict=True)
-        ]
-        return Opened(self.grid, floors, self.most)
-
-
-def opened(
-    channel: Line2Cells | Response | CounterCells, sums: Sums | WrappedSums | CounterSums, seen: Seen, scale: float
-) -> Floor:
-    """A level whose saddlepoint starts without tilt."""
-    size = seen.h.size
-    return Floor(channel, sums, seen, scale, np.zeros(size), np.zeros(1), np.zeros((5, size)))
+        return Opened(self.grid, self.laws, levels, self.scales)
 
 
 def between(at_least: Floats, below: float) -> Floats:
@@ -311,16 +289,16 @@ def between(at_least: Floats, below: float) -> Floats:
 
 def wide_fit(observed: Observed, levels: Sequence[Level], heavy: Heavy, most: float) -> Model:
     """Maximum likelihood items at the nodes of noisy bins."""
-    wide, floors = heavy.wide, []
+    wide, found = heavy.wide, []
     for level in levels:
         assert isinstance(level.estimator, Line)
         # what is far above the last edge is in the last cell, with its noise: left out, large counts would go missing
         h, copies = gathered(wide.data, level.estimator.whole)
-        seen = Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts), float(copies[-1]))
-        floors.append(opened(CounterCells(wide), CounterSums(wide), seen, most * level.share / level.m))
+        found.append(Seen(FORMS[observed.form], h, level.m, observed.q, float(observed.parts), float(copies[-1])))
     low, width = np.append(0, wide.low), np.append(1, wide.width)
     cell = np.append(0, np.searchsorted(wide.data, wide.low, side="right"))
-    problem = Opened(Grid(low, width, np.zeros(low.size), cell), floors, most)
+    grid = Grid(low, width, np.zeros(low.size), cell)
+    problem = Opened(grid, CounterSums(wide), found, most * _rates(levels))
     noise = 2.0 * math.sqrt(observed.noise_variance * len(levels)) / most
     items = most * estimated(observed, problem, max(1e-5, noise))
     items[0] = 0.0
@@ -348,8 +326,14 @@ def fit(observed: Observed, part: Part) -> Model:
         top = min(top, observed.modulus - 2)
     low = np.arange(top + 2, dtype=np.int64)
     grid = Grid(low, np.ones(top + 2, dtype=np.int64), np.zeros(top + 2))
-    floors = [_floor(observed, level, grid, most, start) for level in levels]
-    f = estimated(observed, Opened(grid, floors, most), 1e-5)
+    seen = [_seen(observed, level, grid) for level in levels]
+    first = levels[0].estimator
+    laws: Laws
+    if isinstance(first, Line):
+        laws = Sums(Markov(grid, observed.epsilons[0], seen[0]))
+    else:
+        laws = WrappedSums(top + 2, _above(start, top + 2, first.p), first.eigenvalue)
+    f = estimated(observed, Opened(grid, laws, seen, most * _rates(levels)), 1e-5)
     intensity = np.zeros(span + 1)
     intensity[1 : top + 1] = most * f[1 : top + 1]
     beyond = most * float(f[top + 1])
@@ -380,26 +364,22 @@ def _reach(start: Model, span: int) -> int:
     return min(span, max(12, last + last // 4 + 4))
 
 
-def _floor(observed: Observed, level: Level, grid: Grid, most: float, start: Model) -> Floor:
-    """One level in the form that the likelihood takes."""
-    m = grid.low.size
-    scale = most * level.share / level.m
-    channel: Line2Cells | Response
-    sums: Sums | WrappedSums
-    if isinstance(level.estimator, Line):
-        cells = level.estimator.cells
-        at = np.clip(cells.low, 0, m - 1)
+def _seen(observed: Observed, level: Level, grid: Grid) -> Seen:
+    """The data of one level."""
+    estimator = level.estimator
+    if isinstance(estimator, Line):
+        m = grid.low.size
+        at = np.clip(estimator.cells.low, 0, m - 1)
         at[0] = 0
-        seen = Seen(FORMS[observed.form], tally(at, cells.slots, m), level.m, observed.q, float(observed.parts))
-        channel, sums = Line2Cells(Markov(grid, observed.epsilons[0], seen)), Sums(m)
+        slots = tally(at, estimator.cells.slots, m)
     else:
-        p = level.estimator.p
-        seen = Seen(FORMS[observed.form], level.estimator.slots, level.m, observed.q, float(observed.parts))
-        channel, sums = (
-            Response(level.estimator.eigenvalue, np.full(p, 1.0 / p)),
-            WrappedSums(m, _above(start, m, p), p),
-        )
-    return opened(channel, sums, seen, scale)
+        slots = estimator.slots
+    return Seen(FORMS[observed.form], slots, level.m, observed.q, float(observed.parts))
+
+
+def _rates(levels: Sequence[Level]) -> Floats:
+    """Part of all items in a slot of each level."""
+    return np.array([level.share / level.m for level in levels])
 
 
 def _above(start: Model, m: int, p: int) -> Floats:

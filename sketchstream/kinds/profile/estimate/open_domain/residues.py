@@ -94,6 +94,12 @@ class Residues:
         spectrum = np.fft.fft(full) - full.sum()
         return np.asarray(np.exp((self.share / self.m)[:, None] * spectrum))
 
+    def _laws(self, intensities: Floats) -> Floats:
+        """Laws of slots, where items at each count are rows, index 0 unused. (.., p) -> (.., L, p)."""
+        spectrum = np.fft.rfft(intensities) - intensities.sum(axis=-1, keepdims=True)
+        rates = (self.share / self.m)[:, None]
+        return np.asarray(np.fft.irfft(np.exp(rates * spectrum[..., None, :]), self.p))
+
     def weights(self, intensity: Floats) -> Floats:
         """(L,) largest part of the information about one frequency that a level has; 0 if its residues are uniform."""
         square = np.abs(self.transforms(intensity)[:, 1:]) ** 2
@@ -180,13 +186,12 @@ class Residues:
         t = np.arange(1.0, self.p)
         logs = np.cumsum(np.log(t))
         numbers = np.append(0.0, np.geomspace(max(self.most * 1e-5, 1.0), self.most, NUMBERS))
-        rates = numbers[:, None, None] * (self.share / self.m)[:, None]
         best, found = -math.inf, np.zeros(self.p)
         for mean in np.geomspace(1.01, max(self.p / 2.0, 2.0), MEANS):
             for law in (t * math.log1p(-1.0 / mean), t * math.log(mean) - logs):
                 shape = np.append(0.0, np.exp(law - law.max()))
                 shape /= shape.sum()
-                value = self._log_likelihood(np.exp(rates * (np.fft.fft(shape) - 1.0)))
+                value = self._log_likelihood(self._laws(np.multiply.outer(numbers, shape)))
                 at = int(value.argmax())
                 if value[at] > best:
                     best, found = float(value[at]), shape * numbers[at]
@@ -215,17 +220,16 @@ class Residues:
             information, score = self._information(found)
             way = (found[1:] - start[1:]) / spread
             known = np.eye(self.p - 1) + spread[:, None] * information * spread
-            value = float(self._log_likelihood(self.transforms(found))) - 0.5 * float(way @ way)
+            value = float(self._log_likelihood(self._laws(found))) - 0.5 * float(way @ way)
             best = max(best, value - 0.5 * float(np.linalg.slogdet(known)[1]))
             if left:
                 found = np.append(0.0, np.maximum(self._step(start, found, information, score), 0.0))
                 found *= items / max(float(found.sum()), 1e-300)
         return best
 
-    def _log_likelihood(self, transforms: Complex) -> Floats:
-        """Normal log likelihood of the cells given transforms of the slots' laws, but for a constant. (.., L, p)."""
-        mean = np.fft.ifft(transforms, axis=-1).real
-        mean = self.m[:, None] * np.maximum(self.eigenvalue * mean + (1.0 - self.eigenvalue) / self.p, 0.0)
+    def _log_likelihood(self, laws: Floats) -> Floats:
+        """Normal log likelihood of the cells given the laws of slots, but for a constant. (.., L, p) -> (..)."""
+        mean = self.m[:, None] * np.maximum(self.eigenvalue * laws + (1.0 - self.eigenvalue) / self.p, 0.0)
         variance = np.maximum(mean + self.noise, FLOOR)
         return np.asarray(-0.5 * ((self.slots - mean) ** 2 / variance + np.log(variance)).sum(axis=(-2, -1)))
 
@@ -257,8 +261,7 @@ class Residues:
         far, best = max(*known, FEWEST), self.plausible(shape, root)
         for number in np.geomspace(far, 1.01 * self.most, FAR + 1)[1:].tolist():
             known[number] = -math.sqrt(2.0 * max(best - self.plausible(shape, number), 0.0))
-        uniform = np.zeros((self.m.size, self.p), dtype=np.complex128)
-        uniform[:, 0] = 1.0
+        uniform = np.full((self.m.size, self.p), 1.0 / self.p)
         endless = -math.sqrt(2.0 * max(best - float(self._log_likelihood(uniform)), 0.0))
         known[max(known)] = max(known[max(known)], endless)
         at = np.array(sorted(known))
