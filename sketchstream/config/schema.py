@@ -64,6 +64,7 @@ class PayloadTable(Table):
     """`[payload]`: where formats with schemas find them."""
 
     framing: Literal["confluent", "apicurio8", "glue", "none"] = "confluent"
+    ids: Literal["global", "content"] | None = None
     registry: str | tuple[str, ...] | None = None
     schema_file: Path | None = None
     message: str | None = None

@@ -12,6 +12,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 
 REGISTRY = '[payload]\nregistry = "http://registry:8081"\n'
+OWN = '[payload]\nregistry = "http://registry:8080/apis/registry/v2"\n'
 
 
 def configured(form: str, payload: str) -> str:
@@ -28,6 +29,11 @@ def configured(form: str, payload: str) -> str:
         ("avro", '[payload]\nschema_file = "a.avsc"\n', "it needs payload.framing = 'none'"),
         ("avro", REGISTRY + 'framing = "none"\n', "give schema_file"),
         ("avro", REGISTRY + 'framing = "glue"\n', "whose registry has another interface"),
+        ("avro", REGISTRY + 'framing = "apicurio8"\n', "needs payload.ids: 'global'"),
+        ("avro", REGISTRY + 'framing = "apicurio8"\nids = "global"\n', "Apicurio's own interface only"),
+        ("avro", OWN + 'framing = "apicurio8"\nids = "content"\n', "by Confluent's interface"),
+        ("avro", REGISTRY + 'ids = "content"\n', "belongs to payload.framing = 'apicurio8'"),
+        ("protobuf", OWN + 'framing = "apicurio8"\nids = "global"\n', "let producers write content ids"),
         ("avro", REGISTRY + 'token = "t"\nusername = "u"\n', "two ways to log in"),
         ("avro", REGISTRY + 'password = "p"\n', "payload.password needs payload.username"),
         ("avro", REGISTRY + 'key = "k.pem"\n', "payload.key needs payload.certificate"),
@@ -42,6 +48,13 @@ def test_mistakes_are_told_in_words(form: str, payload: str, words: str) -> None
     with pytest.raises(ConfigError) as raised:
         Config.parse(configured(form, payload))
     assert any(words in line for line in raised.value.mistakes), raised.value.mistakes
+
+
+@pytest.mark.parametrize(("payload", "ids"), [(REGISTRY, "content"), (OWN, "global")])
+def test_both_kinds_of_ids_have_their_interface(payload: str, ids: str) -> None:
+    config = Config.parse(configured("avro", f'{payload}framing = "apicurio8"\nids = "{ids}"\n'))
+    assert config.payload is not None
+    assert config.payload.ids == ids
 
 
 @pytest.mark.parametrize("form", ["avro", "protobuf"])

@@ -29,6 +29,8 @@ class StandInRegistry:
     token: str = ""
     tls: tuple[Path, Path, Path | None] | None = None
     by_id: dict[int, dict[str, Any]] = field(default_factory=dict)
+    by_global_id: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Of Apicurio's own interface."""
     by_subject: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     failing: list[tuple[int, bytes]] = field(default_factory=list)
     """Status and body of the next answers; the last one stays."""
@@ -90,6 +92,9 @@ class StandInRegistry:
         self.by_id[number] = answer
         self.by_subject[f"subject-{number}", 1] = answer
 
+    def register_globally(self, number: int, schema: Any) -> None:
+        self.by_global_id[number] = schema
+
     def answer(self, path: str, authorization: str) -> tuple[int, bytes]:
         if self.failing:
             return self.failing[0] if len(self.failing) == 1 else self.failing.pop(0)
@@ -98,6 +103,11 @@ class StandInRegistry:
         if wanted and authorization not in wanted:
             return 401, b'{"error_code":401,"message":"Unauthorized"}'
         parts = path.partition("?")[0].strip("/").split("/")
+        if parts[-2:-1] == ["globalIds"]:
+            schema = self.by_global_id.get(int(parts[-1]))
+            if schema is None:
+                return 404, b'{"error_code":404,"name":"ArtifactNotFoundException","message":"No artifact"}'
+            return 200, json.dumps(schema).encode()
         found = None
         if parts[:2] == ["schemas", "ids"]:
             found = self.by_id.get(int(parts[2]))

@@ -2,7 +2,8 @@
 
 In: ids. Out: texts of schemas, or the fact that an id does not exist. Touches: the registry (two kinds of GET, nothing
 else), a folder of answers, the clock.
-Source: the API reference of Confluent Schema Registry; Karapace, Redpanda and Apicurio offer the same calls.
+Source: the API reference of Confluent Schema Registry; Karapace, Redpanda and Apicurio offer the same calls. Apicurio's
+own serializers may write its global ids, which those calls do not know: its own interface is asked for them.
 
 An id never changes its meaning, so an answer is kept in memory and on disk for good. A registry that cannot be
 reached, or does not answer as a registry does, is never taken for a denial: `SchemaUnavailableError` says so, and the
@@ -44,6 +45,8 @@ MOST_REFERENCES: Final = 200
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 NO_SUCH: Final = frozenset({40401, 40402, 40403})
 """Error codes by which a registry denies a schema, a version or a subject."""
+NONE_FOUND: Final = frozenset({"ArtifactNotFoundException", "ContentNotFoundException", "VersionNotFoundException"})
+"""Names by which Apicurio's own interface denies an id."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class SchemaRegistry:
         access: how the registry is reached.
         folder: of answers that are kept; None: only in memory.
         form: form of schemas to ask for, such as "serialized"; empty: their text.
+        global_ids: ids are those that Apicurio gives to versions, not to contents; schemas are Avro's.
         clock: seconds, monotonic.
 
     Raises:
@@ -116,11 +120,13 @@ class SchemaRegistry:
         folder: Path | None = None,
         *,
         form: str = "",
+        global_ids: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
         self._clock = clock
         self._query = f"?format={form}" if form else ""
+        self._global_ids = global_ids
         for url in access.urls:
             parts = urllib.parse.urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
@@ -136,7 +142,8 @@ class SchemaRegistry:
         self._folder = (
             None
             if folder is None
-            else folder / hashlib.blake2b((access.urls[0] + form).encode(), digest_size=8).hexdigest()
+            else folder
+            / hashlib.blake2b((access.urls[0] + form + "#global" * global_ids).encode(), digest_size=8).hexdigest()
         )
         self._known: dict[int, Registered] = {}
         self._denied: collections.OrderedDict[int, None] = collections.OrderedDict()
@@ -185,6 +192,8 @@ class SchemaRegistry:
 
     def _resolved(self, number: int) -> Registered:
         """A schema with all that it refers to."""
+        if self._global_ids:  # Apicurio puts in what it refers to
+            return Registered("AVRO", self._get(f"/ids/globalIds/{number}?dereference=true")["schema"])
         answer = self._get(f"/schemas/ids/{number}")
         references: dict[tuple[str, int], tuple[str, str]] = {}
         self._follow(answer, references, 0)
@@ -249,7 +258,7 @@ class SchemaRegistry:
                 body = response.read(MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             with error:
-                if error.code == http.HTTPStatus.NOT_FOUND and _error_code(error.read(1 << 16)) in NO_SUCH:
+                if error.code == http.HTTPStatus.NOT_FOUND and _denies(error.read(1 << 16), self._global_ids):
                     raise _Denied from None
             msg = f"{place} answered with HTTP status {error.code}"
             raise SchemaUnavailableError(msg) from None
@@ -261,6 +270,8 @@ class SchemaRegistry:
             answer = json.loads(body) if len(body) <= MOST_BYTES else None
         except (ValueError, RecursionError):
             answer = None
+        if self._global_ids and isinstance(answer, dict | list | str):
+            return {"schema": json.dumps(answer)}
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             msg = f"{place} answered with something else than a schema"
             raise SchemaUnavailableError(msg)
@@ -296,13 +307,15 @@ class SchemaRegistry:
             say(log, logging.WARNING, "schema_not_kept", reason=type(error).__name__)
 
 
-def _error_code(body: bytes) -> object:
-    """The error code of an answer; None if a proxy or another program sent it."""
+def _denies(body: bytes, global_ids: bool) -> bool:
+    """Whether an answer denies an id; not if a proxy or another program sent it."""
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
-        return None
-    return said.get("error_code") if isinstance(said, dict) else None
+        return False
+    if not isinstance(said, dict):
+        return False
+    return said.get("name") in NONE_FOUND if global_ids else said.get("error_code") in NO_SUCH
 
 
 def _tls(access: Access) -> ssl.SSLContext:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,12 +18,14 @@ from sketchstream_connectors.registry.client import Access, SchemaRegistry, urls
 
 log = logging.getLogger("sketchstream.registry")
 
+OWN_INTERFACE: Final = re.compile(r"/apis/registry/v\d+/?$")
+"""How the URL of Apicurio's own interface ends."""
 SHOWN: Final = 20
 """Fields of a schema that a message names."""
 DEPTH: Final = 8
 """Levels of records whose fields are known by name."""
 KEYS: Final = frozenset(
-    {"framing", "registry", "schema_file", "username", "password", "token", "ca", "certificate", "key", "cache"}
+    {"framing", "ids", "registry", "schema_file", "username", "password", "token", "ca", "certificate", "key", "cache"}
 )
 
 
@@ -47,6 +50,7 @@ def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
             "payload.framing = 'glue' names schemas of AWS Glue, whose registry has another interface than "
             "payload.registry: give schema_file, a folder with a file UUID.avsc for each version"
         )
+    yield from _mistaken_ids(payload, urls, form)
     if urls and payload.framing == "none":
         yield "payload.framing = 'none' names no schema id, so payload.registry cannot be asked: give schema_file"
     if payload.token is not None and payload.username is not None:
@@ -55,6 +59,35 @@ def mistakes(payload: Any, form: str, example: str) -> Iterator[str]:
         yield "payload.password needs payload.username"
     if payload.key is not None and payload.certificate is None:
         yield "payload.key needs payload.certificate"
+
+
+def _mistaken_ids(payload: Any, urls: Sequence[str], form: str) -> Iterator[str]:
+    """Contradictions between ids, frames and interfaces: as an id of the other kind, a number names another schema."""
+    if payload.framing != "apicurio8":
+        if payload.ids is not None:
+            yield "payload.ids belongs to payload.framing = 'apicurio8': in other frames there is one kind of id"
+        return
+    if payload.ids is None:
+        yield (
+            "payload.framing = 'apicurio8' needs payload.ids: 'global', which Apicurio's serializers before version 3 "
+            "write unless told otherwise, or 'content'"
+        )
+    own = [OWN_INTERFACE.search(url) is not None for url in urls]
+    if payload.ids == "global" and not all(own):
+        yield (
+            "payload.ids = 'global' are known by Apicurio's own interface only: payload.registry ends with "
+            "/apis/registry/v2 or /apis/registry/v3"
+        )
+    if payload.ids == "content" and any(own):
+        yield (
+            "payload.ids = 'content' are asked for by Confluent's interface: payload.registry ends with "
+            "/apis/ccompat/v7"
+        )
+    if payload.ids == "global" and form == "protobuf":
+        yield (
+            "payload.ids = 'global' gives the text of Protobuf's schemas, where descriptors are needed: let producers "
+            "write content ids"
+        )
 
 
 def require_fields(wanted: Sequence[str], known: Sequence[str], path: Path) -> None:
@@ -103,7 +136,7 @@ def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -
         path(payload.certificate),
         path(payload.key),
     )
-    return SchemaRegistry(access, path(payload.cache), form=form)
+    return SchemaRegistry(access, path(payload.cache), form=form, global_ids=payload.ids == "global")
 
 
 def log_unreadable(number: int, form: str) -> None:

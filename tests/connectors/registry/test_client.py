@@ -70,6 +70,26 @@ def test_references_are_read_and_those_that_others_use_come_first() -> None:
         }
 
 
+def test_a_global_id_is_asked_for_by_apicurios_interface_and_kept_apart(tmp_path: Path) -> None:
+    other = {"type": "record", "name": "Other", "fields": []}
+    with StandInRegistry() as stand_in:
+        stand_in.register(7, USER)
+        stand_in.register_globally(7, other)
+        access = Access((f"{stand_in.url}/apis/registry/v2",))
+        found = SchemaRegistry(access, tmp_path, global_ids=True).schema(7)
+        assert found is not None
+        assert json.loads(found.text) == other
+        assert stand_in.asked == [("GET", "/apis/registry/v2/ids/globalIds/7?dereference=true")]
+        assert SchemaRegistry(access, tmp_path, global_ids=True).schema(8) is None
+        stand_in.failing.append((404, b'{"error_code":40403,"message":"Schema not found"}'))  # of the other interface
+        with pytest.raises(SchemaUnavailableError):
+            SchemaRegistry(access, global_ids=True).schema(9)
+    kept = SchemaRegistry(access, tmp_path, global_ids=True).schema(7)
+    assert kept == found
+    with pytest.raises(SchemaUnavailableError):
+        SchemaRegistry(access, tmp_path).schema(7)
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [
