@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -22,17 +22,16 @@ import numpy.typing as npt
 
 from sketchstream.audit import histories
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import Outcome, counters_of, created, judge, sealed, state_of
+from sketchstream.audit.linear import by_law, case, creation, moves_of, publication, releases
+from sketchstream.audit.observed import Outcome, counters_of, repeated, state_of, variance_of_unit
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
-from sketchstream.spec import exact_epsilon
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 FLOOR: Final = 1 / 64
-LOOK: Final = ("1/3", "1e-7")
 FAR: Final = 6.1
 """Standard errors, which luck exceeds less than once in 10^9 checks."""
 SLACK: Final = 0.002
@@ -54,7 +53,8 @@ def specs() -> dict[str, ConvolutionSpec]:
     """Specs with every noise and layout, both units, and a table."""
     gaussian: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "epsilon_publish": "3/4", "noise": "gaussian"}
     pure: dict[str, Any] = {"epsilon": "1", "epsilon_publish": "3/4"}
-    bare: dict[str, Any] = {"epsilon_publish": None}
+    closed: dict[str, Any] = {"step_ms": 60_000, "publish": "closed", "intrusion": False, "epsilon_publish": None}
+    two = ["window:10", "sum"]
     counted: dict[str, Any] = {"counted_share": "1/4", "epsilon_records": "1/5", "max_weight": 3}
     table = {"late": (0, 1), "day": tuple(range(31)), "hour": tuple(range(24))}
     return {
@@ -72,26 +72,9 @@ def specs() -> dict[str, ConvolutionSpec]:
         "gaussian, counted": ConvolutionSpec("window:24", 744, **gaussian | counted),
         "laplace, counted": ConvolutionSpec("window:24", 744, **gaussian | counted | {"noise": "laplace"}),
         "counts, counted": ConvolutionSpec("window:24", 744, noise="counts", **pure | counted),
-        "gaussian, closed": ConvolutionSpec(
-            ["window:10", "sum"],
-            60,
-            layout="time",
-            step_ms=60_000,
-            publish="closed",
-            intrusion=False,
-            **gaussian | bare,
-        ),
-        "toeplitz, closed": ConvolutionSpec(
-            ["window:10", "sum"],
-            60,
-            step_ms=60_000,
-            publish="closed",
-            intrusion=False,
-            **gaussian | bare | {"noise": "toeplitz"},
-        ),
-        "counts, closed": ConvolutionSpec(
-            ["window:10", "sum"], 60, noise="counts", step_ms=60_000, publish="closed", intrusion=False, **pure | bare
-        ),
+        "gaussian, closed": ConvolutionSpec(two, 60, layout="time", **gaussian | closed),
+        "toeplitz, closed": ConvolutionSpec(two, 60, **gaussian | closed | {"noise": "toeplitz"}),
+        "counts, closed": ConvolutionSpec(two, 60, noise="counts", **pure | closed),
     }
 
 
@@ -105,23 +88,11 @@ def cases(slots: int = 0) -> tuple[Case, ...]:
 def _case(name: str, spec: ConvolutionSpec) -> Case:
     """The promises of one spec: mu^2, sqrt(2 rho) or epsilon of a unit."""
 
-    def cost(epsilon: Fraction | str, delta: Fraction | str) -> Number:
+    def cost(epsilon: Fraction, delta: Fraction) -> Number:
         if spec.measure == "epsilon":
-            return exact_epsilon(epsilon)
-        claim = _claimed(spec, float(exact_epsilon(epsilon)), float(delta))
+            return epsilon
+        claim = _claimed(spec, float(epsilon), float(delta))
         return claim**2 if spec.measure == "mu2" else claim
-
-    costs: dict[Any, Number] = {"create": cost(spec.epsilon, spec.delta)}
-    if not (spec.noise == "laplace" and spec.layout == "time") and spec.publish == "state":
-        costs |= dict.fromkeys(("release", "refresh"), cost(*LOOK))
-    if spec.intrusion:
-        costs["seal"] = cost(spec.epsilon_publish, spec.delta_publish)
-
-    def counters(cost: Number) -> dict[str, laws.Law]:
-        share = Fraction(spec.counted_share) * Fraction(cost)
-        if not share:
-            return {}
-        return {"counted": laws.DiscreteGaussian(1 / share) if spec.measure == "mu2" else laws.DiscreteLaplace(share)}
 
     scale = np.ones(0)
     if spec.noise not in LATTICE:
@@ -130,25 +101,15 @@ def _case(name: str, spec: ConvolutionSpec) -> Case:
     def coordinates(drawn: Ints) -> Floats:
         return _standard(spec, drawn, scale)
 
-    most = spec.bound
-    moves: list[tuple[list[int], list[int], dict[str, int]]] = [
-        ([0, 1, 0], [most, 1, -1], {"counted": 3}),
-        ([0, spec.length, -1], [1, 1, 1], {"counted": 1}),
-        ([0], [most + 1], {"counted": 0}),
-    ]
-    records = laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None
-    measures: dict[str, Any] = {"mu2": "mu^2", "rho": "norm"}
-    return Case(
+    return case(
         name,
         spec,
-        costs,
-        measures.get(spec.measure, "epsilon"),
-        LOOK if spec.delta else LOOK[:1],
-        counters,
-        records,
-        moves,
+        cost,
+        moves_of(spec.length, spec.bound),
+        released=spec.publish == "state",
         coordinates=None if spec.noise in LATTICE else coordinates,
         small=_shorter(spec) if spec.counted else None,
+        **({"measure": "norm"} if spec.measure == "rho" else {}),
     )
 
 
@@ -177,7 +138,7 @@ def case_of(spec: ConvolutionSpec) -> Case:
 def windows(case: Case, parts: Sequence[Any]) -> Outcome:
     """Judge what was published of sketches without events."""
     spec = case.spec
-    return _judged(spec, [part.state for part in parts], str(spec.epsilon), str(float(spec.delta)))
+    return _judged(spec, spec.epsilon, spec.delta, np.stack([part.state for part in parts]))
 
 
 def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
@@ -188,31 +149,17 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     """
     states = 20 if quick else 300
     for name, spec in specs().items():
-        for verb, check in (("create", _create), ("release", _release), ("seal", _seal)):
-            if spec.publish == "closed" and verb != "create":
-                continue
-            yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec, states)  # type: ignore[misc]
+        judged = partial(_judged, spec)
+        yield f"create, {name}", partial(creation, spec, judged, states)
         if spec.publish == "closed":
             yield f"closed, {name}", lambda name=name: _closed({one.name: one for one in cases()}[name])  # type: ignore[misc]
-        yield f"neighbours, {name}", lambda spec=spec: _neighbours(spec)  # type: ignore[misc]
+        else:
+            yield f"release, {name}", partial(releases, spec, judged, min(states, 100))
+            yield f"seal, {name}", partial(publication, spec, judged, states)
+        yield f"neighbours, {name}", partial(_neighbours, spec)
 
 
 # Expected values, from the fields of a spec.
-
-
-def _strength(epsilon: float, delta: float) -> float:
-    """mu: the shift of a unit normal law that is (epsilon, delta)-private, by bisection."""
-
-    def spent(mu: float) -> float:
-        below = math.erfc((epsilon / mu - mu / 2) / math.sqrt(2)) / 2
-        above = math.erfc((epsilon / mu + mu / 2) / math.sqrt(2)) / 2
-        return below - math.exp(epsilon) * above
-
-    low, high = 1e-6, 20.0
-    for _ in range(200):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if spent(middle) <= delta else (low, middle)
-    return low
 
 
 def _concentrated(epsilon: float, delta: float) -> float:
@@ -231,7 +178,7 @@ def _claimed(spec: ConvolutionSpec, epsilon: float, delta: float) -> float:
         return epsilon
     if spec.noise == "laplace":
         return _concentrated(epsilon, delta)
-    mu = _strength(epsilon, delta)
+    mu = 1 / math.sqrt(variance_of_unit(Fraction(epsilon), Fraction(delta)))
     return mu / math.sqrt(1 + mu**2 * float(spec.counted_share))
 
 
@@ -286,12 +233,6 @@ def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
     return out
 
 
-def _number(text: str) -> float:
-    """Parse a fraction such as "3/4"."""
-    above, _, below = text.partition("/")
-    return float(above) / float(below or 1)
-
-
 def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
     """Standardised samples against the unit normal or unit Laplace law: mean, variance, and tails."""
     n = values.size
@@ -311,40 +252,17 @@ def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
     return errors[worst] < FAR, "the law of every coordinate", found_text, power
 
 
-def _judged(spec: ConvolutionSpec, drawn: list[Ints], epsilon: str, delta: str) -> Outcome:
-    """Judge layers of noise against their law."""
+def _judged(spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
+    """Judge (n, words) layers of noise against the law for an epsilon and a delta."""
     if spec.noise in LATTICE:
-        share = 1 - spec.counted_share
-        return judge(np.concatenate(drawn), laws.DiscreteLaplace(exact_epsilon(epsilon) * share / _reach(spec)))
-    scale = np.sqrt(_scales2(spec, _number(epsilon), float(delta)))
+        rate = epsilon * (1 - spec.counted_share) / _reach(spec)
+        return by_law(lambda *_: laws.DiscreteLaplace(rate))(epsilon, delta, drawn)
+    scale = np.sqrt(_scales2(spec, float(epsilon), float(delta)))
     values = np.concatenate([_standard(spec, one, scale) for one in drawn])
-    return _judge_standard(values, gaussian=spec.measure == "mu2")
+    return repeated(drawn) or _judge_standard(values, gaussian=spec.measure == "mu2")
 
 
 # Checks.
-
-
-def _create(spec: ConvolutionSpec, states: int) -> Outcome:
-    """Check the content of created sketches."""
-    drawn = list(created(lambda: Sketch.create(spec), states))
-    return _judged(spec, drawn, str(spec.epsilon), str(float(spec.delta)))
-
-
-def _release(spec: ConvolutionSpec, states: int) -> Outcome:
-    """Check the noise that releases of one sketch add, drawn afresh each time."""
-    sketch = Sketch.create(spec)
-    before = state_of(sketch)
-    asked = LOOK if spec.measure != "epsilon" else LOOK[:1]
-    drawn = [sketch.release(*asked).noised - before for _ in range(min(states, 100))]
-    if any(np.array_equal(one, other) for one, other in pairwise(drawn)):
-        return False, "drawn afresh each time", "two releases with one noise", "one repetition"
-    return _judged(spec, drawn, *LOOK)
-
-
-def _seal(spec: ConvolutionSpec, states: int) -> Outcome:
-    """Check the noise that a seal adds to the state it publishes."""
-    drawn = list(sealed(lambda: Sketch.create(spec), states))
-    return _judged(spec, drawn, str(spec.epsilon_publish), str(float(spec.delta_publish)))
 
 
 def _neighbours(spec: ConvolutionSpec) -> Outcome:

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.linear import ERRORS, LOOK, creation, publication, releases
-from sketchstream.audit.observed import Outcome, judge, repeated, shift_seen, state_of, variance_of_unit
+from sketchstream.audit.linear import by_law, case, creation, mu_seen, publication, releases
+from sketchstream.audit.observed import Outcome, judge, state_of, variance_of_unit
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
@@ -63,12 +63,6 @@ def cases(slots: int = SLOTS) -> tuple[Case, ...]:
 
 def _case(name: str, spec: GaussianSpec, small: GaussianSpec) -> Case:
     """The promises of one spec: mu^2 of a unit at each epsilon and delta."""
-    costs: dict[Any, Number] = {
-        "create": 1 / variance_of_unit(spec.epsilon, spec.delta),
-        **dict.fromkeys(("release", "refresh"), 1 / variance_of_unit(*LOOK)),
-    }
-    if spec.intrusion:
-        costs["seal"] = 1 / variance_of_unit(spec.epsilon_publish, spec.delta_publish)
     step = 1 << spec.fraction_bits
     most = math.floor(Fraction(spec.max_weight or spec.max_total or 1) * step)
     event = spec.unit == "event"
@@ -84,9 +78,10 @@ def _case(name: str, spec: GaussianSpec, small: GaussianSpec) -> Case:
         ([3, OUTSIDE], [2, 1], {"total": 2 * step, "counted": 1}),
         ([3], [Fraction(most + 1, step) if event else 1], {"total": 0 if event else step, "counted": 0}),
     ]
-    records = laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None
     slack = 1e-2 if spec.total_share else 1e-3  # integers of the counters need more noise than real numbers
-    return Case(name, spec, costs, "mu^2", LOOK, counters, records, moves, slack, small=small)
+    return case(
+        name, spec, lambda *look: 1 / variance_of_unit(*look), moves, counters=counters, slack=slack, small=small
+    )
 
 
 WORKERS: Final[Mapping[str, str]] = {
@@ -112,7 +107,7 @@ def case_of(spec: GaussianSpec) -> Case:
 
 def windows(case: Case, parts: Sequence[Any]) -> Outcome:
     """Judge what was published of sketches without events."""
-    law = laws.DiscreteGaussian(Fraction(_sigma2(case.spec, case.spec.epsilon, case.spec.delta)))
+    law = _law(case.spec, case.spec.epsilon, case.spec.delta)
     return judge(np.concatenate([part.state for part in parts]), law)
 
 
@@ -124,13 +119,13 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     """
     rounds = 1 if quick else 30
     for name, spec in specs().items():
-        judged = partial(_judge, spec)
+        judged = by_law(partial(_law, spec))
         yield f"create, {name}", partial(creation, spec, judged, 130 if quick else 300)
         yield f"seal, {name}", partial(publication, spec, judged, rounds)
         yield f"release, {name}", partial(releases, spec, judged, rounds)
-        yield f"weights, {name}", lambda spec=spec: _weights(spec)  # type: ignore[misc]
-        yield f"answers, {name}", lambda spec=spec: _answers(spec)  # type: ignore[misc]
-        yield f"plainest unit, {name}", lambda spec=spec: _plainest(spec, 4 * rounds)  # type: ignore[misc]
+        yield f"weights, {name}", partial(_weights, spec)
+        yield f"answers, {name}", partial(_answers, spec)
+        yield f"plainest unit, {name}", partial(_plainest, spec, 4 * rounds)
 
 
 # Expected values, from the fields of a spec.
@@ -158,19 +153,9 @@ def _sigma2(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> float:
     return variance_of_unit(epsilon, delta) * _reach(spec) / float(1 - spec.total_share)
 
 
-def _judge(spec: GaussianSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-    """Judge layers of noise against the law for an epsilon and a delta.
-
-    Args:
-        spec: spec of the sketches.
-        epsilon: epsilon of each layer.
-        delta: delta of each layer.
-        drawn: (n, slots) noise of n layers.
-    """
-    again = repeated(drawn)
-    if again is not None:
-        return again
-    return judge(drawn.ravel(), laws.DiscreteGaussian(Fraction(_sigma2(spec, epsilon, delta))))
+def _law(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
+    """The law of one layer in every slot."""
+    return laws.DiscreteGaussian(Fraction(_sigma2(spec, epsilon, delta)))
 
 
 # Checks.
@@ -230,12 +215,4 @@ def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
             sketch.update(items, weights)
         seen[number % 2].append(state_of(sketch)[: items.size].reshape(trials, len(shift)) @ direction)
     quiet, active = (np.concatenate(one) for one in seen)
-    mu, error = shift_seen(quiet, active)
-    claim = math.sqrt(_reach(spec) / _sigma2(spec, spec.epsilon, spec.delta))
-    passed = abs(mu - claim) <= ERRORS * error
-    return (
-        passed,
-        f"mu {claim:.4f}",
-        f"{mu:.4f} +- {error:.4f}, {quiet.size + active.size} trials",
-        f"mu wrong by {ERRORS * error:.3f}",
-    )
+    return mu_seen(quiet, active, math.sqrt(_reach(spec) / _sigma2(spec, spec.epsilon, spec.delta)))

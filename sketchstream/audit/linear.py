@@ -1,4 +1,4 @@
-"""Audit of linear kinds under independent Gaussian noise, from the matrix that their oracle computes for itself.
+"""What audits of linear kinds share, and the audit of kinds whose package has an oracle of its matrix.
 
 In: an oracle: the module `oracle` of a kind's package. Out: cases and checks for `sketchstream.audit.cases`. Touches:
 entropy, by creating sketches.
@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.observed import (
     Ints,
+    Make,
     Outcome,
     created,
     judge,
@@ -40,6 +42,8 @@ Judge = Callable[[Fraction, Fraction, Ints], Outcome]
 LOOK: Final = (Fraction(1, 3), Fraction(1, 10**7))
 ERRORS: Final = 6.5
 """Standard errors by which a measured number may miss its claim."""
+RELEASES: Final = 8
+"""Releases of one sketch; its ledger has all of them."""
 
 
 class Oracle(Protocol):
@@ -57,22 +61,166 @@ class Oracle(Protocol):
         """(answers, cells) what is asked."""
 
 
-def creation(spec: Any, judged: Judge, rounds: int) -> Outcome:
-    """Check the content of created sketches."""
-    return judged(spec.epsilon, spec.delta, created(lambda: Sketch.create(spec), rounds))
+def creation(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
+    """Check the content of created sketches, by default of those without a key."""
+    return judged(spec.epsilon, spec.delta, created(make or partial(Sketch.create, spec), rounds))
 
 
-def publication(spec: Any, judged: Judge, rounds: int) -> Outcome:
+def publication(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
     """Check the noise that a seal adds to the state."""
-    moved = sealed(lambda: Sketch.create(spec), rounds if spec.intrusion else 1)
+    moved = sealed(make or partial(Sketch.create, spec), rounds if spec.intrusion else 1)
     return judged(spec.epsilon_publish, spec.delta_publish, moved) if spec.intrusion else untouched(moved)
 
 
-def releases(spec: Any, judged: Judge, rounds: int) -> Outcome:
-    """Check that releases of one sketch have fresh noise of their law."""
+def releases(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
+    """Check that releases of one sketch have fresh noise of their law; of several sketches, where they are many."""
+    drawn: list[Ints] = []
+    while len(drawn) <= rounds:
+        sketch = (make or partial(Sketch.create, spec))()
+        exact = state_of(sketch)
+        few = min(RELEASES, rounds + 1 - len(drawn))
+        drawn += [sketch.release(*looks(spec)).noised - exact for _ in range(few)]
+    return judged(*LOOK, np.stack(drawn))
+
+
+def looks(spec: Any) -> tuple[Fraction, ...]:
+    """Arguments of a release: a delta only where the noise is not pure."""
+    return LOOK[:1] if spec.pure else LOOK
+
+
+def by_law(law: Callable[[Fraction, Fraction], laws.Law]) -> Judge:
+    """Judge layers whose counters have independent noise of one law, which follows from epsilon and delta."""
+    return lambda epsilon, delta, drawn: repeated(drawn) or judge(drawn.ravel(), law(epsilon, delta))
+
+
+def case(
+    name: str,
+    spec: Any,
+    cost: Callable[[Fraction, Fraction], Number],
+    moves: Sequence[tuple[Sequence[Any], Sequence[Any], Mapping[str, int]]],
+    **more: Any,
+) -> Case:
+    """A case of a linear kind.
+
+    Args:
+        name: see `Case`.
+        spec: see `Case`.
+        cost: of a layer, by its epsilon and delta.
+        moves: see `Case`.
+        more: further fields of `Case`; `released=False` where the kind refuses releases.
+    """
+    costs: dict[Any, Number] = {"create": cost(spec.epsilon, spec.delta)}
+    if more.pop("released", True):
+        costs |= dict.fromkeys(("release", "refresh"), cost(*LOOK))
+    if spec.intrusion:
+        costs["seal"] = cost(spec.epsilon_publish, spec.delta_publish)
+    share = Fraction(getattr(spec, "counted_share", 0))
+
+    def counters(cost: Number) -> dict[str, laws.Law]:
+        if not share:
+            return {}
+        part = share * Fraction(cost)
+        return {"counted": laws.DiscreteGaussian(1 / part) if spec.measure == "mu2" else laws.DiscreteLaplace(part)}
+
+    usual = {
+        "measure": "mu^2" if spec.measure == "mu2" else "epsilon",
+        "asked": looks(spec),
+        "counters": counters,
+        "admitted": laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None,
+    }
+    return Case(name, spec, costs, moves=moves, **usual | more)
+
+
+def moves_of(places: int, most: int) -> list[tuple[list[int], list[int], dict[str, int]]]:
+    """Batches at the first places, outside of all, and beyond the largest weight, with the events that count."""
+    return [
+        ([0, 1, 0], [most, -most, 1], {"counted": 3}),
+        ([0, places, -1], [1, 1, 1], {"counted": 1}),
+        ([0], [most + 1], {"counted": 0}),
+    ]
+
+
+def reach_of(spec: Any, matrix: Ints, power: int = 2) -> int:
+    """Sensitivity to one unit, in Python integers: the square of the L2 norm, or with power 1 the L1 norm."""
+    columns = [sum(abs(entry) ** power for entry in column) for column in matrix.T.tolist()]
+    weight = spec.max_weight if spec.max_total is None else spec.max_total
+    return int(max(columns) * weight**power)
+
+
+def events(spec: Any, matrix: Ints) -> Outcome:
+    """Check that an event moves the state by its weight times its column of a (counters, cells) matrix."""
+    rng, most = np.random.default_rng(6), spec.max_weight
+    sketch, cells, wrong = Sketch.create(spec), matrix.shape[1], 0
+    for count in (1, 1, cells // 2 + 1, 3 * cells):
+        places, weights = rng.integers(-1, cells + 1, count), rng.integers(-most - 1, most + 2, count)
+        before = state_of(sketch)
+        sketch.update(places, weights, invalid="noop")
+        good = (places >= 0) & (places < cells) & (np.abs(weights) <= most)
+        wanted = matrix[:, places[good]] @ weights[good]
+        wrong += not np.array_equal(state_of(sketch) - before, wanted)
+    found = "so it was" if not wrong else f"WRONG in {wrong} of 4 batches"
+    return not wrong, "weight times column; no-ops outside", found, "one counter, in any of 4 batches"
+
+
+def answers(
+    spec: Any,
+    matrix: Ints,
+    questions: npt.NDArray[Any],
+    variance: Callable[[Fraction, Fraction], float],
+    slack: tuple[float, float],
+) -> Outcome:
+    """Check the unbiased answers, and their errors, against dense least squares.
+
+    Args:
+        spec: of the sketch.
+        matrix: (counters, cells).
+        questions: (answers, cells).
+        variance: of the noise of a counter, by epsilon and delta of a layer.
+        slack: of the answers, in least standard errors, unless they are whole numbers; of the standard errors.
+    """
     sketch = Sketch.create(spec)
-    exact = state_of(sketch)
-    return judged(*LOOK, np.stack([sketch.release(*LOOK).noised - exact for _ in range(rounds + 1)]))
+    sketch.update(np.arange(matrix.shape[1]).repeat(3))
+    published: Any = sketch.seal()
+    found = published.estimate(method="unbiased")
+    best: npt.NDArray[np.float64] = questions @ np.linalg.pinv(matrix.astype(np.float64))
+    layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
+    errors = np.sqrt(sum(variance(*one) for one in layers) * (best**2).sum(axis=1))
+    off = float(np.abs(found.values - best @ published.state).max() / errors.min())
+    wide = float(np.abs(found.stderr / errors - 1).max())
+    claim, seen = "the best of the state, and its errors", f"off by {off:.1g} and {wide:.1g} of an error"
+    most = 0.51 / float(errors.min()) if getattr(spec, "integral", False) else slack[0]  # of integers: half a unit
+    return off < most and wide < slack[1], claim, seen, f"errors by {slack[1]:.2g}"
+
+
+def plainest(spec: Any, matrix: Ints, sigma2: float, trials: int) -> Outcome:
+    """Check mu for the unit that moves the state farthest, as an observer of the open state measures it.
+
+    Each sketch is a trial; half of them get the unit, and the observer projects the state onto its column.
+
+    Args:
+        spec: of the sketches.
+        matrix: (counters, cells).
+        sigma2: variance of the noise of a counter.
+        trials: sketches.
+    """
+    columns = matrix.astype(np.float64)
+    cell = int((columns**2).sum(axis=0).argmax())
+    direction = columns[:, cell] / np.linalg.norm(columns[:, cell])
+    total = spec.max_weight if spec.max_total is None else spec.max_total
+    weights = [min(spec.max_weight, total - done) for done in range(0, total, spec.max_weight)]
+    seen: list[list[float]] = [[], []]
+    for trial in range(trials):
+        sketch = Sketch.create(spec)
+        sketch.update([cell] * len(weights) * (trial % 2), weights * (trial % 2))
+        seen[trial % 2].append(float(direction @ state_of(sketch)))
+    return mu_seen(np.array(seen[0]), np.array(seen[1]), math.sqrt(reach_of(spec, matrix) / sigma2))
+
+
+def mu_seen(quiet: npt.NDArray[np.float64], active: npt.NDArray[np.float64], claim: float) -> Outcome:
+    """Compare a claimed mu with what was seen in trials without a unit and with it."""
+    mu, error = shift_seen(quiet, active)
+    found = f"{mu:.4f} +- {error:.4f}, {quiet.size + active.size} trials"
+    return abs(mu - claim) <= ERRORS * error, f"mu {claim:.4f}", found, f"mu wrong by {ERRORS * error:.3f}"
 
 
 @dataclass(frozen=True)
@@ -110,104 +258,24 @@ class LinearAudit:
         for name, spec in self.oracle.specs().items():
             rounds, judged = -(-samples // len(self.oracle.matrix(spec))), self._judge(spec)
             for step, check in (("create", creation), ("seal", publication), ("release", releases)):
-                yield f"{step}, {name}", lambda c=check, s=spec, j=judged, n=rounds: c(s, j, n)  # type: ignore[misc]
-            yield f"events, {name}", lambda spec=spec: self._events(spec)  # type: ignore[misc]
-            yield f"answers, {name}", lambda spec=spec: self._answers(spec)  # type: ignore[misc]
-            yield f"plainest unit, {name}", lambda spec=spec: self._plainest(spec, trials)  # type: ignore[misc]
+                yield f"{step}, {name}", partial(check, spec, judged, rounds)
+            matrix, variance = self.oracle.matrix(spec), partial(self._sigma2, spec)
+            asked, sigma2 = self.oracle.questions(spec), variance(spec.epsilon, spec.delta)
+            yield f"events, {name}", partial(events, spec, matrix)
+            yield f"answers, {name}", partial(answers, spec, matrix, asked, variance, (1e-6, 0.01))
+            yield f"plainest unit, {name}", partial(plainest, spec, matrix, sigma2, trials)
 
     def _case(self, name: str, spec: Any) -> Case:
         """The promises of one spec: mu^2 of a unit at each epsilon and delta."""
-        costs: dict[Any, Number] = {
-            "create": 1 / variance_of_unit(spec.epsilon, spec.delta),
-            **dict.fromkeys(("release", "refresh"), 1 / variance_of_unit(*LOOK)),
-        }
-        if spec.intrusion:
-            costs["seal"] = 1 / variance_of_unit(spec.epsilon_publish, spec.delta_publish)
-        share, most = float(spec.counted_share), spec.max_weight
-
-        def counters(cost: Number) -> dict[str, laws.Law]:
-            return {"counted": laws.DiscreteGaussian(Fraction(1 / (share * float(cost))))} if share else {}
-
-        cells = self.oracle.matrix(spec).shape[1]
-        moves: list[tuple[list[int], list[int], dict[str, int]]] = [
-            ([0, 0, cells - 1], [most, -most, 1], {"counted": 3}),
-            ([0, cells, -1], [1, 1, 1], {"counted": 1}),
-            ([0], [most + 1], {"counted": 0}),
-        ]
-        records = laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None
-        return Case(name, spec, costs, "mu^2", LOOK, counters, records, moves, 2e-2 if share else 5e-3)
-
-    def _reach(self, spec: Any) -> int:
-        """Squared length of the longest shift: all of the unit's weight in the longest column."""
-        weight = spec.max_weight if spec.max_total is None else spec.max_total
-        return int((self.oracle.matrix(spec) ** 2).sum(axis=0).max()) * int(weight) ** 2
+        moves = moves_of(self.oracle.matrix(spec).shape[1], spec.max_weight)
+        slack = 2e-2 if spec.counted_share else 5e-3
+        return case(name, spec, lambda *look: 1 / variance_of_unit(*look), moves, slack=slack)
 
     def _sigma2(self, spec: Any, epsilon: Fraction, delta: Fraction) -> float:
         """Variance of the noise of a counter, beside the events counted, which have a share of mu^2 and integers."""
         alone, share = variance_of_unit(epsilon, delta), float(spec.counted_share)
-        return alone * (1 + share / alone) * self._reach(spec) / (1 - share)
+        return alone * (1 + share / alone) * reach_of(spec, self.oracle.matrix(spec)) / (1 - share)
 
     def _judge(self, spec: Any) -> Judge:
         """See `Judge`."""
-
-        def judged(epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-            law = laws.DiscreteGaussian(Fraction(self._sigma2(spec, epsilon, delta)))
-            return repeated(drawn) or judge(drawn.ravel(), law)
-
-        return judged
-
-    def _events(self, spec: Any) -> Outcome:
-        """Check that an event moves the state by its weight times its column of the oracle's matrix."""
-        rng, matrix, most = np.random.default_rng(6), self.oracle.matrix(spec), spec.max_weight
-        sketch, cells, wrong = Sketch.create(spec), matrix.shape[1], 0
-        for count in (1, 1, cells // 2 + 1, 3 * cells):
-            places, weights = rng.integers(-1, cells + 1, count), rng.integers(-most - 1, most + 2, count)
-            before = state_of(sketch)
-            sketch.update(places, weights, invalid="noop")
-            good = (places >= 0) & (places < cells) & (np.abs(weights) <= most)
-            wanted = matrix[:, places[good]] @ weights[good]
-            wrong += not np.array_equal(state_of(sketch) - before, wanted)
-        found = "so it was" if not wrong else f"WRONG in {wrong} of 4 batches"
-        return not wrong, "weight times column; no-ops outside", found, "one counter, in any of 4 batches"
-
-    def _answers(self, spec: Any) -> Outcome:
-        """Check the unbiased answers, and their errors, against dense least squares."""
-        sketch = Sketch.create(spec)
-        matrix, questions = self.oracle.matrix(spec), self.oracle.questions(spec)
-        sketch.update(np.arange(matrix.shape[1]).repeat(3))
-        published: Any = sketch.seal()
-        found = published.estimate(method="unbiased")
-        best: npt.NDArray[np.float64] = questions @ np.linalg.pinv(matrix.astype(np.float64))
-        layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
-        errors = np.sqrt(sum(self._sigma2(spec, *one) for one in layers) * (best**2).sum(axis=1))
-        off = float(np.abs(found.values - best @ published.state).max() / errors.min())
-        wide = float(np.abs(found.stderr / errors - 1).max())
-        passed = off < 1e-6 and wide < 0.01
-        return (
-            passed,
-            "the best of the state, and its errors",
-            f"off by {off:.1g}, errors by {wide:.2%}",
-            "errors by 1%",
-        )
-
-    def _plainest(self, spec: Any, trials: int) -> Outcome:
-        """Check mu for the unit that moves the state farthest, as an observer of the open state measures it."""
-        matrix = self.oracle.matrix(spec).astype(np.float64)
-        cell = int((matrix**2).sum(axis=0).argmax())
-        direction = matrix[:, cell] / np.linalg.norm(matrix[:, cell])
-        total = spec.max_weight if spec.max_total is None else spec.max_total
-        weights = [min(spec.max_weight, total - done) for done in range(0, total, spec.max_weight)]
-        seen: list[list[float]] = [[], []]
-        for trial in range(trials):
-            sketch = Sketch.create(spec)
-            sketch.update([cell] * len(weights) * (trial % 2), weights * (trial % 2))
-            seen[trial % 2].append(float(direction @ state_of(sketch)))
-        mu, error = shift_seen(np.array(seen[0]), np.array(seen[1]))
-        claim = math.sqrt(self._reach(spec) / self._sigma2(spec, spec.epsilon, spec.delta))
-        passed = abs(mu - claim) <= ERRORS * error
-        return (
-            passed,
-            f"mu {claim:.3f}",
-            f"{mu:.3f} +- {error:.3f}, {trials} trials",
-            f"mu wrong by {ERRORS * error:.2f}",
-        )
+        return by_law(lambda *look: laws.DiscreteGaussian(Fraction(self._sigma2(spec, *look))))

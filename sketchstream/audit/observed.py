@@ -58,15 +58,10 @@ def sealed(make: Make, rounds: int) -> Ints:
     return np.stack(moved)
 
 
-def untouched(moved: Ints, counter: str = "counter") -> Outcome:
-    """Check that a seal publishes the state unchanged.
-
-    Args:
-        moved: difference that the seal made.
-        counter: the kind's word for a counter.
-    """
+def untouched(moved: Ints) -> Outcome:
+    """Check that a seal publishes the state unchanged, from the difference that it made."""
     same = not moved.any()
-    return same, "the state as it was", "the same" if same else "CHANGED", f"one {counter}"
+    return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
 
 
 def repeated(drawn: Ints) -> Outcome | None:

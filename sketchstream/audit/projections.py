@@ -16,14 +16,15 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import Outcome, judge, shift_seen, state_of, untouched
+from sketchstream.audit.cases import Case
+from sketchstream.audit.linear import ERRORS, by_law, case, creation, publication, releases
+from sketchstream.audit.observed import Outcome, judge, shift_seen, state_of, variance_of_unit
 from sketchstream.hashing import Key
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
@@ -38,9 +39,6 @@ FEATURES: Final = 64
 COLUMNS: Final = 32
 EXCESS: Final = 4
 """Variance by which discrete noise is raised above the continuous one's."""
-ERRORS: Final = 6.5
-"""Standard errors by which a measured number may miss its claim."""
-LOOK: Final = ("1/3", "1e-7")
 OUTSIDE: Final = 1 << 40
 """A user outside of the domain."""
 KEY: Final = Key(bytes(range(16)))
@@ -95,38 +93,15 @@ def _case(name: str, spec: ProjectionSpec, small: ProjectionSpec) -> Case:
         assert spec.max_norm is not None
         return spec.k * (float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)) ** 2 / sigma2
 
-    costs: dict[Any, Number] = {"create": cost(spec.epsilon, spec.delta)}
-    looks: tuple[Fraction, Fraction] = (Fraction(LOOK[0]), Fraction(LOOK[1]))
-    if public:
-        costs |= dict.fromkeys(("release", "refresh"), cost(*looks))
-    if spec.intrusion:
-        costs["seal"] = cost(spec.epsilon_publish, spec.delta_publish)
-
-    def counters(cost: Number) -> dict[str, laws.Law]:
-        share = Fraction(spec.counted_share) * Fraction(cost)
-        return {"counted": laws.DiscreteGaussian(1 / share)} if share else {}
-
     most = math.floor(spec.max_weight or spec.max_total or 1)
     moves: list[tuple[list[tuple[int, int]], list[int], dict[str, int]]] = [
         ([(3, 1), (3, 1), (5, 2)], [most, -most, 1], {"counted": 3}),
         ([(3, 1), (3, FEATURES), (OUTSIDE, 1)], [1, 1, 1], {"counted": 1}),
         ([(3, 1)], [most + 1 if spec.unit == "event" else 1], {"counted": 0}),
     ]
-    records = laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None
-    measure: Any = "mu^2" if public else "mean"
     slack = 2e-2 if spec.counted_share else 1e-3  # integers of the counter need more noise than real numbers
-    return Case(
-        name,
-        spec,
-        costs,
-        measure,
-        LOOK,
-        counters,
-        records,
-        moves,
-        small=small,
-        slack=slack,
-    )
+    measure = "mu^2" if public else "mean"
+    return case(name, spec, cost, moves, released=public, measure=measure, small=small, slack=slack)
 
 
 WORKERS: Final[Mapping[str, str]] = {
@@ -163,12 +138,13 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     """
     cells = 100_000 if quick else 1_000_000
     for name, spec in specs(cells // COLUMNS).items():
-        yield f"create, {name}", lambda spec=spec: _create(spec)  # type: ignore[misc]
-        yield f"seal, {name}", lambda spec=spec: _seal(spec)  # type: ignore[misc]
+        common = (spec, by_law(partial(_law, spec)), 1, partial(_sketch, spec))
+        yield f"create, {name}", partial(creation, *common)
+        yield f"seal, {name}", partial(publication, *common)
         if spec.matrix_seed == "public":
-            yield f"release, {name}", lambda spec=spec: _release(spec)  # type: ignore[misc]
+            yield f"release, {name}", partial(releases, *common)
     for name, spec in specs().items():
-        yield f"matrix, {name}", lambda spec=spec: _matrix(spec)  # type: ignore[misc]
+        yield f"matrix, {name}", partial(_matrix, spec)
     trials = 30_000 if quick else 300_000
     for name in ("event, gaussian", "norm, gaussian", "norm, srht"):
         yield f"hardest row, {name}", lambda name=name: _hardest(specs(2 * trials, "4", "4")[name])  # type: ignore[misc]
@@ -244,22 +220,15 @@ def _log_divergence(epsilon: float, mu: Floats) -> Floats:
 @lru_cache(maxsize=64)
 def _sigma(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> float:
     """Standard deviation of one layer, lattice units."""
-    wanted, eps = math.log(delta), float(epsilon)
     if spec.matrix_seed == "public":
-        reach = _reach(spec)
+        return _reach(spec) * math.sqrt(variance_of_unit(epsilon, delta))
+    assert spec.max_norm is not None
+    wanted, norm = math.log(delta), float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)
+    squared, tilts = np.geomspace(spec.k / 20, spec.k * 50, 2000), np.linspace(0.005, 0.495, 99)
 
-        def found(sigma: float) -> float:
-            return float(_log_divergence(eps, np.array(reach / sigma)))
-    else:
-        assert spec.max_norm is not None
-        norm = float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)
-        squared = np.geomspace(spec.k / 20, spec.k * 50, 2000)
-        tilts = np.linspace(0.005, 0.495, 99)
-
-        def found(sigma: float) -> float:
-            given = _log_divergence(eps, np.sqrt(squared) * norm / sigma)
-            tilted = [float((given - tilt * squared).max()) - spec.k / 2 * math.log1p(-2 * tilt) for tilt in tilts]
-            return min(tilted)
+    def found(sigma: float) -> float:
+        given = _log_divergence(float(epsilon), np.sqrt(squared) * norm / sigma)
+        return min(float((given - tilt * squared).max()) - spec.k / 2 * math.log1p(-2 * tilt) for tilt in tilts)
 
     low, high = 0.0, 60.0
     for _ in range(45):
@@ -287,31 +256,6 @@ def _sketch(spec: ProjectionSpec, window: tuple[int, int] | None = None) -> Any:
 def _cells(sketch: Any) -> Ints:
     """(users, k) the counters in an open sketch's bytes."""
     return state_of(sketch).reshape(-1, sketch.spec.k)
-
-
-def _create(spec: ProjectionSpec) -> Outcome:
-    """Check the content of created sketches."""
-    return judge(_cells(_sketch(spec)).ravel(), _law(spec, spec.epsilon, spec.delta))
-
-
-def _seal(spec: ProjectionSpec) -> Outcome:
-    """Check the noise that a seal adds to the state."""
-    sketch = _sketch(spec)
-    before = _cells(sketch)
-    moved = sketch.seal().state.reshape(before.shape) - before
-    if spec.intrusion:
-        return judge(moved.ravel(), _law(spec, spec.epsilon_publish, spec.delta_publish))
-    return untouched(moved, "cell")
-
-
-def _release(spec: ProjectionSpec) -> Outcome:
-    """Check that releases of one sketch have fresh noise of their law."""
-    sketch = _sketch(spec)
-    exact = _cells(sketch)
-    drawn = [sketch.release(*LOOK).noised.reshape(exact.shape) - exact for _ in range(2)]
-    if bool((drawn[0] == drawn[1]).mean() > 0.5):
-        return False, "drawn afresh each time", "two releases with one noise", "one repetition"
-    return judge(np.concatenate(drawn).ravel(), _law(spec, *map(Fraction, LOOK)))
 
 
 def _matrix(spec: ProjectionSpec) -> Outcome:

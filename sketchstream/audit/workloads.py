@@ -20,11 +20,22 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.linear import ERRORS, LOOK, creation, publication
-from sketchstream.audit.observed import Outcome, judge, repeated, shift_seen, state_of, variance_of_unit
+from sketchstream.audit.linear import (
+    ERRORS,
+    answers,
+    by_law,
+    case,
+    creation,
+    events,
+    moves_of,
+    plainest,
+    publication,
+    reach_of,
+    releases,
+)
+from sketchstream.audit.observed import Outcome, repeated, variance_of_unit
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.noise import laws
-from sketchstream.sketch import Sketch
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -79,37 +90,9 @@ def _case(name: str, spec: WorkloadSpec) -> Case:
         mu2 = _reach(spec, 2) / (variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS)
         return mu2 / (1 + mu2 * float(spec.counted_share))  # the integers of the counter need noise too
 
-    costs: dict[Any, Number] = {
-        "create": cost(spec.epsilon, spec.delta), **dict.fromkeys(("release", "refresh"), cost(*LOOK))
-    }  # fmt: skip
-    if spec.intrusion:
-        costs["seal"] = cost(spec.epsilon_publish, spec.delta_publish)
-
-    def counters(cost: Number) -> dict[str, laws.Law]:
-        share = Fraction(spec.counted_share) * Fraction(cost)
-        if not share:
-            return {}
-        return {"counted": laws.DiscreteLaplace(share) if spec.pure else laws.DiscreteGaussian(1 / share)}
-
-    most, size = spec.max_weight, spec.workload.size
-    moves: list[tuple[list[int], list[int], dict[str, int]]] = [
-        ([1, 1, 2], [most, -most, 1], {"counted": 3}),
-        ([1, size, -1], [1, 1, 1], {"counted": 1}),
-        ([1], [most + 1], {"counted": 0}),
-    ]
-    records = laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None
-    return Case(
-        name,
-        spec,
-        costs,
-        "epsilon" if spec.pure else "mu^2",
-        LOOK[:1] if spec.pure else LOOK,
-        counters,
-        records,
-        moves,
-        independent=spec.mechanism != "l2ball",
-        slack=2e-2 if spec.counted_share else 1e-3,
-    )
+    independent, slack = spec.mechanism != "l2ball", 2e-2 if spec.counted_share else 1e-3
+    moves = moves_of(spec.workload.size, spec.max_weight)
+    return case(name, spec, cost, moves, independent=independent, slack=slack)
 
 
 WORKERS: Final[Mapping[str, str]] = {
@@ -154,10 +137,11 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
         rounds = min(-(-samples // spec.length), most)
         yield f"create, {name}", partial(creation, spec, partial(_judge, spec), rounds)
         yield f"seal, {name}", partial(publication, spec, partial(_judge, spec), rounds)
-        yield f"release, {name}", lambda spec=spec, rounds=rounds: _release(spec, rounds)  # type: ignore[misc]
-        yield f"events, {name}", lambda spec=spec: _events(spec)  # type: ignore[misc]
+        yield f"release, {name}", partial(releases, spec, partial(_judge, spec), rounds)
+        yield f"events, {name}", partial(events, spec, spec.strategy.matrix)
         if not spec.counted_share:
-            yield f"answers, {name}", lambda spec=spec, matrix=queries: _answers(spec, matrix)  # type: ignore[misc]
+            judged = (_variance(spec), (1e-3, 1e-6))
+            yield f"answers, {name}", partial(answers, spec, spec.strategy.matrix, queries, *judged)
     trials = 1_000 if quick else 20_000
     for name in ("event, prefixes", "event, weights to 5, tables"):
         yield f"plainest event, {name}", lambda name=name: _plainest(specs("6")[name][0], trials)  # type: ignore[misc]
@@ -183,27 +167,22 @@ def _tables(sizes: tuple[int, ...], ways: int) -> Floats:
 
 
 def _reach(spec: WorkloadSpec, power: int) -> int:
-    """Sensitivity to one unit: the L1 norm, or the square of the L2 norm, in Python integers."""
-    columns = [sum(abs(entry) ** power for entry in column) for column in spec.strategy.matrix.T.tolist()]
-    weight = spec.max_total if spec.unit == "item" and spec.max_total is not None else spec.max_weight
-    return int(max(columns) * weight**power)
+    """Sensitivity to one unit: the L1 norm, or the square of the L2 norm."""
+    return reach_of(spec, spec.strategy.matrix, power)
 
 
 def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-    """Judge layers of noise against the law for an epsilon and a delta.
-
-    Args:
-        spec: spec of the sketches.
-        epsilon: epsilon of each layer.
-        delta: delta of each layer.
-        drawn: (n, m) noise of n layers.
-    """
-    again = repeated(drawn)
-    if again is not None:
-        return again
+    """Judge layers of noise against the law for an epsilon and a delta."""
     if spec.mechanism != "l2ball":
-        return judge(drawn.ravel(), _law(spec, epsilon, delta))
-    return _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
+        return by_law(partial(_law, spec))(epsilon, delta, drawn)
+    return repeated(drawn) or _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
+
+
+def _variance(spec: WorkloadSpec) -> Callable[[Fraction, Fraction], float]:
+    """Variance of the noise of a counter, by the epsilon and the delta of a layer."""
+    if spec.mechanism != "l2ball":
+        return lambda epsilon, delta: _law(spec, epsilon, delta).variance
+    return lambda epsilon, _: (spec.length + 1) * _reach(spec, 2) / float(epsilon) ** 2
 
 
 def _law(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> laws.Law:
@@ -230,78 +209,6 @@ def _judge_ball(rate: float, drawn: Ints) -> Outcome:
     return passed, "gamma lengths, uniform directions", found, f"epsilon wrong by {12 / math.sqrt(n * length):.0%}"
 
 
-# Checks.
-
-
-def _release(spec: WorkloadSpec, rounds: int) -> Outcome:
-    """Check that releases of one sketch have fresh noise of their law."""
-    drawn: list[Ints] = []
-    while len(drawn) < rounds:
-        sketch = Sketch.create(spec)
-        exact = state_of(sketch)
-        looks = LOOK[:1] if spec.pure else LOOK
-        drawn += [sketch.release(*looks).noised - exact for _ in range(8)]
-    return _judge(spec, *LOOK, np.stack(drawn))
-
-
-def _events(spec: WorkloadSpec) -> Outcome:
-    """Check that an event moves the state by its weight times its cell's column, within the sensitivity."""
-    rng = np.random.default_rng(6)
-    sketch = Sketch.create(spec)
-    size, most = spec.workload.size, spec.max_weight
-    columns = spec.strategy.matrix.T
-    wrong = 0
-    for count in (1, 1, size // 2, 3 * size):
-        cells, weights = rng.integers(-1, size + 1, count), rng.integers(-most - 1, most + 2, count)
-        before = state_of(sketch)
-        sketch.update(cells, weights, invalid="noop")
-        wanted = np.zeros(spec.length, np.int64)
-        for cell, weight in zip(cells.tolist(), weights.tolist(), strict=True):
-            if 0 <= cell < size and abs(weight) <= most:
-                wanted += weight * columns[cell]
-        wrong += not np.array_equal(state_of(sketch) - before, wanted)
-    found = "so it was" if not wrong else f"WRONG in {wrong} of 4 batches"
-    return not wrong, "weight times column; no-ops outside", found, "one counter, in any of 4 batches"
-
-
-def _answers(spec: WorkloadSpec, queries: Floats) -> Outcome:
-    """Check that answers are the queries of the best estimate of the cells, with the errors of its noise."""
-    sketch = Sketch.create(spec)
-    sketch.update(np.arange(spec.workload.size).repeat(3))
-    published: Any = sketch.seal()
-    found = published.estimate("unbiased")
-    inverse = np.linalg.pinv(spec.strategy.matrix.astype(np.float64))
-    values = queries @ (inverse @ published.state)
-    noise = 0.0
-    for epsilon, delta in ((spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish))[
-        : 1 + spec.intrusion
-    ]:
-        if spec.mechanism != "l2ball":
-            noise += _law(spec, epsilon, delta).variance
-        else:
-            noise += (spec.length + 1) * _reach(spec, 2) / float(epsilon) ** 2
-    errors = np.sqrt(noise * ((queries @ inverse) ** 2).sum(axis=1))
-    off = float(np.abs(found.values - values).max() / errors.min())
-    wide = float(np.abs(found.stderr / errors - 1).max())
-    limit = 0.51 / float(errors.min()) if spec.integral else 1e-3  # of integers: half a unit
-    passed = off < limit and wide < 1e-6
-    return passed, "the queries, and their errors", f"off by {off:.1g} and {wide:.1g} of an error", "1e-6 of an error"
-
-
 def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:
-    """Check mu for the event that moves the state farthest, as an observer of the open state measures it.
-
-    Each sketch is a trial; half of them get the event, and the observer projects the state onto its column.
-    """
-    columns = spec.strategy.matrix.T.astype(np.float64)
-    cell = int((columns**2).sum(axis=1).argmax())
-    direction = columns[cell] / np.linalg.norm(columns[cell])
-    seen: list[list[float]] = [[], []]
-    for trial in range(trials):
-        sketch = Sketch.create(spec)
-        sketch.update([cell] * (trial % 2), [spec.max_weight] * (trial % 2))
-        seen[trial % 2].append(float(direction @ state_of(sketch)))
-    mu, error = shift_seen(np.array(seen[0]), np.array(seen[1]))
-    claim = math.sqrt(_reach(spec, 2) / (variance_of_unit(spec.epsilon, spec.delta) * _reach(spec, 2) + EXCESS))
-    passed = abs(mu - claim) <= ERRORS * error
-    return passed, f"mu {claim:.3f}", f"{mu:.3f} +- {error:.3f}, {trials} trials", f"mu wrong by {ERRORS * error:.2f}"
+    """See `linear.plainest`."""
+    return plainest(spec, spec.strategy.matrix, _law(spec, spec.epsilon, spec.delta).variance, trials)
