@@ -45,6 +45,21 @@ def result_format(default: str = "table") -> Callable[[F], F]:
     )
 
 
+def unit() -> Callable[[F], F]:
+    """Option --unit of plans."""
+    choice = click.Choice(["event", "item"])
+    return click.option("--unit", type=choice, default="event", show_default=True, help="Protected unit.")
+
+
+def publication(command: F) -> F:
+    """Options of plans on the fresh noise of a seal: --epsilon-publish, --delta-publish, --intrusion."""
+    command = click.option(
+        "--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal."
+    )(command)
+    command = click.option("--delta-publish", help="Delta of the publication.  [default: --delta]")(command)
+    return click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")(command)
+
+
 def log_format() -> Callable[[F], F]:
     """Option --log-format of commands that run for long."""
     return click.option(

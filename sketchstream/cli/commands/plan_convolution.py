@@ -29,13 +29,10 @@ if TYPE_CHECKING:
               help="Marginals: a column with all its values; repeat it.")  # fmt: skip
 @click.option("--epsilon", required=True, help='Privacy of the state: "1", "0.1", "1/2".')
 @click.option("--delta", default="0", show_default=True, help="Delta of the state, such as 1e-6; 0: pure privacy.")
-@click.option("--unit", type=click.Choice(["event", "item"]), default="event", show_default=True,
-              help="What is protected.")  # fmt: skip
+@options.unit()
 @click.option("--max-weight", type=int, help="With --unit event: largest weight.  [default: 1]")
 @click.option("--max-total", type=int, help="With --unit item: promised most of one item's weights together.")
-@click.option("--epsilon-publish", help="Epsilon of the fresh noise at seal.  [default: epsilon]")
-@click.option("--delta-publish", help="Delta of the fresh noise at seal.  [default: delta]")
-@click.option("--no-intrusion", is_flag=True, help="Publish the bare state, without fresh noise at seal.")
+@options.publication
 @click.option("--counted-share",
               help="Share of every cost that the number of events counted gets, by which quality is judged; 0: none.  "
               "[default: 1/40 with --unit event, as in a configuration]")  # fmt: skip
@@ -48,7 +45,6 @@ def command(
     step: str | None,
     timezone: str,
     columns: tuple[str, ...],
-    no_intrusion: bool,
     counted_share: str | None,
     parts: int,
     form: show.Format,
@@ -73,8 +69,6 @@ def command(
     asked = {name: value for name, value in given.items() if value is not None}
     asked |= _axis(length, window, step, timezone, columns)
     asked["counted_share"] = counted_share or (COUNTED_SHARE if given["unit"] == "event" else "0")
-    if no_intrusion:
-        asked["intrusion"] = False
     kernel = kernels[0] if len(kernels) == 1 else list(kernels)
     found = forecast.forecast(kernel, parts=parts, **asked)
     spec = ConvolutionSpec(kernel, noise="auto", layout=found[0].layout, **asked)
@@ -128,10 +122,8 @@ def _axis(
 
 def _row(one: Figure) -> list[str]:
     """One line of the table."""
-    errors = [f"{rmse:,.2f}" for rmse in one.rmse]
-    return [
-        one.noise, one.layout, *errors, f"{one.transform_length:,}", f"{one.words:,}", f"{one.words_touched:,}"
-    ]  # fmt: skip
+    counted = (f"{number:,}" for number in (one.transform_length, one.words, one.words_touched))
+    return [one.noise, one.layout, *(f"{rmse:,.2f}" for rmse in one.rmse), *counted]
 
 
 def _title(spec: ConvolutionSpec, parts: int) -> str:

@@ -27,18 +27,14 @@ COLUMNS: Final = ("method", "error of a count", "of all", "")
     "--law", type=click.Choice(["geometric", "zipf"]), default="geometric", show_default=True, help="Law of the counts."
 )
 @click.option("--exponent", type=float, default=2.0, show_default=True, help="With --law zipf.")
-@click.option(
-    "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="Protected unit."
-)
+@options.unit()
 @click.option("--max-weight", help="Largest absolute weight of one event.  [default: 1]")
 @click.option("--max-total", help="Unit item, a promise: the absolute weights of one item add up to at most this.")
 @click.option("--max-per-slot", help="Unit item: the same promise for each slot.")
 @click.option("--fraction-bits", type=click.IntRange(0, 40), default=0, show_default=True,
               help="Weights are multiples of 2 to the minus this.")  # fmt: skip
 @click.option("--total-share", help="Share of the noise that the total gets.  [default: as in a configuration]")
-@click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
-@click.option("--delta-publish", help="Delta of the publication.  [default: --delta]")
-@click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
+@options.publication
 @click.option("--windows", type=click.IntRange(min=1), default=1, show_default=True, help="Windows that are merged.")
 @options.result_format()
 def command(

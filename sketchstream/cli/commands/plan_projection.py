@@ -32,9 +32,7 @@ COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
     help="Squared distance of two typical rows.",
 )
 @click.option("-k", "columns", type=click.IntRange(min=1), help="Columns.  [default: the best of 8, 16, ... 4096]")
-@click.option(
-    "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="Protected unit."
-)
+@options.unit()
 @click.option("--max-weight", help="Unit event: largest absolute weight.  [default: 1]")
 @click.option("--max-total", help="Unit item, a promise: the absolute weights of one row add up to at most this.")
 @click.option("--max-norm", help="Unit item, a promise: the L2 norm of a row is at most this.")
@@ -60,9 +58,7 @@ COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
     show_default=True,
     help="Weights are multiples of 2 to the minus this.",
 )
-@click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
-@click.option("--delta-publish", help="Delta of the publication.  [default: --delta]")
-@click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
+@options.publication
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
 @options.result_format()  # fmt: skip
 def command(

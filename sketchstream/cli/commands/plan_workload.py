@@ -29,9 +29,7 @@ TRIED: Final = ("mechanism", "strategy", "counters", "rmse", "worst", "")
 @click.option("--workload", help='Workload: "prefix:512", "ranges:64", "marginals:8:1,2", a .npy or .npz file.')
 @click.option("--epsilon", help='Privacy of the state: "1", "0.1", "1/2".')
 @click.option("--delta", default="0", show_default=True, help='Delta of the state, such as "1e-6"; 0: pure privacy.')
-@click.option(
-    "--unit", type=click.Choice(["event", "item"]), default="event", show_default=True, help="Protected unit."
-)
+@options.unit()
 @click.option("--max-weight", type=click.IntRange(min=1), default=1, show_default=True, help="Largest absolute weight.")
 @click.option("--max-total", type=click.IntRange(min=1), help="Unit item, a promise: most of one item's weights.")
 @click.option("--n-bound", type=click.IntRange(min=1), help="Largest number of individuals, if it is known.")
@@ -42,9 +40,7 @@ TRIED: Final = ("mechanism", "strategy", "counters", "rmse", "worst", "")
     show_default=True,
     help="Objective: the sum of squared errors, or the largest one.",
 )
-@click.option("--epsilon-publish", help="Privacy of the publication.  [default: --epsilon]")
-@click.option("--delta-publish", help="Delta of the publication.  [default: --delta]")
-@click.option("--intrusion/--no-intrusion", default=True, show_default=True, help="Fresh noise at the seal.")
+@options.publication
 @click.option("--parts", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions that are merged.")
 @options.config(required=False)
 @click.option("--sketch", help="With -c: name of the sketch.  [default: the only one of this kind]")

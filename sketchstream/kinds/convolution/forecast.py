@@ -8,7 +8,7 @@ Source: docs/theory/convolution.md, sections 4, 5, 9 and 12.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -40,14 +40,7 @@ class Figure:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "noise": self.noise,
-            "layout": self.layout,
-            "transform_length": self.transform_length,
-            "rmse": list(self.rmse),
-            "words": self.words,
-            "words_touched": self.words_touched,
-        }
+        return asdict(self) | {"rmse": list(self.rmse)}
 
 
 def figure(spec: ConvolutionSpec, parts: int = 1) -> Figure:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Final
 
@@ -55,8 +55,7 @@ class Expected:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        names = ("k", "sigma", "tau", "distance", "sq_norm", "inner", "feature", "identity", "identity_better")
-        return {name: getattr(self, name) for name in names}
+        return asdict(self) | {"identity_better": self.identity_better}
 
 
 @dataclass(frozen=True)
