@@ -23,7 +23,7 @@ from scipy import fft, linalg
 
 import sketchstream as ss
 from sketchstream.kinds.convolution.answers import decode
-from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.update import Updater, columns
 
 DELTA = Fraction(1, 10**6)
@@ -161,8 +161,8 @@ def creation_and_decoding(size: int) -> bool:
     """Time to draw the noise, and to decode."""
     given = {"epsilon": 1, "delta": DELTA, "noise": "gaussian"}
     spec = ss.ConvolutionSpec("decay:0.99", size >> 1, transform_length=size, **given)
-    state = new_state(spec)
-    took = clocked({"drawn": lambda: add_noise(spec, new_state(spec))}, 3)
+    state = np.zeros(spec.size, np.int64)
+    took = clocked({"drawn": lambda: add_noise(spec, np.zeros(spec.size, np.int64))}, 3)
     words = f"creation of {spec.transform_length:,} words of the spectrum, seconds"
     good = target(words, took["drawn"], 1, above=False)
     add_noise(spec, state)
@@ -171,7 +171,7 @@ def creation_and_decoding(size: int) -> bool:
     ratio = took["own"] / took["plain"]
     good &= target(f"decoding of {spec.transform_length:,} over one FFT of scipy", ratio, 2, above=False)
     shorter = ss.ConvolutionSpec("sum", size >> 5, layout="time", transform_length=size >> 4, **given)
-    took = clocked({"drawn": lambda: add_noise(shorter, new_state(shorter))}, 1)
+    took = clocked({"drawn": lambda: add_noise(shorter, np.zeros(shorter.size, np.int64))}, 1)
     return good & target(f"creation by time, M = {shorter.transform_length:,}, seconds", took["drawn"], 5, above=False)
 
 

@@ -26,7 +26,7 @@ from sketchstream.denoising.expected import expected_errors
 from sketchstream.denoising.methods import denoised
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.gaussian.state import add_layer
+from sketchstream.noise import discrete_gaussian
 
 SETS = {"tailnum": None, "flights": None, "routes": 5040, "subtlex": None, "python_names": None, "debian_sizes": None}
 """Data set -> number of slots, where the domain lists more items than occur."""
@@ -47,7 +47,7 @@ def published(spec: GaussianSpec, counts: np.ndarray) -> np.ndarray:
     """One published state."""
     state = counts.astype(np.int64)
     for variance in spec.published_variances:
-        add_layer(state, variance)
+        discrete_gaussian(state, variance)
     return state
 
 

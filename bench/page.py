@@ -28,12 +28,11 @@ import sketchstream as ss
 from sketchstream.denoising.methods import denoised
 from sketchstream.denoising.mixture import OFFSETS
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
-from sketchstream.kinds.gaussian.state import add_layer as add_counts
 from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.forecast import best_columns, with_columns
-from sketchstream.kinds.projection.mechanism import add_layer, apply, creation_sigma2
+from sketchstream.kinds.projection.mechanism import apply, creation_sigma2
 from sketchstream.kinds.workload.answers import estimate as workload_estimate
 from sketchstream.kinds.workload.ellipsoid import uniform_bound
 from sketchstream.kinds.workload.mechanism import choose, unit_variance
@@ -41,6 +40,7 @@ from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.optimise import reduce
 from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.update import Columns
+from sketchstream.noise import discrete_gaussian
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 DELTA = "1e-6"
@@ -140,7 +140,7 @@ def errors_of_counts(counts: np.ndarray, spec: ss.GaussianSpec, runs: int) -> tu
     for _ in range(runs):
         state = counts.astype(np.int64)
         for one in spec.published_variances:
-            add_counts(state, one)
+            discrete_gaussian(state, one)
         found = GaussianEstimate(spec, spec.published_variances, state)
         low, high = found.interval().T
         held += (low <= counts) & (counts <= high)
@@ -224,7 +224,7 @@ def distance_errors(rows: np.ndarray, spec: ss.ProjectionSpec, runs: int) -> tup
         for start in range(int(rows.max())):  # one event a unit of weight
             more = rows[who, which] > start
             apply(now, matrix, cells, who[more], which[more], np.ones(int(more.sum()), np.int64))
-        add_layer(cells, creation_sigma2(now))
+        discrete_gaussian(cells, creation_sigma2(now))
         found = Projection(now, cells, creation_sigma2(now)).distance(u, v)
         errors.append(rms(found.value - truth))
         held += (found.low <= truth) & (truth <= found.high)

@@ -38,9 +38,10 @@ from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.forecast import expected
 from sketchstream.kinds.projection.kernels import AHEAD, _prefetch
 from sketchstream.kinds.projection.matrix import Matrix
-from sketchstream.kinds.projection.mechanism import add_layer, apply, creation_sigma2, publication_sigma2
+from sketchstream.kinds.projection.mechanism import apply, creation_sigma2, publication_sigma2
 from sketchstream.kinds.projection.neighbours import Distances
 from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.noise import discrete_gaussian
 
 K = 64
 NEAREST = 10
@@ -229,8 +230,8 @@ def accuracy(quick: bool) -> None:
                 for draw in range(draws):
                     matrix = Matrix("rademacher", draw.to_bytes(32, "little"), d, k)
                     values = np.rint(data.astype(float) @ matrix.all_rows.astype(float)).astype(np.int64)
-                    add_layer(values, first)
-                    add_layer(values, fresh)
+                    discrete_gaussian(values, first)
+                    discrete_gaussian(values, fresh)
                     projection = Projection(spec, values, first + fresh, matrix)
                     block = next(Distances(projection).blocks(n))[1]
                     squares += (block[upper] - w2) ** 2

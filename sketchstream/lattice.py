@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -227,12 +226,6 @@ def _decimal(negative: bool, digits: int, exponent: int, places: int) -> Fractio
         digits, exponent = 1, -places
     value = Fraction(digits) * Fraction(10) ** exponent
     return -value if negative else value
-
-
-def lattice_sum(units: Iterable[int]) -> int:
-    """Sum of lattice weights modulo 2^64, as a counter would hold it; for references and tests."""
-    total = sum(units) & ((1 << 64) - 1)
-    return total - ((total >> 63) << 64)
 
 
 @kernel

@@ -243,29 +243,6 @@ class AnyLedger(Protocol):
         """The ledger of merged states."""
 
 
-class Statement(Protocol):
-    """What is protected and how much, for people and as data."""
-
-    @property
-    def unit(self) -> str:
-        """What is protected."""
-
-    @property
-    def no_privacy(self) -> bool:
-        """Whether the loss to readers of what is published is so large that it protects nobody."""
-
-    @property
-    def warning(self) -> str | None:
-        """NO PRIVACY, and against whom; None where no loss is too large."""
-
-    @property
-    def summary(self) -> str:
-        """The statement in one sentence."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-
-
 S = TypeVar("S", bound=Spec)
 
 
@@ -419,7 +396,7 @@ class Kind(ABC, Generic[S]):
 
     @abstractmethod
     def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
-        """What is protected, and how much (a `Statement`). `guarantee` gives it to others."""
+        """What is protected, and how much, as `privacy.guarantee.Guarantee` says it. `guarantee` gives it to others."""
 
     def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
         """What is protected, and how much, of a sketch whose published numbers are all on the list.

@@ -40,6 +40,7 @@ from sketchstream.spec import NO_PRIVACY, no_privacy_warning
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.group_list import GroupRule
     from sketchstream.kinds.profile.spec import ProfileSpec
+    from sketchstream.privacy.history import History
 
 __all__ = [
     "DAY_MS",
@@ -85,6 +86,10 @@ class AnyLedger(Protocol):
     @property
     def layers(self) -> tuple[LayerEntry, ...]:
         """All layers."""
+
+    @property
+    def history(self) -> History:
+        """What happened to the sketch, and to the parts that it was merged from."""
 
     def loss(self, *, intrusion: bool = False) -> Any:
         """The largest loss of any protected unit, including the promised publication."""
@@ -385,6 +390,12 @@ def table_kept(table: tuple[str, str]) -> str:
     )
 
 
+def merged_from(ledger: AnyLedger) -> tuple[str, ...]:
+    """What a statement says of a merged sketch: one sentence, or none."""
+    parts = len(ledger.history.parts)
+    return (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
+
+
 def overlapping(unit: str, overlap: int) -> str:
     """What to add to a `summary` where windows overlap; empty where they do not.
 
@@ -416,8 +427,6 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
         unit += _promised_groups(groups)
         unit += _patterns(spec, groups)
     chosen = _choosing(spec)
-    parts = len(ledger.history.parts)
-    merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
     return (
         unit,
         *chosen,
@@ -425,7 +434,7 @@ def _protects(spec: ProfileSpec, ledger: Ledger) -> tuple[str, ...]:
         "are belongs to the record's envelope",
         "relation: as if those payloads had been no-ops while everything else stayed; to swap someone for someone "
         "else, or to flip the sign of a weight: twice every number below",
-        *merged,
+        *merged_from(ledger),
     )
 
 

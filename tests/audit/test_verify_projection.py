@@ -61,8 +61,8 @@ def one_secret_matrix_for_all_windows(patch: Patch) -> None:
 
 
 def noise_of_three_quarters_of_its_variance(patch: Patch) -> None:
-    honest: Any = mechanism.add_layer
-    patch.setattr(kind.mechanism, "add_layer", lambda state, parameter: honest(state, parameter * 3 / 4))
+    honest = ProjectionKind.parameter
+    patch.setattr(ProjectionKind, "parameter", lambda self, spec, cost: honest(self, spec, cost) * 3 / 4)
 
 
 def a_release_that_repeats_its_noise(patch: Patch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ import pytest
 
 from helpers.verify import verify
 from sketchstream.audit import workloads
+from sketchstream.kinds.linear import index
 from sketchstream.kinds.workload import kind, spec
 from sketchstream.kinds.workload.kind import WorkloadKind
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import Strategy
+from sketchstream.lattice import Lattice
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 
 Patch = pytest.MonkeyPatch
@@ -71,8 +74,7 @@ def noise_that_is_not_added(patch: Patch) -> None:
 
 
 def an_update_that_takes_any_weight(patch: Patch) -> None:
-    honest = kind.drop_events
-    patch.setattr(kind, "drop_events", lambda cells, weights, size, most: honest(cells, weights, size, 1 << 40))
+    patch.setattr(index.ColumnIndex, "_lattice", Lattice(0, Fraction(1 << 40)))
 
 
 def a_release_that_charges_nothing(patch: Patch) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
+from sketchstream.kinds.convolution.group import Coordinates
 from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, ConvolutionSpec, Layer
 from sketchstream.kinds.convolution.update import Updater, columns
 from sketchstream.privacy.calibration.continuous import delta_above
@@ -132,3 +134,9 @@ def verified_delta(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
         msg = f"noise is too small: expected delta at most {float(law.delta):.6g}, found {bound:.6g}"
         raise SpecError(msg)
     return bound
+
+
+def coordinates_of(held: Coordinates, transform: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """(size,) float64, the real coordinates of an (M,) unitary transform."""
+    pairs = transform[held.pairs] * np.sqrt(2)
+    return np.concatenate([transform[held.singles].real, pairs.real, -pairs.imag])

@@ -20,13 +20,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
 
+from sketchstream import noise
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.gaussian.state import add_layer
-from sketchstream.privacy.calibration.discrete import Shape
+from sketchstream.privacy.calibration.discrete import DiscreteCalibration, Shape, verify_discrete, verify_parts
 
 if TYPE_CHECKING:
     from sketchstream.noise.entropy import Source
+    from sketchstream.spec import Epsilon
 
 Floats = npt.NDArray[np.float64]
 State = npt.NDArray[np.int64]
@@ -133,7 +134,7 @@ def intruded(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
 
     def publish(truth: State) -> State:
         state = truth.copy()
-        add_layer(state, spec.sigma2, None, entropy)
+        noise.discrete_gaussian(state, spec.sigma2, entropy)
         return state
 
     return publish
@@ -145,7 +146,7 @@ def sealed(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
     def publish(truth: State) -> State:
         state = intruded(spec, entropy)(truth)
         if spec.publish_sigma2 is not None:
-            add_layer(state, spec.publish_sigma2, None, entropy)
+            noise.discrete_gaussian(state, spec.publish_sigma2, entropy)
         return state
 
     return publish
@@ -158,3 +159,14 @@ def _bound(first: Floats, second: Floats, threshold: float, side: float, delta: 
     low = float(betaincinv(hits, n - hits + 1, error / 2)) if hits else 0.0
     high = float(betaincinv(misses + 1, n - misses, 1 - error / 2)) if misses < n else 1.0
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+
+
+def verified(spec: GaussianSpec, sigma2: Epsilon, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
+    """Prove that this parameter of the slots' noise is sufficient for the unit, or raise SpecError."""
+    if spec.total_share:
+        parts = [(one.sensitivity2, one.coordinates, one.share) for one in spec.shift.parts]
+        return verify_parts(epsilon, delta, sigma2, parts)
+    shapes = spec.shapes()
+    if shapes is not None:
+        return verify_discrete(epsilon, delta, sigma2, shapes)
+    return verify_discrete(epsilon, delta, sigma2, sensitivity2=spec.sensitivity2, coordinates=spec.coordinates)

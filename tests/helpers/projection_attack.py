@@ -21,7 +21,6 @@ from sketchstream.kinds.projection.calibration import (
     _checked,
     _least,
     secret_delta,
-    split,
     verify_public,
     verify_secret,
 )
@@ -260,6 +259,29 @@ def mixture(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
         math.log(split(eps, target, k)) + 1e-6,
     )
     return found * (1 + MIX_INFLATION)
+
+
+def split(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
+    """Sigma by a quantile of the sensitivity: part of delta for a longer projection, the rest for the noise.
+
+    Sufficient for a secret matrix; for comparison.
+
+    Args:
+        epsilon: at least 0.
+        delta: from 1e-300 to 0.5.
+        k: columns.
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import gammainccinv
+
+    eps, target, k = _checked(epsilon, delta, k)
+
+    def sigma(logit: float) -> float:
+        share = 1 / (1 + math.exp(-logit))
+        longest = 2 * float(gammainccinv(k / 2, target * share))
+        return calibrate(eps, target * (1 - share), math.sqrt(longest / k))
+
+    return float(minimize_scalar(sigma, bounds=(-25.0, 12.0), method="bounded", options={"xatol": 1e-9}).fun)
 
 
 def top_direction(matrix: Matrix) -> Floats:

@@ -17,7 +17,7 @@ import pytest
 from helpers.noise.words import Recorded, Seeded
 from sketchstream import noise
 from sketchstream.errors import SketchstreamError, SpecError
-from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.noise import add_gaussian, add_laplace
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.workload.ball import add_ball_noise
@@ -118,7 +118,7 @@ SERIES = ConvolutionSpec("sum", 16, epsilon=1, delta="1e-6", noise="gaussian", l
         lambda: add_gaussian(np.zeros(9, np.int64), np.resize([9.0, 2.0**44], 9)),
         lambda: add_laplace(np.zeros(9, np.int64), np.full(9, 7)),
         lambda: add_ball_noise(np.zeros(3, np.int64), Fraction(1, 9)),
-        lambda: add_noise(SERIES, new_state(SERIES)),
+        lambda: add_noise(SERIES, np.zeros(SERIES.size, np.int64)),
     ],
 )
 def test_every_sampler_forgets_its_keys(draw: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:

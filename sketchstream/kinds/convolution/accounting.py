@@ -20,14 +20,14 @@ SAFETY: Final = 1e-9
 """Relative amount by which rho is lowered; the search and its floating-point errors stay far below it."""
 
 
-def require_delta(delta: Fraction, name: str = "delta") -> None:
+def require_delta(delta: Fraction) -> None:
     """Refuse a delta outside [1e-300, 0.5].
 
     Raises:
         SpecError: the delta is outside.
     """
     if not MIN_DELTA <= delta <= MAX_DELTA:
-        msg = f"{name} must be in [1e-300, 0.5] for this noise, found {float(delta):.6g}"
+        msg = f"delta must be in [1e-300, 0.5] for this noise, found {float(delta):.6g}"
         raise SpecError(msg)
 
 

@@ -170,8 +170,3 @@ class Coordinates:
         half *= eigenvalues[: len(half)]
         out: Floats = fft.irfft(half, self.group.size, norm="ortho", overwrite_x=True)
         return out
-
-    def from_transform(self, transform: Complexes) -> Floats:
-        """(size,) float64, the real coordinates of an (M,) unitary transform."""
-        pairs = transform[self.pairs] * math.sqrt(2)
-        return np.concatenate([transform[self.singles].real, pairs.real, -pairs.imag])

@@ -2,12 +2,13 @@
 
 In: calls of the engine. Out: answers from the spec, the noise, the updates and the estimators. Touches: the
 states it is given, and entropy through `noise`.
+Source: docs/theory/convolution.md, sections 3, 6, 7 and 10 (the statement).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,6 @@ from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Compone
 from sketchstream.errors import SpecError
 from sketchstream.items import Items
 from sketchstream.kinds.capabilities import Closing, Continuing
-from sketchstream.kinds.convolution import statement
 from sketchstream.kinds.convolution.filters import LONGEST
 from sketchstream.kinds.convolution.forecast import figure
 from sketchstream.kinds.convolution.layers import add_noise
@@ -32,10 +32,10 @@ from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.privacy.euclidean_ledger import EuclideanLedger
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import ONE, GaussianLedger
-from sketchstream.spec import Epsilon, Item
+from sketchstream.privacy.guarantee import assumptions
+from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid
     from sketchstream.hashing import Key
     from sketchstream.kinds.convolution.series import Series
     from sketchstream.privacy.guarantee import Context
@@ -88,11 +88,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         several = isinstance(kernel, (list, tuple)) and bool(kernel) and isinstance(kernel[0], (str, bytes))
         filters = len(kernel) if several and isinstance(kernel, (list, tuple)) else 1
         return Expansion(size * (45 + 45 * filters), size * (600 + 650 * filters))
-
-    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ConvolutionSpec:
-        """See `ConvolutionSpec.from_dict`."""
-        del items
-        return ConvolutionSpec.from_dict(data)
 
     def described(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
         """The filters, the positions and the noise."""
@@ -156,13 +151,52 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         words = Component("slots", 1 - spec.counted_share, spec.bound if spec.measure == "mu2" else spec.reach, law)
         return (words, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
-    def protects(self, spec: ConvolutionSpec, ledger: AnyLedger) -> tuple[str, ...]:
-        """See `statement.protects`."""
-        return statement.protects(spec, ledger)
+    def unit_said(self, spec: ConvolutionSpec) -> str:
+        """One event with its position and weight, or everything of one item."""
+        if spec.unit == "event":
+            return (
+                f"one event: whether it counted, at which position, and with which weight up to {spec.bound} in "
+                "absolute value; an event and its later deletion are two"
+            )
+        return (
+            "everything that one item's source did in this sketch, at any positions: events of absolute weights that "
+            f"add up to at most {spec.bound}"
+        )
+
+    def relation(self, spec: ConvolutionSpec) -> tuple[str, ...]:
+        """Each event of a packed record is one; to move an event is two changes."""
+        swapped = "every epsilon below doubles"
+        if not spec.pure:
+            measure = "mu^2" if spec.measure == "mu2" else "rho"
+            swapped = f"the shift doubles, so every {measure} below becomes four times as large"
+        return (
+            "packed records hold many events: each event of one, with its weight, is an event by itself, and how many "
+            "there are belongs to the record's envelope",
+            "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
+            f"position, or to flip the sign of a weight: {swapped}",
+        )
 
     def assumes(self, spec: ConvolutionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
-        """See `statement.assumes`."""
-        return statement.assumes(spec, ledger, around)
+        """That positions were fixed, promises are kept, and how delta follows from the noise on the integers."""
+        lines = list(assumptions(spec, around) if spec.pure else assumptions(spec, around, "and (epsilon, delta)"))
+        lines.append("filters, positions and the length of the series were fixed before the first event")
+        if spec.unit == "item":
+            lines.append(
+                f"an item's weights add up to at most {spec.bound}, as its source promises: nothing checks that"
+            )
+        if spec.pure:
+            return tuple(lines)
+        if spec.measure == "mu2":
+            lines.append("delta of the integer noise is bounded by a Gaussian nearby, with less variance by a rounding")
+        else:
+            lines.append("delta follows from zCDP: rho adds up over the coordinates of the noise, for each neighbour")
+        spent = float(spec.sampling_delta(spec.epsilon, spec.delta)) * len(ledger.layers)
+        if spent:
+            lines.append(
+                f"correlated noise is made with 128 bits: that adds at most {spent:.3g} to delta at epsilon "
+                f"{spec.epsilon}, for the layers so far"
+            )
+        return tuple(lines)
 
     # Updates and states.
 
@@ -215,21 +249,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         add_noise(spec, state, spec.layer_of(cost))
         if progress is not None:
             progress(spec.size)
-
-    def update(
-        self,
-        spec: ConvolutionSpec,
-        index: Updater,
-        state: State,
-        items: Items,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Add each weight to the word of its position, or times its column to all words."""
-        del spec
-        index.apply(state, items, weights, invalid=invalid, counters=counters)
 
     def most_weight(self, spec: ConvolutionSpec) -> int | None:
         """`max_weight` of an event, `max_total` of an item."""

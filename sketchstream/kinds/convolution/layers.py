@@ -18,11 +18,6 @@ from sketchstream.noise.blocks import flat
 from sketchstream.noise.entropy import Source
 
 
-def new_state(spec: ConvolutionSpec) -> Ints:
-    """(size,) int64 of zeros: a state before its creation layer, which holds no data."""
-    return np.zeros(spec.size, np.int64)
-
-
 def add_noise(spec: ConvolutionSpec, state: Ints, layer: Layer | None = None, entropy: Source | None = None) -> None:
     """Add one independent layer of exact noise to a state, in place.
 

@@ -173,23 +173,16 @@ class ConvolutionSpec(LinearSpec):
     columns: Columns | None
     mode: Mode
     origin: int
-    epsilon: Fraction
-    delta: Fraction
     noise: NoiseKind
     layout: Layout
     floor: Fraction
-    unit: Unit
     max_weight: int | None
     max_total: int | None
     capacity: int
     publish: Publish
-    intrusion: bool
-    epsilon_publish: Fraction
-    delta_publish: Fraction
     weights: tuple[Fraction, ...]
     step_ms: int | None
     counted_share: Fraction
-    epsilon_records: Fraction
     grid: int
     levels: Levels
     root: int

@@ -1,7 +1,8 @@
 """The kind `gaussian`: implementation of the engine's interface.
 
 In: calls of the engine. Out: results from the spec, the state and the estimators. Touches: the states it is
-given, and entropy through `state`.
+given, and entropy through `noise`.
+Source: docs/theory/gaussian.md and docs/theory/gaussian_ledger.md prove each line of the statement.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import numpy.typing as npt
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
 from sketchstream.errors import FormatError
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.gaussian import statement
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.gaussian.state import add_layer
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Kind, Mask, State
 from sketchstream.kinds.linear.events import in_units, refuse_weights
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_options, shown
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.guarantee import assumptions
+from sketchstream.privacy.sketch_history import show
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
@@ -96,20 +97,42 @@ class GaussianKind(LinearKind[GaussianSpec]):
         counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
         return slots, *counters
 
-    def protects(self, spec: GaussianSpec, ledger: AnyLedger) -> tuple[str, ...]:
-        """See `statement.protects`."""
-        return statement.protects(spec, ledger)
+    def unit_said(self, spec: GaussianSpec) -> str:
+        """One event with its weight, or everything of one item."""
+        if spec.unit == "event":
+            return (
+                f"one event: whether it counted, for which item, and with which weight up to {spec.max_weight} in "
+                "absolute value; an event and its later deletion are two"
+            )
+        each = "" if spec.max_per_slot is None else f", and to at most {spec.max_per_slot} in each slot"
+        return (
+            "everything that one item's source did in this sketch: events of absolute weights that add up to at most "
+            f"{spec.max_total}{each}"
+        )
+
+    def relation(self, spec: GaussianSpec) -> tuple[str, ...]:
+        """Each item of a packed record is an event; to swap someone is two changes."""
+        del spec
+        return (
+            "packed records hold many events: each item of one, with its weight, is an event by itself, and how many "
+            "there are belongs to the record's envelope",
+            "relation: as if those payloads had been no-ops while everything else stayed; to swap someone for someone "
+            "else, or to flip the sign of a weight: the shift doubles, so every mu^2 below becomes four times as large",
+        )
 
     def assumes(self, spec: GaussianSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
-        """See `statement.assumes`."""
+        """How the noise was calibrated, and what the counters beside the slots have of it."""
         del ledger
-        return statement.assumes(spec, around)
+        exact = spec.calibration.route == "exact"
+        how = "summed exactly for every shift" if exact else "bounded by a rounded Gaussian nearby"
+        lines = [
+            f"delta of the discrete noise: {how}; sigma2 {show(spec.sigma2)} in squared units of {show(spec.step)}"
+        ]
+        if spec.total_share:
+            lines.append(f"counters beside the slots have {show(spec.total_share)} of every mu^2; they are in it")
+        return (*assumptions(spec, around, "and (epsilon, delta)"), *lines)
 
     # Updates and states.
-
-    def draw(self, spec: GaussianSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
-        """Add discrete Gaussian noise to every slot."""
-        add_layer(state, self.parameter(spec, cost), progress)
 
     def update(
         self,

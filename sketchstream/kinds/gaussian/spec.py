@@ -23,7 +23,6 @@ from sketchstream.privacy.calibration.discrete import (
     calibrate_discrete,
     calibrate_parts,
     verify_discrete,
-    verify_parts,
 )
 from sketchstream.privacy.gaussian import Part, UnitShift
 from sketchstream.spec import (
@@ -92,21 +91,14 @@ class GaussianSpec(LinearSpec):
         (Fraction(9165, 512), 1)
     """
 
-    epsilon: Fraction
-    delta: Fraction
-    unit: Unit
     domain: ClosedDomain
     max_weight: Fraction
     max_total: Fraction | None
     max_per_slot: Fraction | None
     fraction_bits: int
     capacity: Fraction
-    epsilon_publish: Fraction
-    delta_publish: Fraction
-    intrusion: bool
     total_share: Fraction
     counted: bool
-    epsilon_records: Fraction
 
     kind = "gaussian"
     epsilons = (Fraction(0), MOST_EPSILON)
@@ -324,16 +316,6 @@ class GaussianSpec(LinearSpec):
         if self.total_share:
             return _calibrated_parts(*exact, tuple((p.sensitivity2, p.coordinates, p.share) for p in self.shift.parts))
         return _calibrated(*exact, self._reach)
-
-    def verified(self, sigma2: Epsilon, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
-        """Prove that this parameter of the slots' noise is sufficient for the unit, or raise SpecError."""
-        if self.total_share:
-            parts = [(p.sensitivity2, p.coordinates, p.share) for p in self.shift.parts]
-            return verify_parts(epsilon, delta, sigma2, parts)
-        shapes, sensitivity2, coordinates = self._reach
-        if shapes is not None:
-            return verify_discrete(epsilon, delta, sigma2, shapes)
-        return verify_discrete(epsilon, delta, sigma2, sensitivity2=sensitivity2, coordinates=coordinates)
 
     @cached_property
     def _reach(self) -> tuple[tuple[Shape, ...] | None, int, int]:

@@ -8,44 +8,34 @@ Source: docs/theory/hierarchy.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream import noise
 from sketchstream.errors import SpecError
 from sketchstream.items import Items
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, estimate
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import BETWEEN, Ints
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
-from sketchstream.kinds.linear.events import judged, located
-from sketchstream.kinds.linear.kind import LinearKind
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask
+from sketchstream.kinds.linear.events import located
+from sketchstream.kinds.linear.index import ColumnIndex
+from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.guarantee import assumptions
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
     from sketchstream.hashing import Key
     from sketchstream.privacy.guarantee import Context
     from sketchstream.published import Published
-    from sketchstream.spec import Item
 
 
-@dataclass(frozen=True, eq=False)
-class Leaves:
-    """Where items go: leaves by their numbers or paths. Every event moves the counters of all nodes on its way.
-
-    Args:
-        spec: spec of the sketch.
-    """
+class Leaves(ColumnIndex):
+    """Where items go: leaves by their numbers or paths. Every event moves the counters of all nodes on its way."""
 
     spec: HierarchySpec
 
@@ -54,19 +44,17 @@ class Leaves:
         """Counters of a sketch: one for each node."""
         return self.spec.tree.nodes
 
-    def locate(self, items: Items) -> npt.NDArray[np.int64]:
+    def locate(self, items: Items) -> Ints:
         """(n,) leaf of each item; -1: it has none. Texts are paths, with tabs between their names."""
         return located(items, self.spec.tree.leaves, self.spec.tree.leaf)
 
-    def apply_sums(
-        self, state: State, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
-    ) -> None:
-        """See `LinearKind.update_sums`."""
-        leaves = self.locate(items)
-        _, kept = judged(self.spec.lattice, leaves < 0, None, invalid)
-        _add(self.spec, state, leaves[kept], sums[kept])
-        if counters.size:
-            counters[0] += events[kept].sum()
+    def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
+        """Add weights along the ways to their leaves. Levels without a counter of their own stay noise alone."""
+        inside = places >= 0
+        leaves, given = places[inside], np.int64(1) if weights is None else weights[inside]
+        for nodes, times in zip(self.spec.tree.ways, self.spec.multipliers, strict=True):
+            if times:
+                np.add.at(state, nodes[leaves], given * np.int64(times))
 
 
 class HierarchyKind(LinearKind[HierarchySpec]):
@@ -74,12 +62,8 @@ class HierarchyKind(LinearKind[HierarchySpec]):
 
     name = "hierarchy"
     partitions = "merge"
+    promised_for_all_partitions = True
     spec_type = HierarchySpec
-
-    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> HierarchySpec:
-        """See `HierarchySpec.from_dict`."""
-        del items
-        return HierarchySpec.from_dict(data)
 
     def columns(self, spec: HierarchySpec) -> dict[str, ColumnType]:
         """The unbiased estimate beside the usual ones."""
@@ -116,34 +100,22 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         """mu^2 of the nodes' counters and of the events counted."""
         return GaussianLedger, spec.shift
 
-    def protects(self, spec: HierarchySpec, ledger: AnyLedger) -> tuple[str, ...]:
-        """What a unit is, and the neighbours of the proof."""
-        if spec.max_total is None:
-            weight = "" if spec.max_weight == 1 else f", of any weight up to {spec.max_weight} in absolute value"
-            unit = f"one event: whether it counted, and in which leaf{weight}; an event and its later deletion are two"
-        else:
-            unit = (
-                "everything that one item did in this sketch, in any leaves, as long as the absolute weights of its "
-                f"events add up to at most {spec.max_total}"
-            )
-        parts = len(ledger.history.parts)
-        merged = (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
+    def unit_said(self, spec: HierarchySpec) -> str:
+        """One event with its leaf, or everything of one item."""
+        return unit_of_places(spec, "leaf")
+
+    def relation(self, spec: HierarchySpec) -> tuple[str, ...]:
+        """To move an event is two changes."""
+        del spec
         return (
-            unit,
             "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
             "leaf is two changes: four times the mu^2",
-            *merged,
         )
 
     def assumes(self, spec: HierarchySpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
         """What the proof rests on."""
         del ledger
         return (*assumptions(spec, around, "and (epsilon, delta)"), "the tree and its multipliers are public")
-
-    def promised_for_all_partitions(self, spec: HierarchySpec) -> bool:
-        """`max_total` is over all partitions."""
-        del spec
-        return True
 
     # Updates and states.
 
@@ -180,30 +152,6 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         good = leaves >= 0
         return Events(Items.of(leaves), usual.weights, good if usual.good is None else good & usual.good)
 
-    def draw(self, spec: HierarchySpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
-        """Add discrete Gaussian noise to every counter."""
-        noise.discrete_gaussian(state, self.parameter(spec, cost))
-        if progress is not None:
-            progress(len(state))
-
-    def update(
-        self,
-        spec: HierarchySpec,
-        index: Leaves,
-        state: State,
-        items: Items,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Add each weight, times the multiplier of the level, to every node on the way to the leaf, wrapping."""
-        leaves = index.locate(items)
-        units, kept = judged(spec.lattice, leaves < 0, weights, invalid)
-        _add(spec, state, leaves[kept], units[kept])
-        if counters.size:
-            counters[0] += np.count_nonzero(kept)
-
     # Answers.
 
     def estimate(self, published: Published, **options: Any) -> HierarchyAnswers:
@@ -225,13 +173,6 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         variance = sum((one for part in parts for one in part.parameters), Fraction(0))
         state = self.add(spec, [part.numbers for part in parts])
         return estimate(spec, variance, state, method, **options).about(published)
-
-
-def _add(spec: HierarchySpec, state: State, leaves: Ints, weights: Ints) -> None:
-    """Add weights along the ways to their leaves. Levels without a counter of their own stay noise alone."""
-    for nodes, times in zip(spec.tree.ways, spec.multipliers, strict=True):
-        if times:
-            np.add.at(state, nodes[leaves], weights * np.int64(times))
 
 
 KIND: Final = HierarchyKind()

@@ -75,19 +75,12 @@ class HierarchySpec(LinearSpec):
     """
 
     tree: Tree
-    epsilon: Fraction
-    delta: Fraction
-    unit: Unit
     max_weight: int
     max_total: int | None
     signed: bool
     multipliers: tuple[int, ...]
     capacity: int
-    epsilon_publish: Fraction
-    delta_publish: Fraction
-    intrusion: bool
     counted_share: Fraction
-    epsilon_records: Fraction
 
     kind = "hierarchy"
 

@@ -72,19 +72,18 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[npt.NDArray[np.
     return units, good if lattice.bits else good & _whole(given)
 
 
-def refuse_weights(lattice: Lattice, good: Mask, bound: str = "max_weight") -> None:
+def refuse_weights(lattice: Lattice, good: Mask) -> None:
     """Raise an error that names the position of the first weight that is none; nothing if all are.
 
     Args:
         lattice: of the sketch.
         good: (n,) bool, as of `in_units`.
-        bound: parameter that bounds the weights.
 
     Raises:
         WeightError: there is one.
     """
     hint = "" if lattice.bits else WHOLE
-    refuse_first(np.zeros(len(good), np.bool_), ~good, lattice.max_weight, bound=bound, hint=hint)
+    refuse_first(np.zeros(len(good), np.bool_), ~good, lattice.max_weight, hint=hint)
 
 
 def judged(lattice: Lattice, outside: Mask, weights: object, invalid: Invalid) -> tuple[npt.NDArray[np.int64], Mask]:

@@ -10,30 +10,34 @@ follow the cost of creation, of releases and of the seal, the ledger with its bu
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import noise
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import FormatError
-from sketchstream.kinds.interface import AnyLedger, Kind, State
+from sketchstream.kinds.interface import AnyLedger, Kind, Progress, State
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
-from sketchstream.privacy.guarantee import Context, Guarantee, not_protected
+from sketchstream.privacy.guarantee import Context, Guarantee, merged_from, not_protected
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.sketch_history import Promise
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Outside
+    from sketchstream.batch import Invalid, Outside
+    from sketchstream.spec import Item
 
 L = TypeVar("L", bound=LinearSpec)
 
+DRAWN: Final = 1 << 22
+"""Counters whose noise is drawn between two reports of progress."""
 BOUNDS: Final = {
     "max_weight": "largest weight of an event",
     "max_total": "largest total of an item's weights (a promise)",
@@ -49,6 +53,14 @@ BOUNDS: Final = {
 
 class LinearKind(Kind[L]):
     """A kind whose state is `A x + noise`."""
+
+    promised_for_all_partitions: ClassVar[bool] = False
+    """Whether one promise bounds an item over all partitions of a window together."""
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> L:
+        """The spec that `to_dict` described, unless a list of items belongs to it."""
+        del items
+        return self.spec_type.from_dict(data)
 
     @abstractmethod
     def noise_cost(self, spec: L, epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -78,8 +90,12 @@ class LinearKind(Kind[L]):
         return self.account(spec)[1].cost(parameter)
 
     @abstractmethod
-    def protects(self, spec: L, ledger: AnyLedger) -> tuple[str, ...]:
-        """Sentences of the statement: what is protected."""
+    def unit_said(self, spec: L) -> str:
+        """The protected unit in words, for the statement."""
+
+    @abstractmethod
+    def relation(self, spec: L) -> tuple[str, ...]:
+        """Sentences of the statement: what counts as one event, what the neighbours of the proof are."""
 
     @abstractmethod
     def assumes(self, spec: L, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
@@ -89,11 +105,6 @@ class LinearKind(Kind[L]):
         """Sentences of the statement: what of this kind is not protected."""
         del spec
         return ()
-
-    def promised_for_all_partitions(self, spec: L) -> bool:
-        """Whether one promise bounds an item over all partitions of a window together."""
-        del spec
-        return False
 
     def described(self, spec: L, slots: int) -> list[tuple[str, str]]:
         """Public parameters of this kind alone, as rows of (name, value)."""
@@ -179,13 +190,37 @@ class LinearKind(Kind[L]):
             ledger,
             around,
             delta=Fraction(0) if spec.pure else spec.delta,
-            protects=self.protects(spec, ledger),
+            protects=(self.unit_said(spec), *self.relation(spec), *merged_from(ledger)),
             lost=(*self.exposes(spec), *not_protected(spec, ledger, around, states=True, bare=not spec.intrusion)),
             assumes=self.assumes(spec, ledger, around),
-            whole=self.promised_for_all_partitions(spec),
+            whole=self.promised_for_all_partitions,
         )
 
-    # Updates.
+    # Updates and states.
+
+    def draw(self, spec: L, state: State, cost: Fraction, progress: Progress | None = None) -> None:
+        """Add discrete Gaussian noise to every counter."""
+        sigma2 = self.parameter(spec, cost)
+        for start in range(0, len(state), DRAWN):
+            part = state[start : start + DRAWN]
+            noise.discrete_gaussian(part, sigma2)
+            if progress is not None:
+                progress(start + len(part))
+
+    def update(
+        self,
+        spec: L,
+        index: Any,
+        state: State,
+        items: Any,
+        weights: object,
+        *,
+        counters: npt.NDArray[np.int64],
+        invalid: Invalid,
+    ) -> None:
+        """Add each weight times the column of its place, wrapping, as the index does it."""
+        del spec
+        index.apply(state, items, weights, invalid=invalid, counters=counters)
 
     def update_sums(
         self,
@@ -220,3 +255,20 @@ class LinearKind(Kind[L]):
 def _privacy(spec: LinearSpec, epsilon: Fraction, delta: Fraction) -> str:
     """Epsilon and, unless the noise is pure, delta."""
     return f"epsilon {epsilon}" if spec.pure else f"epsilon {epsilon}, delta {float(delta):g}"
+
+
+def unit_of_places(spec: Any, place: str) -> str:
+    """The protected unit in words, for specs whose events are at places and have weights up to `max_weight`.
+
+    Args:
+        spec: spec of the sketch.
+        place: the kind's word for a place.
+    """
+    several = "leaves" if place == "leaf" else f"{place}s"
+    if spec.unit == "item":
+        return (
+            f"everything that one item did in this sketch, in any {several}, as long as the absolute weights of its "
+            f"events add up to at most {spec.max_total}"
+        )
+    weight = "" if spec.max_weight == 1 else f", of any weight up to {spec.max_weight} in absolute value"
+    return f"one event: whether it counted, and in which {place}{weight}; an event and its later deletion are two"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
@@ -30,6 +31,7 @@ PRIVATE: Final = ("epsilon", "delta", "epsilon_publish", "delta_publish")
 """Parameters of privacy, in which parts of a stack may differ."""
 
 
+@dataclass(frozen=True, eq=False)
 class LinearSpec:
     """Base of specs that publish `A x + noise`. A subclass is a frozen dataclass with a constructor of its own.
 
@@ -40,6 +42,7 @@ class LinearSpec:
         delta_publish: of the fresh layer at seal.
         intrusion: whether `seal` adds that layer.
         unit: unit of privacy.
+        epsilon_records: epsilon of the noise of the number of records admitted; 0: none is kept.
     """
 
     kind: ClassVar[str]
@@ -126,6 +129,15 @@ class LinearSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: equal specs give equal dictionaries."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The spec that `to_dict` described.
+
+        Raises:
+            SpecError: these data describe none of this kind.
+        """
         raise NotImplementedError
 
     def _plain(self, *names: str) -> dict[str, Any]:

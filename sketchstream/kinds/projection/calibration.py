@@ -6,8 +6,8 @@ Source: Tu (differentially private random projections), Kenthapadi et al. 2013, 
 improved in docs/theory/projection.md, sections 3 and 4.
 
 A public matrix: the sensitivity is that of the matrix, exactly. A secret one: its squared sensitivity c is random, and
-the delta of the pair (matrix, state) is the mean of D(epsilon, a sqrt c), a = 1 / (sqrt(k) sigma). Theorems 1 and 2 of
-the paper and the split by a quantile are here for comparison only.
+the delta of the pair (matrix, state) is the mean of D(epsilon, a sqrt c), a = 1 / (sqrt(k) sigma). Theorem 1 of
+the paper is here as the end of a search.
 """
 
 from __future__ import annotations
@@ -58,29 +58,6 @@ def paper_theorem_1(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
     log2 = math.log(2 / target)
     stretch = (k + 2 * math.sqrt(k * log2) + 2 * log2) / k
     return math.sqrt(stretch * 2 * (math.log(1 / target) + eps)) / eps
-
-
-def split(epsilon: Epsilon, delta: Epsilon, k: int) -> float:
-    """Sigma by a quantile of the sensitivity: part of delta for a longer projection, the rest for the noise.
-
-    Sufficient for a secret matrix; for comparison.
-
-    Args:
-        epsilon: at least 0.
-        delta: from 1e-300 to 0.5.
-        k: columns.
-    """
-    from scipy.optimize import minimize_scalar
-    from scipy.special import gammainccinv
-
-    eps, target, k = _checked(epsilon, delta, k)
-
-    def sigma(logit: float) -> float:
-        share = 1 / (1 + math.exp(-logit))
-        longest = 2 * float(gammainccinv(k / 2, target * share))
-        return calibrate(eps, target * (1 - share), math.sqrt(longest / k))
-
-    return float(minimize_scalar(sigma, bounds=(-25.0, 12.0), method="bounded", options={"xatol": 1e-9}).fun)
 
 
 def sub_gaussian(epsilon: Epsilon, delta: Epsilon, k: int) -> float:

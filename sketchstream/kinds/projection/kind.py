@@ -1,7 +1,8 @@
 """The kind `projection` as the engine sees it.
 
 In: calls of the engine. Out: answers from the spec, the mechanism and the estimators. Touches: the states it
-is given, and entropy through `mechanism`.
+is given, and entropy through `noise`.
+Source: docs/theory/projection.md, sections 2 to 4 (the statement).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from sketchstream.items import Pairs
 from sketchstream.kinds.capabilities import Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, State
 from sketchstream.kinds.linear.events import WHOLE, in_units
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, shown
-from sketchstream.kinds.projection import mechanism, statement
+from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.forecast import expected
 from sketchstream.kinds.projection.matrix import MOST_COLUMNS
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 
 MOST_SUM = (1 << 63) - 1
 """Largest absolute sum of weights of one row, in lattice units."""
-DRAWN = 1 << 22
-"""Cells that get their noise at a time, where somebody watches the progress."""
 
 
 class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
@@ -58,6 +57,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
     name = "projection"
     carries = ("row", "item", "weight")
     partitions = "merge"
+    promised_for_all_partitions = True
     spec_type = ProjectionSpec
 
     def expansion(self, data: Mapping[str, Any]) -> Expansion:
@@ -135,25 +135,66 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
         shift = mechanism.unit_shift(spec)
         return SecretLedger if isinstance(shift, SecretShift) else GaussianLedger, shift
 
-    def protects(self, spec: ProjectionSpec, ledger: AnyLedger) -> tuple[str, ...]:
-        """See `statement.protects`."""
-        del ledger
-        return statement.protects(spec)
+    def unit_said(self, spec: ProjectionSpec) -> str:
+        """One event, or all of one user, with the promise that bounds it."""
+        if spec.unit == "event":
+            return f"one event: one user, one feature, an absolute weight of at most {spec.max_weight}; or its absence"
+        promises = []
+        if spec.max_total is not None:
+            promises.append(f"their absolute weights add up to at most {spec.max_total}")
+        if spec.max_norm is not None:
+            norm = f"the sums of absolute weights by feature have an L2 norm of at most {spec.max_norm}"
+            limit = "" if spec.max_features is None else f", on at most {spec.max_features} features"
+            promises.append(norm + limit)
+        return f"all events of one user in this sketch, if {', and '.join(promises)}"
+
+    def relation(self, spec: ProjectionSpec) -> tuple[str, ...]:
+        """Neighbours, and what replacing costs."""
+        if spec.unit == "event":
+            return (
+                "that it happened at all (its weight against 0); replacing it by another event of the same user "
+                "multiplies mu by at most 2, by an event of another user by at most the square root of 2",
+            )
+        return (
+            "that the user was there at all (the row against zeros); replacing the row by another one within the same "
+            "bounds multiplies mu by at most 2",
+        )
 
     def exposes(self, spec: ProjectionSpec) -> tuple[str, ...]:
         """Everything that is public."""
         del spec
-        return (statement.PUBLIC,)
+        return (
+            "the users and features of the domain, k, the bounds of weights, and the class of the matrix: all are "
+            "public",
+        )
 
     def assumes(self, spec: ProjectionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
-        """See `statement.assumes`."""
+        """The cipher, promises that are kept, and what must be secret of a secret matrix."""
         del ledger, around
-        return statement.assumes(spec)
-
-    def promised_for_all_partitions(self, spec: ProjectionSpec) -> bool:
-        """The promises are over all partitions."""
-        del spec
-        return True
+        lines = [
+            "AES-256: this is computational differential privacy up to the cipher; the samplers are exact",
+            "parameters, lists of users and features, and a public seed were not chosen from the data",
+        ]
+        if spec.unit == "item":
+            lines.append(
+                "the promise on the weights of a user, over all partitions of the sketch together: its source keeps "
+                "it, the engine keeps no count of users that could check it"
+            )
+        if spec.matrix == "identity":
+            return tuple(lines)
+        if spec.matrix_seed == "public":
+            lines.append(
+                "nothing about the matrix: the numbers hold for this one, and for rows chosen with knowledge of it"
+            )
+        else:
+            lines += [
+                "the hash key: nobody who produces data, or chooses them, has it; the matrix depends on it",
+                "the stream does not react to what is published of this sketch, nor to a copy of its open state: both "
+                "show something of the matrix",
+                "no other sketch of this spec, name, revision and window is made with this key",
+                "BLAKE2b: the matrix comes from a keyed hash, which stands for a random function",
+            ]
+        return tuple(lines)
 
     # Updates and states.
 
@@ -185,15 +226,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
     def most_weight(self, spec: ProjectionSpec) -> int | None:
         """Largest weight, from the bound of events or, for items, from the smallest promise."""
         return math.floor(spec.lattice.max_weight)
-
-    def draw(self, spec: ProjectionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
-        """Discrete Gaussian noise in every cell."""
-        step = state.size if progress is None else DRAWN
-        for start in range(0, state.size, step):
-            part = state[start : start + step]
-            mechanism.add_layer(part, self.parameter(spec, cost))
-            if progress is not None:
-                progress(start + part.size)
 
     def update(
         self,

@@ -1,7 +1,7 @@
-"""The mechanism: parameters of noise, the noise itself, and updates of the state.
+"""The mechanism: parameters of noise, and updates of the state.
 
-In: a `ProjectionSpec`, a state, located events. Out: noise laid into the state, updates in place, the sensitivity for
-the ledger. Touches: the state it is given, and entropy through `sketchstream.noise`.
+In: a `ProjectionSpec`, a state, located events. Out: variances, updates in place, the sensitivity for the ledger.
+Touches: the state it is given.
 Source: docs/theory/projection.md, sections 2 to 4.
 """
 
@@ -26,8 +26,6 @@ from sketchstream.kinds.projection.matrix import PRECOMPUTED, Matrix
 from sketchstream.kinds.projection.secret import SecretShift
 from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spectral
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.noise import discrete_gaussian
-from sketchstream.noise.entropy import Source
 from sketchstream.privacy.calibration.discrete import GRID, calibrate_discrete, verify_discrete
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import raised
@@ -129,17 +127,6 @@ def creation_sigma2(spec: ProjectionSpec) -> Fraction:
 def publication_sigma2(spec: ProjectionSpec) -> Fraction:
     """Parameter of the layer that is added at the seal; 0 if `intrusion` is False."""
     return sigma2(spec, spec.epsilon_publish, spec.delta_publish) if spec.intrusion else Fraction(0)
-
-
-def add_layer(state: State, parameter: Fraction, entropy: Source | None = None) -> None:
-    """Add one independent exact layer to every cell, in place, modulo 2^64.
-
-    Args:
-        state: (users, k) int64, C-contiguous.
-        parameter: sigma2 of the layer, lattice units.
-        entropy: words for tests; by default a keystream under a key that is erased before this returns.
-    """
-    discrete_gaussian(state, parameter, entropy)
 
 
 def apply(

@@ -133,9 +133,6 @@ class ProjectionSpec(LinearSpec):
     users: ClosedDomain
     features: ClosedDomain
     k: int
-    epsilon: Fraction
-    delta: Fraction
-    unit: Unit
     max_weight: Fraction | None
     max_total: Fraction | None
     max_norm: Fraction | None
@@ -145,11 +142,7 @@ class ProjectionSpec(LinearSpec):
     seed: bytes | None = field(repr=False)
     fraction_bits: int
     capacity: int
-    epsilon_publish: Fraction
-    delta_publish: Fraction
-    intrusion: bool
     counted_share: Fraction
-    epsilon_records: Fraction
 
     kind = "projection"
 

@@ -7,22 +7,18 @@ Source: docs/theory/workload.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from sketchstream.errors import SpecError
-from sketchstream.items import Items, as_weights
+from sketchstream.items import Items
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
 from sketchstream.kinds.linear.events import located
-from sketchstream.kinds.linear.kind import LinearKind
+from sketchstream.kinds.linear.index import ColumnIndex
+from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
-from sketchstream.kinds.workload import statement
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.factors import Ints
 from sketchstream.kinds.workload.mechanism import Law
@@ -30,13 +26,10 @@ from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import declared_size
-from sketchstream.kinds.workload.update import check_events, check_weights, drop_events
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.spec import Item
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
     from sketchstream.hashing import Key
     from sketchstream.privacy.guarantee import Context
     from sketchstream.published import Published
@@ -48,13 +41,8 @@ LARGEST: Final = 48 << 20
 METHODS: Final = ("auto", "unbiased", "cap", "simplex", "sym")
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """Where items go: cells of the table. Every cell moves a whole column of counters.
-
-    Args:
-        spec: spec of the sketch.
-    """
+class Cells(ColumnIndex):
+    """Where items go: cells of the table. Every cell moves a whole column of counters."""
 
     spec: WorkloadSpec
 
@@ -63,7 +51,7 @@ class Cells:
         """Counters of a sketch."""
         return self.spec.length
 
-    def locate(self, items: Items) -> npt.NDArray[np.int64]:
+    def locate(self, items: Items) -> Ints:
         """(n,) cell of each item; -1: it has none.
 
         Integers are cell numbers. Text is read with the spec's universe: the values of its columns, in their order,
@@ -72,35 +60,22 @@ class Cells:
         universe = self.spec.universe
         return located(items, self.spec.workload.size, None if universe is None else universe.locate_text)
 
-    def apply_sums(
-        self, state: State, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
-    ) -> None:
-        """See `LinearKind.update_sums`."""
-        cells = self.locate(items)
-        spec = self.spec
-        if invalid == "error":
-            check_events(cells, None, spec.workload.size, spec.max_weight)
-        spec.columns.add(state, cells, sums)
-        if counters.size:
-            counters[0] += events[cells >= 0].sum()
+    def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
+        """Add columns of the strategy."""
+        self.spec.columns.add(state, places, weights)
 
 
 class WorkloadKind(LinearKind[WorkloadSpec]):
     """Integer combinations of the cells' counts, under joint noise; answers are those of a fixed batch of queries."""
 
     name = "workload"
-    answer = "estimate"
     partitions = "merge"
+    promised_for_all_partitions = True
     spec_type = WorkloadSpec
 
     def expansion(self, data: Mapping[str, Any]) -> Expansion:
         """The matrix of the strategy, of which some forms have no bytes, in the 8 bytes that an element takes."""
         return Expansion(8 * declared_size(data.get("strategy")))
-
-    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> WorkloadSpec:
-        """See `WorkloadSpec.from_dict`."""
-        del items
-        return WorkloadSpec.from_dict(data)
 
     def usual_number(self, spec: WorkloadSpec) -> str:
         """The first answer."""
@@ -153,19 +128,33 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
             return parameter
         return spec.cost(Law(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
 
-    def protects(self, spec: WorkloadSpec, ledger: AnyLedger) -> tuple[str, ...]:
-        """See `statement.protects`."""
-        return statement.protects(spec, ledger)
+    def unit_said(self, spec: WorkloadSpec) -> str:
+        """One event with its cell, or everything of one item."""
+        return unit_of_places(spec, "cell")
+
+    def relation(self, spec: WorkloadSpec) -> tuple[str, ...]:
+        """To move an event is two changes."""
+        del spec
+        return (
+            "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
+            "cell is two changes: twice the epsilon of pure noise, four times the mu^2 of Gaussian noise",
+        )
 
     def assumes(self, spec: WorkloadSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
-        """See `statement.assumes`."""
+        """The cipher, parameters that are public, and promises that are kept."""
         del ledger, around
-        return statement.assumes(spec)
-
-    def promised_for_all_partitions(self, spec: WorkloadSpec) -> bool:
-        """`max_total` is over all partitions."""
-        del spec
-        return True
+        how = "delta = 0 up to the cipher" if spec.pure else "delta is stated above, and the cipher's is not counted"
+        lines = [
+            f"AES-256: this is computational differential privacy, {how}; the samplers are exact",
+            "the queries, the table's columns and all parameters were not chosen from the data",
+            "the sensitivities are those of the integer strategy in the spec, computed from its integers",
+        ]
+        if spec.max_total is not None:
+            lines.append(
+                f"the absolute weights of one item's events add up to at most {spec.max_total} over all partitions of "
+                "a window, as its source promises (max_total)"
+            )
+        return tuple(lines)
 
     # Updates and states.
 
@@ -207,31 +196,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         add_noise(spec.law_of(cost), state)
         if progress is not None:
             progress(spec.length)
-
-    def update(
-        self,
-        spec: WorkloadSpec,
-        index: Cells,
-        state: State,
-        items: Items,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Add each event's column, times its weight, wrapping."""
-        given = as_weights(weights, len(items), alone=invalid == "noop")
-        cells = index.locate(items)
-        sizes: Ints | None = None if weights is None else given.astype(np.int64, copy=False)
-        if invalid == "error":
-            check_events(cells, sizes, spec.workload.size, spec.max_weight)
-        elif invalid == "skip":
-            check_weights(sizes, spec.max_weight)
-        else:
-            cells, sizes = drop_events(cells, sizes, spec.workload.size, spec.max_weight)
-        spec.columns.add(state, cells, sizes)
-        if counters.size:
-            counters[0] += np.count_nonzero(cells >= 0)
 
     # Answers.
 

@@ -91,21 +91,14 @@ class WorkloadSpec(LinearSpec):
     """
 
     workload: Workload
-    epsilon: Fraction
-    delta: Fraction
     mechanism: Mechanism
-    unit: Unit
     max_weight: int
     max_total: int | None
     n_bound: int | None
     objective: str
     row_weights: tuple[float, ...] | None
     capacity: int
-    intrusion: bool
-    epsilon_publish: Fraction
-    delta_publish: Fraction
     counted_share: Fraction
-    epsilon_records: Fraction
     universe: Universe | None
     strategy: Strategy
 

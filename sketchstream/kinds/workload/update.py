@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Mask, refuse_first
 from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
 from sketchstream.kinds.workload.factors import Ints
@@ -92,63 +91,6 @@ class Columns:
             _add_sparse(state, cells, given, self.starts, self.places, self.values)
         else:
             _add_dense(state, cells, given, self.dense, self.ends)
-
-
-def check_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) -> None:
-    """Refuse a batch with an invalid event; the message gives the position, never the cell or the weight.
-
-    Args:
-        cells: (n,) int64.
-        weights: (n,) int64, or None for ones.
-        size: cells, N.
-        max_weight: largest absolute weight.
-
-    Raises:
-        DomainError: a cell outside 0..N-1.
-        WeightError: a weight beyond max_weight.
-    """
-    outside = (cells < 0) | (cells >= size)
-    refuse_first(outside, _heavy(weights, len(cells), max_weight), max_weight)
-
-
-def check_weights(weights: Ints | None, max_weight: int) -> None:
-    """Refuse a batch with an invalid weight; the message gives the position, never the weight.
-
-    Args:
-        weights: (n,) int64, or None for ones.
-        max_weight: largest absolute weight.
-
-    Raises:
-        WeightError: a weight beyond max_weight.
-    """
-    if weights is not None:
-        heavy = _heavy(weights, len(weights), max_weight)
-        refuse_first(np.zeros(len(heavy), np.bool_), heavy, max_weight)
-
-
-def _heavy(weights: Ints | None, n: int, max_weight: int) -> Mask:
-    """(n,) events with a weight beyond the largest."""
-    if weights is None:
-        return np.zeros(n, np.bool_)
-    return (weights > max_weight) | (weights < -max_weight)
-
-
-def drop_events(cells: Ints, weights: Ints | None, size: int, max_weight: int) -> tuple[Ints, Ints | None]:
-    """The batch with its invalid events turned into events without effect, each decided from that event alone.
-
-    Args:
-        cells: (n,) int64.
-        weights: (n,) int64, or None for ones.
-        size: cells, N.
-        max_weight: largest absolute weight.
-
-    Returns:
-        Cells, -1 for an event that does nothing, and weights.
-    """
-    bad = (cells < 0) | (cells >= size)
-    if weights is not None:
-        bad |= (weights > max_weight) | (weights < -max_weight)
-    return np.where(bad, -1, cells), weights
 
 
 @kernel

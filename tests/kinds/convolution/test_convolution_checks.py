@@ -21,7 +21,7 @@ from sketchstream.kinds.convolution import quantiles
 from sketchstream.kinds.convolution.accounting import mu_of
 from sketchstream.kinds.convolution.answers import answers
 from sketchstream.kinds.convolution.forecast import advice, figure, forecast
-from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.quantiles import _by_inversion, _inverted, normal_half_width
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater
@@ -94,7 +94,7 @@ def test_privacy_of_layout_time_against_the_best_test(seeded: Any) -> None:
     source, runs = seeded(5), 2000
     statistic = []
     for _ in range(runs):
-        state = new_state(spec)
+        state = np.zeros(spec.size, np.int64)
         add_noise(spec, state, entropy=source)
         statistic.append(state / spec.grid @ precision)
     absent = np.array(statistic) - precision[0] / 2
@@ -114,7 +114,7 @@ def test_privacy_of_layout_time_over_many_draws(seeded: Any) -> None:
         source, runs = seeded(6), 30_000
         loss = np.empty(runs)
         for run in range(runs):
-            state = new_state(spec)
+            state = np.zeros(spec.size, np.int64)
             add_noise(spec, state, entropy=source)
             loss[run] = state / spec.grid @ precision
         absent, present = np.mean(loss - precision[0] / 2 > 0.5), np.mean(loss + precision[0] / 2 > 0.5)
@@ -202,7 +202,7 @@ def test_half_widths_beyond_the_exact_inversion_continue_those_within_it(monkeyp
 
 def test_intervals_of_sums_with_large_weights_take_no_more_memory_than_others() -> None:
     spec = ConvolutionSpec("window:24", 744, noise="counts", max_weight=10**9, capacity=1 << 50, **GIVEN)
-    estimate = answers(spec, [spec.layer()], new_state(spec))[0]
+    estimate = answers(spec, [spec.layer()], np.zeros(spec.size, np.int64))[0]
     tracemalloc.start()
     try:
         low, high = estimate.interval().T
@@ -230,7 +230,7 @@ def test_intervals_hold_at_their_rate(name: str, seeded: Any) -> None:
     """Each position within 4.5 standard errors of 95%; whole-numbered noise may cover more, never less."""
     spec, runs, source = COVERED[name], 600, seeded(12)
     counts = np.random.default_rng(1).integers(0, 40, spec.length)
-    truth_state = new_state(spec)
+    truth_state = np.zeros(spec.size, np.int64)
     updater = Updater(spec)
     updater.apply(truth_state, np.repeat(np.arange(spec.length), counts))
     (truth,) = answers(spec, [spec.layer()], truth_state)

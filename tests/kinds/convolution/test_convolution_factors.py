@@ -15,7 +15,7 @@ from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.convolution.answers import answers, closed_values, decode
 from sketchstream.kinds.convolution.filters import parse_filter
 from sketchstream.kinds.convolution.joining import joined
-from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater
 from sketchstream.kinds.linear.causal import CausalFactor, block_energies, dense_rows
@@ -42,7 +42,7 @@ def strategy_of(spec: ConvolutionSpec) -> np.ndarray[Any, Any]:
     """(words, N) the change of a state by one unit at each position, from updates."""
     index, out = Updater(spec), np.zeros((spec.size, spec.length), np.int64)
     for position in range(spec.length):
-        state = new_state(spec)
+        state = np.zeros(spec.size, np.int64)
         index.apply(state, [position])
         out[:, position] = state
     return out
@@ -145,7 +145,7 @@ def test_short_windows_are_completed_with_the_window_before(noise: Any) -> None:
     counts = np.random.default_rng(3).integers(0, 9, 70)
     states = []
     for part in (counts[:35], counts[35:]):
-        state = new_state(spec)
+        state = np.zeros(spec.size, np.int64)
         Updater(spec).apply(state, np.arange(len(part)), part.clip(-1, 1))
         states.append(state)
     ones = counts.clip(-1, 1)
@@ -163,7 +163,7 @@ def test_short_windows_are_completed_with_the_window_before(noise: Any) -> None:
 
 def test_closed_positions_do_not_depend_on_later_words() -> None:
     spec = ConvolutionSpec("sum", 60, noise="toeplitz", publish="closed", intrusion=False, step_ms=60_000, **GIVEN)
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     add_noise(spec, state)
     Updater(spec).apply(state, np.arange(60))
     cut = state.copy()
@@ -183,11 +183,11 @@ def test_errors_and_intervals_are_those_of_simulated_sketches(noise: Any, seeded
     layers, source = [spec.layer(), spec.published_layer], seeded(5)
     errors = np.empty((600, 150))
     for row in errors:
-        state = new_state(spec)
+        state = np.zeros(spec.size, np.int64)
         for layer in layers:
             add_noise(spec, state, layer, source)
         row[:] = decode(spec, state)[:150]
-    answered = answers(spec, layers, new_state(spec))[0]  # type: ignore[arg-type]
+    answered = answers(spec, layers, np.zeros(spec.size, np.int64))[0]  # type: ignore[arg-type]
     ratio = np.mean(errors**2, axis=0) / answered.stderr**2
     assert abs(float(ratio.mean()) - 1) < 0.04
     assert 0.7 < ratio.min() <= ratio.max() < 1.35
@@ -222,7 +222,7 @@ def test_levels_and_noises_that_cannot_be_are_refused() -> None:
             ConvolutionSpec(np.ones(8), 8, mode="circular", noise=noise, **GIVEN)  # type: ignore[arg-type]
     spec = ConvolutionSpec("sum", 50, noise="tree", **GIVEN)
     with pytest.raises(EstimateError, match="autocovariance"):
-        answers(spec, [spec.layer()], new_state(spec))[0].autocovariance(3)
+        answers(spec, [spec.layer()], np.zeros(spec.size, np.int64))[0].autocovariance(3)
     assert Tree(20, ((1, 1), (8, 2))).cells == 24
 
 

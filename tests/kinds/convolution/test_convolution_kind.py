@@ -16,7 +16,7 @@ from scipy import stats
 
 import sketchstream as ss
 from helpers.commands import Run
-from helpers.convolution_losses import verified_delta
+from helpers.convolution_losses import coordinates_of, verified_delta
 from helpers.paths import GOLDEN
 from sketchstream import kinds, wire
 from sketchstream.kinds.convolution.answers import answers
@@ -128,7 +128,7 @@ def test_noise_has_the_variance_that_its_cost_says(spec: ConvolutionSpec, times:
         state = np.zeros(spec.size, np.int64)
         KIND.draw(spec, state, cost)
         words = state / spec.grid_scale
-        drawn.append(held.from_transform(spec.group.analyze(words)) if spec.layout == "time" else words)
+        drawn.append(coordinates_of(held, spec.group.analyze(words)) if spec.layout == "time" else words)
     standard = (np.array(drawn) / held.spread(scales)).reshape(-1)
     law = "norm" if spec.noise == "gaussian" else "laplace"
     assert stats.kstest(standard, law).pvalue > 1e-6

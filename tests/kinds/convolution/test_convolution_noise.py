@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from helpers.convolution_losses import coordinates_of
 from helpers.noise import oracle
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.accounting import mu_of, zcdp_budget
 from sketchstream.kinds.convolution.answers import decode
 from sketchstream.kinds.convolution.group import Coordinates, Group
-from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.mechanism import Spectrum, spectral_shape
 from sketchstream.kinds.convolution.noise import BASE, SURE, _sure_words, add_gaussian, add_laplace, base_draws
 from sketchstream.kinds.convolution.spec import LEAST_CORRELATED, ConvolutionSpec
@@ -237,7 +238,7 @@ def test_rounded_columns_cost_what_the_bound_says(grid: int) -> None:
         for n in range(group.size):
             unit = np.zeros(group.size)
             unit[n] = 1
-            exact = held.from_transform(group.analyze(unit))
+            exact = coordinates_of(held, group.analyze(unit))
             loss = np.sqrt(np.sum((np.rint(exact * grid) / grid) ** 2 / scale2))
             assert loss <= 1 + math.sqrt(group.size) / (2 * grid)
 
@@ -306,7 +307,7 @@ def test_laplace_audit_by_exact_convolution(kernel: list[int], low: float, high:
     for n in range(group.size):
         unit = np.zeros(group.size)
         unit[n] = 1
-        losses = np.abs(held.from_transform(group.analyze(unit))) / scales
+        losses = np.abs(coordinates_of(held, group.analyze(unit))) / scales
         assert np.sum(losses**2) == pytest.approx(budget, rel=1e-12)
         worst_low = max(worst_low, delta_of_losses(losses, 0.5, up=False))
         worst_high = max(worst_high, delta_of_losses(losses, 0.5, up=True))
@@ -345,7 +346,7 @@ def test_every_coefficient_that_is_stored_has_noise() -> None:
     with pytest.raises(SpecError, match="floor"):
         ConvolutionSpec(np.ones(64), 64, mode="circular", layout="time", floor=0, **GIVEN)
     spec = ConvolutionSpec(np.ones(64), 64, mode="circular", layout="time", **GIVEN)
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     add_noise(spec, state)
     counts = np.random.default_rng(1).integers(0, 9, 64)
     Updater(spec).apply(state, np.repeat(np.arange(64), counts))
@@ -361,7 +362,7 @@ def test_residues_of_a_state_say_nothing_of_the_data() -> None:
     seen = np.zeros((2, spec.grid))
     for fed in (0, 1):
         for _ in range(120):
-            state = new_state(spec)
+            state = np.zeros(spec.size, np.int64)
             assert state.dtype == np.int64
             add_noise(spec, state)
             if fed:
@@ -374,7 +375,7 @@ def test_residues_of_a_state_say_nothing_of_the_data() -> None:
 
 def test_noise_never_comes_from_a_seeded_generator_unless_it_is_handed_in() -> None:
     spec = SPECS[0]
-    first, second = new_state(spec), new_state(spec)
+    first, second = np.zeros(spec.size, np.int64), np.zeros(spec.size, np.int64)
     add_noise(spec, first)
     add_noise(spec, second)
     assert not np.array_equal(first, second)
@@ -392,7 +393,7 @@ def check_errors(spec: ConvolutionSpec, runs: int, seeded: Any, layers: int = 1)
     outputs = []
     source = seeded(11)
     for _ in range(runs):
-        state = new_state(spec)
+        state = np.zeros(spec.size, np.int64)
         for _ in range(layers):
             add_noise(spec, state, entropy=source)
         outputs.append(decode(spec, state)[: spec.length])

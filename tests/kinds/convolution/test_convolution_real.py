@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from helpers.convolution_losses import coordinates_of
 from sketchstream.kinds.convolution.answers import FilterAnswers, answers
-from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater
 
@@ -108,13 +109,13 @@ def counted(
     A year of minutes has 10^11 products of events and words, as each event changes each word of layout "fourier": its
     words are rounded from a transform of the counts. The answers are less than .001 from those of the updates.
     """
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     if spec.layout == "time" or spec.noise == "counts" or len(counts) <= SHORT:
         Updater(spec).apply(state, places)
         return state
     padded = np.zeros(spec.group.size)
     padded[: len(counts)] = counts
-    words = spec.coordinates.from_transform(spec.group.analyze(padded)) * spec.grid_scale
+    words = coordinates_of(spec.coordinates, spec.group.analyze(padded)) * spec.grid_scale
     return np.rint(words).astype(np.int64)
 
 

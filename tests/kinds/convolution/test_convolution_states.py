@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
 from sketchstream.kinds.convolution.answers import answers, closed_values, decode
 from sketchstream.kinds.convolution.filters import Columns
 from sketchstream.kinds.convolution.joining import joined
-from sketchstream.kinds.convolution.layers import add_noise, new_state
+from sketchstream.kinds.convolution.layers import add_noise
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.update import Updater, columns
 
@@ -26,7 +27,7 @@ def exact_columns(spec: ConvolutionSpec) -> np.ndarray:
     for n in range(spec.length):
         unit = np.zeros(spec.group.size)
         unit[n] = 1
-        rows.append(np.rint(spec.coordinates.from_transform(spec.group.analyze(unit)) * spec.grid_scale))
+        rows.append(np.rint(coordinates_of(spec.coordinates, spec.group.analyze(unit)) * spec.grid_scale))
     return np.array(rows).astype(np.int64)
 
 
@@ -55,7 +56,11 @@ def test_every_way_to_update_gives_the_same_words(name: str, monkeypatch: pytest
     random = np.random.default_rng(1)
     places, weights = random.integers(0, spec.length, 200), random.integers(-1, 2, 200)
     expected = (columns(spec, places) * weights[:, None]).sum(axis=0)
-    by_batch, by_event, by_table = new_state(spec), new_state(spec), new_state(spec)
+    by_batch, by_event, by_table = (
+        np.zeros(spec.size, np.int64),
+        np.zeros(spec.size, np.int64),
+        np.zeros(spec.size, np.int64),
+    )
     Updater(spec).apply(by_batch, places, weights)
     monkeypatch.setattr("sketchstream.kinds.convolution.update.ROWS_BYTES", 0)
     computed = Updater(spec)
@@ -72,7 +77,7 @@ def test_noise_removed_answers_equal_numpy(layout: Any, length: int, width: int,
     kernel = np.random.default_rng(5).normal(size=width)
     spec = spec_of(kernel, length, layout=layout)
     counts = np.random.default_rng(6).integers(0, 1000, length)
-    quiet, fed = new_state(spec), new_state(spec)
+    quiet, fed = np.zeros(spec.size, np.int64), np.zeros(spec.size, np.int64)
     add_noise(spec, quiet, entropy=seeded(1))
     add_noise(spec, fed, entropy=seeded(1))
     Updater(spec).apply(fed, np.repeat(np.arange(length), counts))
@@ -85,7 +90,7 @@ def test_exclusive_or_convolution() -> None:
     random = np.random.default_rng(2)
     kernel, counts = random.normal(size=16), random.integers(0, 50, 16)
     spec = spec_of(kernel, 16, group="bool")
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     Updater(spec).apply(state, np.repeat(np.arange(16), counts))
     direct = [sum(int(counts[b]) * kernel[a ^ b] for b in range(16)) for a in range(16)]
     assert decode(spec, state) == pytest.approx(direct, abs=1e-6)
@@ -96,7 +101,7 @@ def test_product_group_convolution() -> None:
     kernel, counts = random.normal(size=(3, 4)), random.integers(0, 50, (3, 4))
     for layout in ("fourier", "time"):
         spec = spec_of(kernel.reshape(-1), 12, group=[3, 4], layout=layout)
-        state = new_state(spec)
+        state = np.zeros(spec.size, np.int64)
         Updater(spec).apply(state, np.repeat(np.arange(12), counts.reshape(-1)))
         direct = [
             sum(counts[a, b] * kernel[(i - a) % 3, (j - b) % 4] for a in range(3) for b in range(4))
@@ -108,7 +113,7 @@ def test_product_group_convolution() -> None:
 
 def test_filters_that_look_ahead() -> None:
     spec = spec_of([1, 2, 3], 20, origin=1)
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     counts = np.random.default_rng(3).integers(0, 9, 20)
     Updater(spec).apply(state, np.repeat(np.arange(20), counts))
     assert decode(spec, state)[:20] == pytest.approx(np.convolve(counts, [1, 2, 3])[1:21], abs=1e-6)
@@ -116,7 +121,7 @@ def test_filters_that_look_ahead() -> None:
 
 def test_several_filters_share_a_state() -> None:
     spec = spec_of(["window:4", "sum"], 24)
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     add_noise(spec, state)
     first, second = answers(spec, [spec.layer()], state)
     assert (first.filter.name, second.filter.name) == ("window:4", "sum")
@@ -130,7 +135,7 @@ def test_marginals_by_column_names() -> None:
     spec = spec_of(["marginal:late,way", "marginal:day", "marginal:"], columns=table)
     random = np.random.default_rng(4)
     counts = random.integers(0, 20, spec.length)
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     Updater(spec).apply(state, np.repeat(np.arange(spec.length), counts))
     cube = counts.reshape(table.shape)
     pairs, days, total = answers(spec, [spec.layer()], state)
@@ -158,7 +163,7 @@ def test_one_way_marginals_have_the_error_of_one_count() -> None:
 @pytest.mark.parametrize("kernel", ["sum", "window:5", "decay:0.9"])
 def test_closed_positions_equal_the_final_answer(noise: Any, kernel: str) -> None:
     spec = spec_of(kernel, 16, noise=noise, layout="time", publish="closed", intrusion=False)
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     add_noise(spec, state)
     updater, transcript = Updater(spec), []
     random = np.random.default_rng(8)
@@ -176,7 +181,7 @@ def test_windows_are_joined_with_the_window_before(noise: Any, known: int) -> No
     """Also where the window before is shorter than the longest one, or shorter than the filter."""
     spec = spec_of(["window:5", "sum"], 20, noise=noise)
     counts = np.random.default_rng(9).integers(0, 30, known + 20)
-    before, after = new_state(spec), new_state(spec)
+    before, after = np.zeros(spec.size, np.int64), np.zeros(spec.size, np.int64)
     Updater(spec).apply(before, np.repeat(np.arange(known), counts[:known]))
     Updater(spec).apply(after, np.repeat(np.arange(20), counts[known:]))
     new, running = answers(spec, [spec.layer()], after)
@@ -203,7 +208,7 @@ def test_joined_intervals_hold_where_noise_is_not_normal(given: dict[str, Any], 
     spec = spec_of("window:6", length, **given)
     source, inside, narrow = seeded(5), [], []
     for _ in range(400):
-        states = [new_state(spec) for _ in range(2)]
+        states = [np.zeros(spec.size, np.int64) for _ in range(2)]
         for state in states:
             add_noise(spec, state, entropy=source)
         (alone,) = answers(spec, [spec.layer()], states[1])
@@ -219,7 +224,7 @@ def test_standard_errors_of_merges_and_fresh_noise() -> None:
     spec = spec_of("window:8", 64, epsilon_publish="1/2")
     one, fresh = spec.layer(), spec.published_layer
     assert fresh is not None
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     (bare,) = answers(spec, [one], state)
     (merged,) = answers(spec, [one] * 3, state)
     (sealed,) = answers(spec, [one, fresh], state)
@@ -231,7 +236,7 @@ def test_standard_errors_of_merges_and_fresh_noise() -> None:
 
 def test_adding_states_is_associative_and_commutative() -> None:
     spec = spec_of("sum", 16)
-    parts = [new_state(spec) for _ in range(3)]
+    parts = [np.zeros(spec.size, np.int64) for _ in range(3)]
     for part in parts:
         add_noise(spec, part)
     a, b, c = parts
@@ -240,7 +245,7 @@ def test_adding_states_is_associative_and_commutative() -> None:
 
 def test_answers_as_data() -> None:
     spec = spec_of("window:3", 10)
-    state = new_state(spec)
+    state = np.zeros(spec.size, np.int64)
     (found,) = answers(spec, [spec.layer()], state)
     data = found.to_dict()
     assert data["kind"] == "convolution"
@@ -258,7 +263,7 @@ def test_answers_as_data() -> None:
 def test_autocovariance_of_the_noise() -> None:
     for noise in ("gaussian", "laplace", "counts"):
         spec = spec_of("sum", 16, noise=noise)
-        (found,) = answers(spec, [spec.layer()], new_state(spec))
+        (found,) = answers(spec, [spec.layer()], np.zeros(spec.size, np.int64))
         covariance = found.autocovariance(4)
         assert covariance[0] == pytest.approx(float(np.max(found.stderr)) ** 2, rel=1e-9)
         assert np.all(np.diff(covariance) < 0)
@@ -267,7 +272,7 @@ def test_autocovariance_of_the_noise() -> None:
 @pytest.mark.parametrize("layout", ["fourier", "time"])
 def test_invalid_events(layout: Any) -> None:
     spec = spec_of("window:4", 20, layout=layout, max_weight=3)
-    updater, state = Updater(spec), new_state(spec)
+    updater, state = Updater(spec), np.zeros(spec.size, np.int64)
     add_noise(spec, state)
     before = state.copy()
     for bad in ([20], [-1], [3, 23], [True], [1.0], ["a"], [2**70]):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.accounting import mu_of, rho_of, zcdp_budget
 from sketchstream.kinds.convolution.filters import parse_filter
@@ -146,7 +147,7 @@ def test_pure_noise_spends_epsilon_exactly_at_the_worst_position() -> None:
     shape = pure_shape(spectrum, 7)
     held = Coordinates.of(spectrum.group, shape.kept)
     scales = np.sqrt(held.spread(shape.relative))
-    losses = [np.sum(np.abs(held.from_transform(spectrum.group.analyze(row))) / scales) for row in np.eye(7)]
+    losses = [np.sum(np.abs(coordinates_of(held, spectrum.group.analyze(row))) / scales) for row in np.eye(7)]
     assert max(losses) == pytest.approx(1, rel=1e-9)
 
 
@@ -159,7 +160,7 @@ def test_the_loss_of_pure_noise_is_the_largest_sum_over_the_positions(positions:
     weight = np.maximum(weight, weight[group.conjugate])
     spread = held.spread(weight)
     rows = np.eye(group.size)[:positions]
-    sums = [float(np.abs(held.from_transform(group.analyze(row))) @ spread) for row in rows]
+    sums = [float(np.abs(coordinates_of(held, group.analyze(row))) @ spread) for row in rows]
     assert max(sums) <= worst_loss(held, weight, positions) <= max(sums) * (1 + 1e-9)
 
 

@@ -13,7 +13,7 @@ from helpers.gaussian_attack import epsilon_lower_bound, intruded, neighbours, s
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.gaussian.state import add_layer
+from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.laws import DiscreteGaussian
 from sketchstream.privacy.calibration.discrete import discrete_delta_of
 
@@ -61,14 +61,14 @@ def test_noise_that_is_wrong_for_several_coordinates_is_refused(name: str) -> No
     def unnoised(truth: np.ndarray) -> np.ndarray:
         """The layer leaves out the last slot of each item."""
         noisy = truth.copy()
-        add_layer(noisy, spec.sigma2, None, source)
+        discrete_gaussian(noisy, spec.sigma2, source)
         noisy[len(longest) - 1 :: len(longest)] = truth[len(longest) - 1 :: len(longest)]
         return noisy
 
     def cancelled(truth: np.ndarray) -> np.ndarray:
         """One layer is drawn once and used with both signs."""
         layer = np.zeros(len(truth), np.int64)
-        add_layer(layer, spec.sigma2, None, source)
+        discrete_gaussian(layer, spec.sigma2, source)
         return truth + layer - layer
 
     last = [0.0] * (len(longest) - 1) + [1.0]
@@ -97,7 +97,7 @@ def test_the_bound_is_exact_for_a_mechanism_with_known_probabilities() -> None:
 def test_measured_delta_of_the_sampler_is_the_exact_one() -> None:
     draws, s2 = 4_000_000, Fraction(4)
     noise = np.zeros(draws, np.int64)
-    add_layer(noise, s2, None, Seeded(22))
+    discrete_gaussian(noise, s2, Seeded(22))
     above = [float(np.mean(noise >= k)) for k in (4, 5)]
     law = DiscreteGaussian(s2)
     exact = [float(law.pmf(np.arange(k, 60)).sum()) for k in (4, 5)]
@@ -121,10 +121,10 @@ def test_the_product_s_views_leak_what_the_ladder_says_and_not_what_its_mutants_
 
     def views(weight: int) -> np.ndarray:
         state = np.zeros(trials, np.int64)
-        add_layer(state, layer, None, source)
+        discrete_gaussian(state, layer, source)
         first, second = state.copy(), state + weight
-        add_layer(first, release, None, source)
-        add_layer(second, publication, None, source)
+        discrete_gaussian(first, release, source)
+        discrete_gaussian(second, publication, source)
         return np.stack((first, second))
 
     size = 7

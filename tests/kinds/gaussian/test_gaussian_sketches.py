@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
+from helpers.gaussian_attack import verified
 from helpers.noise.words import Seeded
 from sketchstream.components import Component
-from sketchstream.kinds.gaussian import state
 from sketchstream.kinds.gaussian.kind import KIND
 from sketchstream.kinds.gaussian.parts import joined
+from sketchstream.kinds.linear import kind as linear
+from sketchstream.noise import discrete_gaussian
 from sketchstream.privacy.calibration.discrete import calibrate_parts, verify_parts
 from sketchstream.quality import judge
 
@@ -30,9 +32,11 @@ def little(**fields: object) -> ss.Sketch:
 
 
 def test_every_slot_gets_noise_however_many_are_drawn_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "PROGRESS_SLOTS", 7)
-    cells, told = np.zeros(50, np.int64), list[int]()
-    state.add_layer(cells, Fraction(10**16), told.append, Seeded(31))
+    monkeypatch.setattr(linear, "DRAWN", 7)
+    cells, told, source = np.zeros(50, np.int64), list[int](), Seeded(31)
+    monkeypatch.setattr("sketchstream.noise.discrete_gaussian", lambda out, s2: discrete_gaussian(out, s2, source))
+    spec = ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=50))
+    KIND.draw(spec, cells, Fraction(1, 10**16), told.append)
     assert np.count_nonzero(cells) == 50
     assert told == [*range(7, 50, 7), 50]
 
@@ -192,7 +196,7 @@ def test_counters_beside_the_slots_share_the_noise_that_was_calibrated() -> None
     assert 1 < float(spec.sigma2 * spec.slots_share / plain.sigma2) < 1.05  # the lattice bound costs little
     assert KIND.ledger(spec, b"").loss(intrusion=True).epsilon("1e-6") < 1.01
     with pytest.raises(ss.SpecError, match="not enough"):
-        spec.verified(spec.sigma2 * Fraction(99, 100), "1", "1e-6")
+        verified(spec, spec.sigma2 * Fraction(99, 100), "1", "1e-6")
     sketch = ss.Sketch.create(spec)
     sketch.admit(60_000)
     sketch.update(np.arange(60_000) % 100, np.tile([0.5, 2.0], 30_000))

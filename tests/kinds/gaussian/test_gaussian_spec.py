@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 
 import sketchstream as ss
+from helpers.gaussian_attack import verified
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.spec import LISTED_TOTAL, GaussianSpec
 from sketchstream.privacy.calibration import verify_discrete
@@ -91,13 +92,12 @@ def test_noise_is_calibrated_for_every_shape_and_less_is_refused() -> None:
     assert (1, 1, 1, 1) in shapes
     for shape in shapes:
         verify_discrete(3, "1e-6", made.sigma2, [shape])
-    assert made.verified(made.sigma2, 3, "1e-6").sigma2 == made.sigma2
+    assert verified(made, made.sigma2, 3, "1e-6").sigma2 == made.sigma2
     with pytest.raises(SpecError, match="too small"):
-        made.verified(made.sigma2 * Fraction(98, 100), 3, "1e-6")
+        verified(made, made.sigma2 * Fraction(98, 100), 3, "1e-6")
+    less = spec(unit="item", max_total=90, max_per_slot=10).sigma2
     with pytest.raises(SpecError, match="too small"):
-        spec(unit="item", max_total=100, max_per_slot=10).verified(
-            spec(unit="item", max_total=90, max_per_slot=10).sigma2, 1, "1e-6"
-        )
+        verified(spec(unit="item", max_total=100, max_per_slot=10), less, 1, "1e-6")
 
 
 @pytest.mark.parametrize(

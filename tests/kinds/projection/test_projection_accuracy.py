@@ -21,9 +21,10 @@ from helpers.noise.words import Seeded
 from sketchstream.cli.flights import data_folder
 from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.matrix import Matrix
-from sketchstream.kinds.projection.mechanism import add_layer, creation_sigma2, publication_sigma2
+from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2
 from sketchstream.kinds.projection.neighbours import Distances
 from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.noise import discrete_gaussian
 
 ROWS = 100
 K = 64
@@ -85,8 +86,8 @@ def squared_errors(data: np.ndarray, spec: ProjectionSpec, draws: int, entropy: 
     for draw in range(draws):
         matrix = Matrix(spec.matrix, draw.to_bytes(32, "little"), data.shape[1], spec.k)
         values = np.rint(data.astype(float) @ matrix.all_rows.astype(float)).astype(np.int64)
-        add_layer(values, first, entropy)
-        add_layer(values, fresh, entropy)
+        discrete_gaussian(values, first, entropy)
+        discrete_gaussian(values, fresh, entropy)
         for place, variance in enumerate((first + fresh, Fraction(first))):
             projection = Projection(spec, values, variance, matrix)
             found = next(Distances(projection).blocks(len(data)))[1][upper]

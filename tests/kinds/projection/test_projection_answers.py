@@ -16,11 +16,12 @@ from sketchstream.kinds import shown
 from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.forecast import best_columns, expected, with_columns
 from sketchstream.kinds.projection.matrix import Matrix
-from sketchstream.kinds.projection.mechanism import add_layer, creation_sigma2, publication_sigma2
+from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2
 from sketchstream.kinds.projection.neighbours import Distances, nearest
 from sketchstream.kinds.projection.questions import asked
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.projection.variance import Law
+from sketchstream.noise import discrete_gaussian
 
 U = np.repeat([1, 0], [50, 50])
 V = np.repeat([0, 1, 0], [25, 50, 25])
@@ -56,7 +57,7 @@ def drawn(
     parameter = Fraction(tau * spec.entry_variance * 4**bits)
     cells = np.zeros((runs, len(rows), k), np.int64)
     for layer in range(layers):
-        add_layer(cells, parameter, Words(layer + k + tau))
+        discrete_gaussian(cells, parameter, Words(layer + k + tau))
     images = np.empty((runs, k), np.int64)
     for i in range(runs):
         matrix = Matrix(family, (i + 1).to_bytes(32, "little"), d, k).all_rows.astype(np.int64)
@@ -125,8 +126,8 @@ def kept(runs: int, truth: np.ndarray, **fields: Any) -> Projection:
     """Published rows without a projection, `runs` times the same."""
     spec = ProjectionSpec(len(truth) * runs, truth.shape[1], None, "1", "1e-6", matrix="identity", **fields)
     cells = np.tile(truth, (runs, 1))
-    add_layer(cells, creation_sigma2(spec), Words(5))
-    add_layer(cells, publication_sigma2(spec), Words(6))
+    discrete_gaussian(cells, creation_sigma2(spec), Words(5))
+    discrete_gaussian(cells, publication_sigma2(spec), Words(6))
     return Projection(spec, cells, creation_sigma2(spec) + publication_sigma2(spec))
 
 
@@ -252,7 +253,7 @@ def small(**changes: Any) -> Projection:
     matrix = spec.projection_matrix()
     data = np.random.default_rng(7).integers(0, 200, (40, 30)) * 2**spec.fraction_bits
     values = data @ matrix.all_rows.astype(np.int64)
-    add_layer(values, Fraction(100), Words(9))
+    discrete_gaussian(values, Fraction(100), Words(9))
     return Projection(spec, values, Fraction(100))
 
 
@@ -334,7 +335,7 @@ def test_drift_compares_the_same_row_in_two_windows() -> None:
     windows = []
     for seed, one in enumerate((data, later)):
         values = one @ matrix
-        add_layer(values, Fraction(4096 * 900 * (seed + 1)), Words(seed))
+        discrete_gaussian(values, Fraction(4096 * 900 * (seed + 1)), Words(seed))
         windows.append(Projection(spec, values, Fraction(4096 * 900 * (seed + 1))))
     found = windows[0].drift(windows[1], np.arange(50))
     true = ((later - data) ** 2).sum(axis=1)
@@ -349,7 +350,7 @@ def test_drift_compares_the_same_row_in_two_windows() -> None:
 def test_blocks_equal_pairs_whatever_the_rows_share(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = ProjectionSpec(60, 30, 16, 1, "1e-6")
     values = np.zeros(spec.shape, np.int64)
-    add_layer(values, Fraction(10**8), Words(3))
+    discrete_gaussian(values, Fraction(10**8), Words(3))
     values += np.random.default_rng(2).integers(2**60, 2**61, 16)  # common to all rows, beyond float64's digits
     far = np.random.default_rng(3).integers(2**54, 2**55, 16)  # BLAS alone would lose the distance of rows 7 and 8
     values[7] += far
@@ -386,7 +387,7 @@ def test_nearest_finds_rows_and_its_intervals_hold_after_selection() -> None:
         matrix = Matrix("gaussian", (i + 5).to_bytes(32, "little"), 40, 32)
         spec = ProjectionSpec(80, 40, 32, 1, "1e-6", seed=matrix.seed)
         values = rows @ matrix.all_rows.astype(np.int64)
-        add_layer(values, Fraction(100 * 4096), Words(i))
+        discrete_gaussian(values, Fraction(100 * 4096), Words(i))
         found = Projection(spec, values, Fraction(100 * 4096))
         best = nearest(found, 0, 3)
         chosen = best.nearest[0]
@@ -464,7 +465,7 @@ def test_forecasts_are_what_answers_report() -> None:
     rows[np.arange(400), np.arange(400) % 100] = 50
     values = (rows * 16) @ spec.projection_matrix().all_rows.astype(np.int64)
     variance = Fraction(round(will.tau * 4**4))
-    add_layer(values, variance, Words(4))
+    discrete_gaussian(values, variance, Words(4))
     found = Projection(spec, values, variance)
     every = np.arange(0, 398, 2)
     assert found.tau == pytest.approx(will.tau, rel=1e-6)

@@ -88,7 +88,8 @@ def test_states_are_the_projected_rows_plus_their_noise_and_nothing_else(
         origin = ss.Origin(name="rows", window=(0, 10), partition=seed, partitions=(4,))
         source = Seeded(seed)
         with monkeypatch.context() as patch:
-            patch.setattr(mechanism, "discrete_gaussian", lambda state, s2, _: discrete_gaussian(state, s2, source))
+            drawn = "sketchstream.noise.discrete_gaussian"
+            patch.setattr(drawn, lambda state, s2: discrete_gaussian(state, s2, source))
             return ss.Sketch.create(spec, KEY, origin=origin)
 
     def cells(sketch: ss.Sketch) -> np.ndarray:

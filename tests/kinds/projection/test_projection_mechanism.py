@@ -14,8 +14,9 @@ from helpers.projection_attack import delta_lower_bound, direction, empty_state,
 from sketchstream.errors import ItemError
 from sketchstream.kinds.projection import calibration, mechanism
 from sketchstream.kinds.projection.matrix import Matrix
-from sketchstream.kinds.projection.mechanism import add_layer, apply, creation_sigma2, sensitivity2
+from sketchstream.kinds.projection.mechanism import apply, creation_sigma2, sensitivity2
 from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.noise import discrete_gaussian
 from sketchstream.privacy.calibration import delta_of
 
 Apply = Callable[..., None]
@@ -77,9 +78,9 @@ def test_states_are_linear_and_wrap() -> None:
     spec = ProjectionSpec(5, 30, 8, 1, "1e-6", max_weight=3)
     matrix = spec.projection_matrix()
     noise = empty_state(spec)
-    add_layer(noise, creation_sigma2(spec), Words(5))
+    discrete_gaussian(noise, creation_sigma2(spec), Words(5))
     again = empty_state(spec)
-    add_layer(again, creation_sigma2(spec), Words(5))
+    discrete_gaussian(again, creation_sigma2(spec), Words(5))
     assert np.array_equal(noise, again)
     assert np.unique(noise).size == noise.size
     batch = events(2, spec, 500)
@@ -148,7 +149,7 @@ def test_noise_has_the_variance_of_its_parameter_and_no_other() -> None:
     spec = ProjectionSpec(2000, 30, 50, 1, "1e-6", matrix="rademacher")
     layer = creation_sigma2(spec)
     state = empty_state(spec)
-    add_layer(state, layer, Words(8))
+    discrete_gaussian(state, layer, Words(8))
     share = float((state.astype(float) ** 2).mean() / float(layer))
     assert abs(share - 1) < 5 * (2 / state.size) ** 0.5
     assert abs(share * 1.05 - 1) > 5 * (2 / state.size) ** 0.5
@@ -181,7 +182,7 @@ def test_extreme_rows_stay_within_their_promises_and_reach_the_sensitivity() -> 
 def observed(parameter: Fraction, shift: float, along: np.ndarray, seed: int, runs: int) -> tuple[Any, Any]:
     """Statistics of an observer without and with the row, from exact discrete noise."""
     cells = np.zeros((2 * runs, along.size), np.int64)
-    add_layer(cells, parameter, Words(seed))
+    discrete_gaussian(cells, parameter, Words(seed))
     statistic = cells.astype(float) @ along
     return statistic[:runs], statistic[runs:] + shift
 

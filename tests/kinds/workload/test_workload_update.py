@@ -11,7 +11,8 @@ from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import Strategy, from_matrix
-from sketchstream.kinds.workload.update import Columns, check_events, drop_events
+from sketchstream.kinds.workload.update import Columns
+from sketchstream.sketch import Sketch
 
 RANDOM = np.random.default_rng(6)
 
@@ -86,14 +87,21 @@ def test_sketches_add_up_to_the_sketch_of_both_streams() -> None:
 
 def test_invalid_events_are_refused_or_dropped_by_themselves() -> None:
     cells, weights = np.array([3, 9, 1, -1]), np.array([1, 1, 5, 1])
+    sketch = Sketch.create(WorkloadSpec("identity:9", "1", "1e-6", "plain", max_weight=2))
+    assert sketch._state is not None
+    before = sketch._state.copy()
     with pytest.raises(DomainError, match="position 1") as found:
-        check_events(cells, weights, 9, 2)
-    assert "9 " not in str(found.value).replace("0 to 8", "")
-    with pytest.raises(WeightError, match="position 2"):
-        check_events(np.array([3, 3, 1]), weights[:3], 9, 2)
-    check_events(np.array([3, 0]), None, 9, 2)
-    kept, _ = drop_events(cells, weights, 9, 2)
-    assert kept.tolist() == [3, -1, -1, -1]
+        sketch.update(cells, weights)
+    assert "9" not in str(found.value)
+    for invalid in ("error", "skip"):
+        with pytest.raises(WeightError, match="position 2"):
+            sketch.update(np.array([3, 3, 1]), weights[:3], invalid=invalid)  # type: ignore[arg-type]
+    assert np.array_equal(sketch._state, before)
+    sketch.update(np.array([3, 0]))
+    sketch.update(cells, weights, invalid="noop")
+    expected = np.zeros(9, np.int64)
+    np.add.at(expected, [3, 0, 3], 1)
+    assert np.array_equal(sketch._state - before, sketch.spec.strategy.matrix @ expected)
 
 
 def test_a_state_of_another_shape_is_refused() -> None:

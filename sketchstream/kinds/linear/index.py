@@ -1,0 +1,70 @@
+"""Where events go that each move a column of counters: from a batch to the state, for kinds with whole weights.
+
+In: items, weights, a state. Out: the state, changed in place. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.items import Items
+from sketchstream.kinds.linear.events import judged
+from sketchstream.lattice import Lattice
+
+if TYPE_CHECKING:
+    from sketchstream.batch import Invalid, Outside
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnIndex(ABC):
+    """Finds the place of each item, such as a cell or a leaf, and adds the columns of places.
+
+    Args:
+        spec: spec of the sketch; with `max_weight`, a whole number.
+    """
+
+    spec: Any
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Counters of a sketch."""
+
+    @abstractmethod
+    def locate(self, items: Items) -> Ints:
+        """(n,) place of each item; -1: it has none."""
+
+    @abstractmethod
+    def add(self, state: Ints, places: Ints, weights: Ints | None) -> None:
+        """Add the column of each place times its weight, wrapping; place -1 does nothing, no weights are ones."""
+
+    @cached_property
+    def _lattice(self) -> Lattice:
+        return Lattice(0, Fraction(self.spec.max_weight))
+
+    def apply(self, state: Ints, items: Items, weights: object, *, invalid: Invalid, counters: Ints) -> None:
+        """See `Kind.update`."""
+        places = self.locate(items)
+        units, kept = judged(self._lattice, places < 0, weights, invalid)
+        self.add(state, np.where(kept, places, -1), None if weights is None else units)
+        if counters.size:
+            counters[0] += np.count_nonzero(kept)
+
+    def apply_sums(
+        self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
+    ) -> None:
+        """See `Kind.update_sums`."""
+        places = self.locate(items)
+        _, kept = judged(self._lattice, places < 0, None, invalid)
+        self.add(state, places, sums)
+        if counters.size:
+            counters[0] += events[kept].sum()
