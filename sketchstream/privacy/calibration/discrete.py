@@ -4,9 +4,10 @@ In: epsilon, delta, the integer shifts that a neighbour can cause. Out: a Fracti
 Touches: nothing.
 Source: Canonne, Kamath & Steinke 2020, Theorem 7 (the privacy loss); docs/theory/gaussian.md, section 4.
 
-A sigma that is sufficient on the real numbers is not sufficient on the integers, and delta is not monotone in sigma2.
-So each sigma2 is verified. Exact route: the delta of every shift, by direct summation. Smoothing route, for shifts that
-are too many or too long: the discrete Gaussian is close to a Gaussian that was rounded at random, whose delta is known.
+A sigma that is sufficient on the real numbers may be too small or too large on the integers, and delta is not monotone
+in sigma2. So where whole numbers are coarse the search looks below it too, and each sigma2 is verified. Exact route:
+the delta of every shift, by direct summation. Smoothing route, for shifts that are too many or too long: the discrete
+Gaussian is close to a Gaussian that was rounded at random, whose delta is known.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ MOST_PRODUCTS: Final = 20_000_000
 """Products of all convolutions of one verification, at most, on the exact route."""
 MOST_TRIALS: Final = 4096
 """Steps of the exact search before the smoothing route is taken instead."""
+COARSE: Final = 16
+"""From this continuous sigma2 on, the integers need so nearly the same that no smaller one is looked for."""
 ROUNDINGS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Variances of the random rounding that are tried."""
 MOST_SIGMA2: Final = Fraction(1 << 80)
@@ -107,14 +110,20 @@ def calibrate_discrete(
     vectors = normalised(shapes)
     sigma2 = _on_grid(Fraction(_sigma(eps, float(target), math.sqrt(_longest(vectors)))) ** 2)
     _require_room(sigma2)
+    fine = sigma2 >= COARSE
+    below = [] if fine else [_on_grid(sigma2 - min(sigma2, Fraction(1)) * k / 32) for k in range(8, 0, -1)]
+    sigma2 = next((one for one in below if _worst(eps, one, vectors, target) <= target), sigma2)
+    found = None
     for _ in range(MOST_TRIALS):
-        if not _summable(vectors, float(sigma2), float(target)):
+        if sigma2 <= 0 or not _summable(vectors, float(sigma2), float(target)):
             break
         bound = _worst(eps, sigma2, vectors, target)
         if bound <= target:
-            return DiscreteCalibration(sigma2, bound, "exact")
-        sigma2 += Fraction(1, GRID)
-    return _smoothed(eps, target, _longest(vectors), max(map(len, vectors)))
+            found = DiscreteCalibration(sigma2, bound, "exact")
+        if found is not None and (fine or bound > target):
+            break
+        sigma2 += Fraction(1 if found is None else -1, GRID)
+    return found or _smoothed(eps, target, _longest(vectors), max(map(len, vectors)))
 
 
 def verify_discrete(

@@ -288,6 +288,29 @@ def test_intervals_are_the_shortest_whole_ones_that_cover(layers: list[str], lev
         assert sure_width(variances, 1 - level) in (above, above + 1)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "layers", "less", "least"),
+    [
+        ("2", 1, 0.920, 0.957),
+        ("3", 1, 0.937, 0.977),
+        ("4", 1, 0.893, 0.972),
+        ("2", 2, 0.939, 0.960),
+        ("3", 2, 0.925, 0.960),
+        ("4", 2, 0.922, 0.968),
+    ],
+)
+def test_what_whole_intervals_can_cover_at_large_epsilon(epsilon: str, layers: int, less: float, least: float) -> None:
+    """The best interval of each width, over all places: coverage jumps over 94 to 96% or ends near its upper edge."""
+    sigma2 = ss.calibrate_discrete(epsilon, "1e-6").sigma2
+    law = np.ones(1)
+    for _ in range(layers):
+        law = np.convolve(law, DiscreteGaussian(sigma2).pmf(np.arange(-30, 31)))
+    best = [float(np.convolve(law, np.ones(width)).max()) for width in range(1, 30)]
+    first = next(place for place, covered in enumerate(best) if covered >= 0.95)
+    assert (best[first - 1], best[first]) == pytest.approx((less, least), abs=6e-4)
+    assert sum(reach([sigma2] * layers, 0.95)) == first
+
+
 def test_wide_noise_and_sums_go_over_into_the_normal_law() -> None:
     near, far = (reach([Fraction(one)], 0.95) for one in ((1 << 20) - 1, 1 << 20))
     assert far == (2007, 2007)
