@@ -10,7 +10,7 @@ import math
 import pytest
 
 from helpers.commands import Run
-from sketchstream.kinds.projection.forecast import expected
+from sketchstream.kinds.projection.forecast import expected, plan, with_columns
 from sketchstream.kinds.projection.spec import ProjectionSpec
 
 EVENTS = ("plan", "--kind", "projection", "--rows", "50", "--features", "300", "--epsilon", "1", "--delta", "1e-6",
@@ -44,6 +44,18 @@ def test_it_says_whether_identity_rows_would_be_more_accurate(run: Run) -> None:
     )
     assert "never gains accuracy" in public.out
     assert "larger than the distance itself" in public.out
+
+
+def test_it_advises_random_signs_where_they_have_a_smaller_error() -> None:
+    spec = ProjectionSpec(40, 2000, 64, "1", "1e-6", intrusion=False)
+    found = plan(spec, 12_630.0, candidates=(64, 256))
+    signs = with_columns(spec, 256, "rademacher")
+    assert signs.matrix == "rademacher"
+    assert found.signs == expected(signs, 12_630.0)
+    assert found.signs.distance < found.best.distance
+    advice = "Take random signs: matrix = 'rademacher' with k = 256 has a standard error of 1,9"
+    assert any(said.startswith(advice) for said in found.sentences())
+    assert plan(signs, 12_630.0, candidates=(64, 256)).signs is None
 
 
 def test_the_table_of_the_document_is_what_plan_says(run: Run) -> None:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.projection.matrix import MOST_COLUMNS, SEED_BYTES, Matrix
+from sketchstream.kinds.projection.matrix import MOST_COLUMNS, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2, row_norm2
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.projection.variance import Law
@@ -68,6 +68,7 @@ class Plan:
         parts: partitions that are merged.
         tried: what each number of columns gives, ascending.
         best: the one with the smallest error of a distance.
+        signs: the same with random signs, where they were not asked for and have a smaller error.
     """
 
     spec: ProjectionSpec
@@ -75,6 +76,7 @@ class Plan:
     parts: int
     tried: tuple[Expected, ...]
     best: Expected
+    signs: Expected | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -109,6 +111,11 @@ class Plan:
             said.append(
                 f"Projecting is {best.identity / best.distance:.3g} times more accurate than rows kept as they are "
                 f"(matrix = 'identity'), whose standard error is {best.identity:,.4g}."
+            )
+        if self.signs is not None and self.signs.distance < best.identity:
+            said.append(
+                f"Take random signs: matrix = 'rademacher' with k = {self.signs.k} has a standard error of "
+                f"{self.signs.distance:,.4g}, {best.distance / self.signs.distance:.3g} times less."
             )
         dense = self.spec.unit == "item" and self.spec.max_total is None and self.spec.max_features is None
         if dense and self.spec.matrix_seed == "public":
@@ -158,7 +165,11 @@ def plan(spec: ProjectionSpec, distance2: float, *, parts: int = 1, candidates: 
     """
     tried = (spec.k,) if spec.matrix == "identity" else CANDIDATES
     best, found = best_columns(spec, distance2, tried if candidates is None else candidates, parts)
-    return Plan(with_columns(spec, best), distance2, parts, tuple(found.values()), found[best])
+    signs = None
+    if spec.matrix == "gaussian":
+        k, other = best_columns(with_columns(spec, spec.k, "rademacher"), distance2, tuple(found), parts)
+        signs = other[k] if other[k].distance < found[best].distance else None
+    return Plan(with_columns(spec, best), distance2, parts, tuple(found.values()), found[best], signs)
 
 
 def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None, layers: int = 1) -> Expected:
@@ -233,18 +244,19 @@ def best_columns(
     return min(found, key=lambda k: found[k].distance), found
 
 
-def with_columns(spec: ProjectionSpec, k: int) -> ProjectionSpec:
+def with_columns(spec: ProjectionSpec, k: int, matrix: Family | None = None) -> ProjectionSpec:
     """The spec with another number of columns; warnings are not repeated.
 
     Args:
         spec: the sketch.
         k: its columns.
+        matrix: another family; None: the same.
     """
     fields = spec.to_dict()
     fields.pop("kind")
     if not spec.intrusion:  # it says nothing of a fresh layer
         del fields["epsilon_publish"], fields["delta_publish"]
-    fields.update(users=spec.users, features=spec.features, k=k)
+    fields.update(users=spec.users, features=spec.features, k=k, matrix=matrix or spec.matrix)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return ProjectionSpec(**fields)
