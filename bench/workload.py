@@ -25,11 +25,11 @@ from sketchstream.kinds.workload.mechanism import choose, laplace_candidates, un
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.optimise import optimise, reduce, reduce_matrix, smallest_total
 from sketchstream.kinds.workload.projection import project
-from sketchstream.kinds.workload.pure import laplace_variance
 from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.universe import Column, Universe
 from sketchstream.kinds.workload.update import Columns
+from sketchstream.noise.laws import DiscreteLaplace
 
 ONE, DELTA = Fraction(1), Fraction(1, 10**6)
 PUBLISHED = ((1 + math.sqrt(2 * math.log(1e6))) / 1) ** 2
@@ -174,7 +174,7 @@ def peers(quick: bool) -> None:
             total = float(np.trace(np.linalg.solve(matrix.T @ matrix, gram)))
             normal = total * unit * float((matrix**2).sum(axis=0).max())
             reach = float(np.abs(matrix).sum(axis=0).max())
-            laplace = total * (laplace_variance(ONE, round(reach)) if peer != "toeplitz" else 2 * reach**2)
+            laplace = total * (DiscreteLaplace(ONE / round(reach)).variance if peer != "toeplitz" else 2 * reach**2)
             worst = max(worst, gaussian / normal)
             worst_auto = max(worst_auto, auto.error / min(normal, laplace))
             text += f"  {peer} {gaussian / normal:.3f} {auto.error / laplace:.3f}"

@@ -28,6 +28,8 @@ LEAST_EXPECTED = 25
 MOST_CELLS = 20_000
 RESIDUES = 64
 EQUAL_CELLS = 100
+LARGEST = 350
+"""Exponents up to which squares of hyperbolic functions are floats."""
 
 
 class Law(Protocol):
@@ -81,7 +83,8 @@ class DiscreteLaplace:
     @cached_property
     def variance(self) -> float:
         """2 a / (1 - a)^2, which is 1 / (2 sinh^2(epsilon / 2))."""
-        return 0.5 / math.sinh(float(self.epsilon) / 2) ** 2
+        half = float(self.epsilon) / 2
+        return 0.5 / math.sinh(half) ** 2 if half < LARGEST else 0.0
 
     def pmf(self, values: Values) -> Floats:
         """Probability of each value."""

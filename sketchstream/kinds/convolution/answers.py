@@ -24,9 +24,10 @@ from sketchstream.kinds.answers import Column
 from sketchstream.kinds.convolution.filters import Filter
 from sketchstream.kinds.convolution.group import Floats
 from sketchstream.kinds.convolution.quantiles import Term, laplace_half_widths
-from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, Layer, laplace_variance
+from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, Layer
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.causal import filtered
+from sketchstream.noise.laws import DiscreteLaplace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,7 +149,7 @@ class FilterAnswers(LinearAnswers):
             msg = f"autocovariance is for a series, lags from 0 to {spec.length - 1}, found {lags!r:.40}"
             raise EstimateError(msg)
         if spec.noise == "counts":
-            variance = sum(laplace_variance(spec.count_epsilon(layer)) for layer in self.drawn)
+            variance = sum(DiscreteLaplace(spec.count_epsilon(layer)).variance for layer in self.drawn)
             power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * variance
         else:
             power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2

@@ -20,6 +20,7 @@ from sketchstream.kinds.convolution.mechanism import phases
 from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
 from sketchstream.kinds.linear.causal import dense_rows
 from sketchstream.kinds.linear.tails import quantiles
+from sketchstream.noise.laws import DiscreteLaplace
 
 FEW: Final = 64
 """Up to this many terms the law of their sum is inverted numerically; beyond, its kurtosis says enough."""
@@ -196,7 +197,7 @@ def _by_kurtosis(sums: Sequence[tuple[Floats, Fraction]], level: float, lattice:
 
 def _moments(epsilon: Fraction) -> tuple[float, float]:
     """Variance v and excess kurtosis of discrete Laplace noise; its fourth cumulant is v + 3 v^2."""
-    variance = 1 / (2 * math.sinh(float(epsilon) / 2) ** 2)
+    variance = DiscreteLaplace(epsilon).variance
     return variance, 3 + 1 / variance
 
 

@@ -37,6 +37,7 @@ from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor, block_e
 from sketchstream.kinds.linear.fields import delta_of
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.kinds.linear.tree import Levels, Tree, best_levels, checked_levels
+from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.spec import (
@@ -426,7 +427,7 @@ class ConvolutionSpec(LinearSpec):
             return sum(float(weight) * one for weight, one in zip(self.weights, parts, strict=True))
 
         epsilon = self.epsilon * (1 - self.counted_share) / self.bound
-        return best_levels(self.length, energy, lambda reach: laplace_variance(epsilon / reach))
+        return best_levels(self.length, energy, lambda reach: DiscreteLaplace(epsilon / reach).variance)
 
     def _rooted(self, place: int) -> bool:
         """Whether a filter has a square root that can be used."""
@@ -513,7 +514,7 @@ class ConvolutionSpec(LinearSpec):
         """Variance of the noise of layers in a word, in the units of `unit_variances`."""
         if self.noise == "toeplitz":
             return sum(1 / self.scale_budget(layer) for layer in layers)
-        return sum(laplace_variance(self.count_epsilon(layer)) for layer in layers)
+        return sum(DiscreteLaplace(self.count_epsilon(layer)).variance for layer in layers)
 
     def _forget(self) -> None:
         """Delete cached values of another candidate."""
@@ -913,11 +914,6 @@ def _short(value: Fraction) -> Fraction:
     """The largest number of LOSS_BITS binary digits that is not above a positive one."""
     shift = LOSS_BITS - (value.numerator.bit_length() - value.denominator.bit_length())
     return Fraction(math.floor(value * Fraction(2) ** shift)) / Fraction(2) ** shift
-
-
-def laplace_variance(epsilon: Fraction) -> float:
-    """Variance of discrete Laplace noise of ratio exp(-epsilon): 1 / (2 sinh(epsilon / 2)^2)."""
-    return 1 / (2 * math.sinh(float(epsilon) / 2) ** 2)
 
 
 def _filters(written: object, positions: int, columns: Columns | None, *, trim: bool) -> tuple[Filter, ...]:

@@ -22,10 +22,11 @@ from sketchstream.kinds.workload import pure
 from sketchstream.kinds.workload.ball import MAX_RANK as BALL_RANK
 from sketchstream.kinds.workload.ellipsoid import paper_shape, plain_shape
 from sketchstream.kinds.workload.factors import Floats
-from sketchstream.kinds.workload.optimise import MAX_RANK, TOLERANCE, optimise, reduce
-from sketchstream.kinds.workload.projection import nearest
+from sketchstream.kinds.workload.optimise import MAX_RANK, optimise, reduce
+from sketchstream.kinds.workload.projection import all_nearest
 from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.strategy import Strategy, causal, causal_total, causal_width, from_matrix, from_shape
+from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.privacy.calibration.continuous import sigma_for
 from sketchstream.privacy.calibration.discrete import verify_discrete
 from sketchstream.spec import require_choice
@@ -63,7 +64,7 @@ class Law:
         if self.name == "discrete-gaussian":
             return float(self.parameter)
         if self.name == "discrete-laplace":
-            return pure.laplace_variance(self.parameter, 1)
+            return DiscreteLaplace(self.parameter).variance
         return (self.length + 1) / float(self.parameter)
 
     @property
@@ -91,14 +92,16 @@ class Candidate:
 
 OPTIMISED: Final = 512
 """Cells up to which mechanism "gaussian" searches the best covariance of prefixes and trailing sums."""
-HOPELESS: Final = 16.0
+HOPELESS: Final = 8.0
 """Candidates whose error before projection is above so many times the least are not tried with it."""
 MOST_TRIED: Final = 1 << 17
 """Entries of a strategy up to which candidates are tried on invented tables."""
 MANY: Final = (100, 1000, 10_000)
 """Numbers of individuals that are tried where none is known."""
-TRIED_GAP: Final = 0.02
-DRAWN: Final = 6
+TRIED_GAP: Final = 0.05
+TRIED_STEPS: Final = 30
+"""Projections of invented tables stop at this gap, over the noise, and after these steps at the latest."""
+DRAWN: Final = 8
 """Invented tables of each population and number of individuals."""
 REMEMBERED: Final = 8
 """Choices that are remembered: a configuration that is read again must not search again."""
@@ -159,7 +162,6 @@ def choose(
     objective: str = "total",
     row_weights: Floats | None = None,
     n_bound: int | None = None,
-    tolerance: float = TOLERANCE,
 ) -> Candidate:
     """The mechanism and its strategy; "auto" takes the one with the smallest predicted error, as answers are given.
 
@@ -172,25 +174,15 @@ def choose(
         objective: "total" or "max".
         row_weights: (d,) importance of each query.
         n_bound: most individuals, if that is known.
-        tolerance: of the optimiser.
 
     Raises:
         SpecError: a mechanism that does not exist, or does not apply.
     """
     given = None if row_weights is None else row_weights.tobytes()
-    name = (workload.digest, mechanism, epsilon, delta, weight, objective, given, n_bound, tolerance)
+    name = (workload.digest, mechanism, epsilon, delta, weight, objective, given, n_bound)
     if name in _CHOSEN:
         return _CHOSEN[name]
-    tried = candidates(
-        workload,
-        mechanism,
-        epsilon,
-        delta,
-        weight=weight,
-        objective=objective,
-        row_weights=row_weights,
-        tolerance=tolerance,
-    )
+    tried = candidates(workload, mechanism, epsilon, delta, weight=weight, objective=objective, row_weights=row_weights)
     errors = [one.error for one in tried]
     if mechanism == "auto" and objective == "total" and row_weights is None:
         errors = projected_errors(workload, tried, epsilon, delta, weight, n_bound)
@@ -202,12 +194,7 @@ def choose(
 
 
 def projected_errors(
-    workload: Workload,
-    tried: list[Candidate],
-    epsilon: Fraction,
-    delta: Fraction,
-    weight: int,
-    n_bound: int | None,
+    workload: Workload, tried: list[Candidate], epsilon: Fraction, delta: Fraction, weight: int, n_bound: int | None
 ) -> list[float]:
     """The errors that the candidates' projected answers have on invented tables; infinite where it is sure to be large.
 
@@ -222,42 +209,42 @@ def projected_errors(
         weight: the unit's weight.
         n_bound: most individuals, or None.
     """
-    from scipy.special import ndtri
-
-    least = min(one.error for one in tried)
-    near = [one for one in tried if one.error <= HOPELESS * least]
+    near = [one for one in tried if one.error <= HOPELESS * min(other.error for other in tried)]
     if len(near) == 1 or max(one.strategy.matrix.size for one in near) > MOST_TRIED:
         return [one.error for one in tried]
     numbers = MANY if n_bound is None else (n_bound,)
-    out = []
-    for one in tried:
-        if one not in near:
-            out.append(math.inf)
-            continue
-        law = layer_law(one.mechanism, one.strategy, epsilon, delta, weight)
-        columns, deviation = one.strategy.matrix.astype(np.float64), math.sqrt(law.variance)
-        norm = float(np.linalg.norm(one.strategy.backwards))
-        counted = float(np.abs(one.strategy.backwards @ columns - 1).max()) < 1e-8
-        logs = 0.0
-        for n in numbers:
-            total = 0.0
-            for place, truth in enumerate(_invented(workload.size, n)):
-                even = _even(f"{n} {place}", law.length)
-                if law.name == "discrete-laplace":
-                    drawn = -np.sign(even - 0.5) * np.log1p(-np.abs(2 * even - 1)) / math.sqrt(2)
-                else:
-                    drawn = ndtri(even)
-                state = columns @ truth + deviation * drawn
-                start = one.strategy.estimate(state)
-                bound = float(n)
-                if counted:  # as answers do it
-                    most = float(start.sum()) + (0.0 if n_bound is None else deviation * norm)
-                    bound = max(most, 0.5) if n_bound is None else min(bound, max(most, 0.5))
-                found = nearest(state, columns, bound, start, TRIED_GAP * law.variance * law.length)
-                total += float(np.sum(workload.apply(found.histogram - truth) ** 2))
-            logs += math.log(total) / len(numbers)
-        out.append(math.exp(logs))
-    return out
+    truths = np.concatenate([_invented(workload.size, n) for n in numbers])
+    counts = np.repeat(np.array(numbers, np.float64), len(truths) // len(numbers))
+    gram = workload.gram()
+    laws = [layer_law(one.mechanism, one.strategy, epsilon, delta, weight) for one in tried]
+    return [
+        _projected(one, truths, counts, gram, law, n_bound) if one in near else math.inf
+        for one, law in zip(tried, laws, strict=True)
+    ]
+
+
+def _projected(one: Candidate, truths: Floats, counts: Floats, gram: Floats, law: Law, n_bound: int | None) -> float:
+    """A candidate's error after projection: its known one before, times what projection leaves of the same noise."""
+    from scipy.special import ndtri
+
+    strategy = one.strategy
+    columns, deviation = strategy.matrix.astype(np.float64), math.sqrt(law.variance)
+    even = _even("noise", len(truths) * law.length).reshape(len(truths), law.length)
+    if law.name == "discrete-laplace":
+        drawn = -np.sign(even - 0.5) * np.log1p(-np.abs(2 * even - 1)) / math.sqrt(2)
+    else:
+        drawn = ndtri(even)
+    states = truths @ columns.T + deviation * drawn
+    starts = strategy.estimate(states.T).T
+    bounds = counts
+    if float(np.abs(strategy.backwards @ columns - 1).max()) < 1e-8:  # the total is known, as answers do it
+        more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(strategy.backwards))
+        most = np.maximum(starts.sum(axis=1) + more, 0.5)
+        bounds = most if n_bound is None else np.minimum(counts, most)
+    found = all_nearest(states, columns, bounds, starts, TRIED_GAP * law.variance * law.length, TRIED_STEPS)[0]
+    left, before = (np.einsum("ij,ij->i", off @ gram, off) for off in (found - truths, starts - truths))
+    shares = [float(left[counts == n].sum() / before[counts == n].sum()) for n in np.unique(counts)]
+    return one.error * math.exp(float(np.log(shares).mean()))
 
 
 def _even(name: str, count: int) -> Floats:
@@ -266,16 +253,13 @@ def _even(name: str, count: int) -> Floats:
     return np.asarray((words.astype(np.float64) + 0.5) / 2.0**52)
 
 
-def _invented(size: int, n: int) -> list[Floats]:
-    """Tables of about n individuals: several of each of three populations."""
+def _invented(size: int, n: int) -> Floats:
+    """(t, N) tables of about n individuals: several of each of three populations."""
     place = np.arange(size) / size
     zipf = 1 / (1.0 + np.argsort(_even("order", size), kind="stable"))
-    shares = (np.ones(size), zipf, np.exp(-(((place - 0.3) / 0.15) ** 2)) + 0.02)
-    return [
-        np.floor(n * one / one.sum() + _even(f"table {n} {kind} {again}", size))
-        for kind, one in enumerate(shares)
-        for again in range(DRAWN)
-    ]
+    shares = np.array([np.ones(size), zipf, np.exp(-(((place - 0.3) / 0.15) ** 2)) + 0.02])
+    means = np.repeat(n * shares / shares.sum(axis=1)[:, None], DRAWN, axis=0)
+    return np.floor(means + _even(f"table {n}", means.size).reshape(means.shape))
 
 
 def candidates(
@@ -287,7 +271,6 @@ def candidates(
     weight: int = 1,
     objective: str = "total",
     row_weights: Floats | None = None,
-    tolerance: float = TOLERANCE,
 ) -> list[Candidate]:
     """Every mechanism and strategy that may be the best, with its predicted error.
 
@@ -299,7 +282,6 @@ def candidates(
         weight: the unit's weight, W.
         objective: "total" or "max".
         row_weights: (d,) importance of each query.
-        tolerance: of the optimiser.
 
     Raises:
         SpecError: a mechanism that does not exist, or does not apply.
@@ -328,7 +310,7 @@ def candidates(
         if mechanism == "auto":
             tried += laplace_candidates(workload, workload.size, epsilon, weight, objective, row_weights)
     elif mechanism in ("auto", "gaussian", "l2ball"):
-        shape = optimise(workload, objective=objective, row_weights=row_weights, tolerance=tolerance)
+        shape = optimise(workload, objective=objective, row_weights=row_weights)
         rank = shape.reduced.rank
         if mechanism == "l2ball" and rank > BALL_RANK:
             msg = f"mechanism 'l2ball' needs a workload of rank {BALL_RANK} at most, found {rank}; use 'laplace'"
@@ -374,7 +356,7 @@ def laplace_candidates(
             made.append(from_matrix(workload, pure.tree_matrix(size, levels), "tree", rank=rank))
     out = []
     for strategy in made:
-        noise = pure.laplace_variance(epsilon, weight * strategy.sensitivity1)
+        noise = DiscreteLaplace(epsilon / (weight * strategy.sensitivity1)).variance
         if objective == "total" and row_weights is None:
             error = noise * _total_spread(gram, strategy)
         else:

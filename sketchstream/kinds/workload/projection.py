@@ -139,23 +139,40 @@ def nearest(point: Floats, columns: Floats, bound: float, start: Floats, toleran
         start: (N,) such as the estimates without constraints.
         tolerance: gap at which the search stops.
     """
-    gram, pull = columns.T @ columns, columns.T @ point
+    found, gap, steps = all_nearest(point[None], columns, np.array([bound]), start[None], tolerance)
+    return Projected(found[0], gap, steps)
+
+
+def all_nearest(
+    points: Floats, columns: Floats, bounds: Floats, starts: Floats, tolerance: float, most_steps: int = GRADIENTS
+) -> tuple[Floats, float, int]:
+    """The same for many points at once: (t, N) histograms, the largest gap, the number of steps.
+
+    Args:
+        points: (t, r) noisy states.
+        columns: (r, N) contribution of one individual of each cell.
+        bounds: (t,) upper bounds of the number of individuals, each above 0.
+        starts: (t, N) such as the estimates without constraints.
+        tolerance: gap at which the search stops, for all of them.
+        most_steps: steps after which it stops with the gaps that it has.
+    """
+    gram, pull = columns.T @ columns, points @ columns
     steepest = _curvature(gram)
-    here = ahead = _capped(start, bound)
-    speed, gap, step = 1.0, np.inf, 0
-    for step in range(GRADIENTS):
+    here = ahead = _capped(starts, bounds)
+    speed, gap, step = np.ones((len(points), 1)), np.inf, 0
+    for step in range(most_steps):
         if step % CHECKED == 0:
-            slope = gram @ here - pull
-            gap = float(slope @ here) - bound * min(0.0, float(slope.min()))
+            slope = here @ gram - pull
+            gaps = np.einsum("ij,ij->i", slope, here) - bounds * np.minimum(0.0, slope.min(axis=1))
+            gap = float(gaps.max())
             if gap <= tolerance:
                 break
-        moved = _capped(ahead - (gram @ ahead - pull) / steepest, bound)
-        if float((ahead - moved) @ (moved - here)) > 0:
-            speed = 1.0
+        moved = _capped(ahead - (ahead @ gram - pull) / steepest, bounds)
+        speed = np.where(np.einsum("ij,ij->i", ahead - moved, moved - here)[:, None] > 0, 1.0, speed)
         faster = (1 + np.sqrt(1 + 4 * speed * speed)) / 2
         ahead = moved + (speed - 1) / faster * (moved - here)
-        here, speed = moved, float(faster)
-    return Projected(here, max(gap, 0.0), step)
+        here, speed = moved, faster
+    return here, max(gap, 0.0), step
 
 
 def _curvature(gram: Floats) -> float:
@@ -167,11 +184,13 @@ def _curvature(gram: Floats) -> float:
     return min(rows, MARGIN * float(np.linalg.norm(vector)))
 
 
-def _capped(values: Floats, bound: float) -> Floats:
-    """The nearest x >= 0 of sum at most `bound`."""
+def _capped(values: Floats, bounds: Floats) -> Floats:
+    """For each row the nearest x >= 0 of sum at most its bound."""
     out = np.maximum(values, 0.0)
-    if out.sum() <= bound:
-        return np.asarray(out)
-    ordered = np.sort(values)[::-1]
-    excess = (np.cumsum(ordered) - bound) / np.arange(1, len(ordered) + 1)
-    return np.asarray(np.maximum(values - excess[np.flatnonzero(ordered > excess)[-1]], 0.0))
+    over = np.flatnonzero(out.sum(axis=1) > bounds)
+    if len(over):
+        ordered = np.sort(values[over], axis=1)[:, ::-1]
+        excess = (np.cumsum(ordered, axis=1) - bounds[over, None]) / np.arange(1, values.shape[1] + 1)
+        last = np.count_nonzero(ordered > excess, axis=1) - 1
+        out[over] = np.maximum(values[over] - excess[np.arange(len(over)), last][:, None], 0.0)
+    return np.asarray(out)

@@ -10,24 +10,13 @@ its L2 sensitivity, Laplace noise is smaller than Gaussian noise.
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
 
 from sketchstream.kinds.linear.tree import Levels, best_levels
 from sketchstream.kinds.workload.factors import Floats, Ints
-
-
-def laplace_variance(epsilon: Fraction, sensitivity1: int) -> float:
-    """Variance of discrete Laplace noise with parameter epsilon / sensitivity1.
-
-    Args:
-        epsilon: privacy.
-        sensitivity1: L1 sensitivity.
-    """
-    rate = float(epsilon / sensitivity1)
-    return 1 / (2 * math.sinh(rate / 2) ** 2) if rate < 1400 else 0.0
+from sketchstream.noise.laws import DiscreteLaplace
 
 
 def best_tree(gram: Floats, epsilon: Fraction) -> Levels:
@@ -45,7 +34,7 @@ def best_tree(gram: Floats, epsilon: Fraction) -> Levels:
         last = np.minimum(first + width, len(gram))
         return float(np.sum(sums[last, last] - 2 * sums[first, last] + sums[first, first]))
 
-    return best_levels(len(gram), energy, lambda reach: laplace_variance(epsilon, reach))
+    return best_levels(len(gram), energy, lambda reach: DiscreteLaplace(epsilon / reach).variance)
 
 
 def tree_matrix(size: int, levels: Levels) -> Ints:

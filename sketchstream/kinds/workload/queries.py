@@ -467,5 +467,6 @@ def _kron(parts: Sequence[Floats]) -> Floats:
     """The Kronecker product of matrices, in order."""
     out: Any = parts[0]
     for part in parts[1:]:
-        out = np.kron(out, part)
+        shape = len(out) * len(part), out.shape[1] * part.shape[1]
+        out = (out[:, None, :, None] * part[:, None, :]).reshape(shape)
     return np.asarray(out)

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.discrepancy import color, herdisc_bounds
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.projection import project
+from sketchstream.kinds.workload.projection import all_nearest, nearest, project
 from sketchstream.kinds.workload.queries import Workload
 
 
@@ -65,6 +65,23 @@ def test_projections_on_a_set_that_holds_the_truth_never_add_error() -> None:
         bound = float(noise @ noise)
         polar = 2 * count * np.abs(columns.T @ noise).max()
         assert error @ error <= min(bound, 2 * polar) * (1 + 1e-6) + 4 * np.sqrt(found.gap * bound) + 2 * found.gap
+
+
+def test_many_points_have_the_projections_of_each_alone() -> None:
+    random = np.random.default_rng(5)
+    columns = random.integers(0, 3, (6, 9)).astype(np.float64)
+    truths = random.integers(0, 9, (5, 9))
+    points = truths @ columns.T + random.normal(scale=4, size=(5, 6))
+    bounds, starts = np.array([4.0, 20.0, 45.0, 60.0, 1e6]), random.normal(scale=5, size=(5, 9))
+    found, gap, _ = all_nearest(points, columns, bounds, starts, 1e-7)
+    assert gap <= 1e-7
+    assert (found >= 0).all()
+    assert (found.sum(axis=1) <= bounds + 1e-9).all()
+    for point, bound, start, one in zip(points, bounds, starts, found, strict=True):
+        alone = nearest(point, columns, bound, start, 1e-7)
+        assert columns @ alone.histogram == pytest.approx(columns @ one, abs=1e-3)
+        exact = project(point, columns, bound, tolerance=1e-7)
+        assert columns @ exact.histogram == pytest.approx(columns @ one, abs=1e-3)
 
 
 def test_a_search_that_ends_early_returns_its_gap() -> None:
