@@ -71,7 +71,7 @@ def test_shapes_of_an_event_are_all_its_weights_and_long_lists_are_left_to_smoot
     [
         ({}, Fraction(18330, 1024), "exact"),
         ({"epsilon": "0.1"}, Fraction(1349708, 1024), "exact"),
-        ({"epsilon": 5}, Fraction(984, 1024), "exact"),
+        ({"epsilon": 5}, Fraction(920, 1024), "exact"),
         ({"delta": "1e-9"}, Fraction(30975, 1024), "exact"),
         ({"max_weight": "0.25", "fraction_bits": 2}, Fraction(18330, 1024), "exact"),
     ],
