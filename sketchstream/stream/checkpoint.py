@@ -131,6 +131,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
             )
         sketches[track.name] = {
             "through": track.through,
+            **({} if track.published == track.through else {"published": track.published}),
             **_mark_fields("partial", track.partial),
             **_mark_fields("diverged", track.diverged),
             "sequence": track.sequence,
@@ -287,6 +288,7 @@ def _restore_track(
 ) -> None:
     track = state.tracks.get(name) or Track(name, None)
     track.through = _int(fields["through"])
+    track.published = _int(fields.get("published", track.through))
     track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
     track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
     track.closed, track.opens_from = _int(fields.get("closed", NO_TIME)), _int(fields.get("opens_from", NO_TIME))

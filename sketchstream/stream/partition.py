@@ -143,7 +143,7 @@ class PartitionState:
             track = state.tracks.get(name)
             if track is not None and through > track.through:
                 track.evidence.seal(track.plan, NO_TIME, through)
-                track.through = through
+                track.through = track.published = through
                 state._announce(track)
         return state
 
@@ -550,7 +550,6 @@ class PartitionState:
         if through > track.through:
             track.evidence.seal(plan, track.through, through)
             track.through, track.last = through, None
-            self._announce(track)
 
     def _opening(self, track: Track, start: int, end: int) -> Steps[OpenWindow | None]:
         """The open window at `start`, created if necessary; None if no sketch is kept for it."""
@@ -829,7 +828,7 @@ class PartitionState:
             if self._partial:
                 track.mark_partial(through)
             track.evidence.seal(track.plan, track.through, through)
-            track.through = through
+            track.through = track.published = through
             track.last = None
             self._announce(track)
             self._changed = True
@@ -965,7 +964,7 @@ class PartitionState:
                 sketch=track.name,
                 revision=self.revision,
                 partition=self.partition,
-                published_through=track.through,
+                published_through=track.published,
                 partitions=self.partitions,
                 sequence=track.sequence,
                 partial=track.partial,
@@ -979,11 +978,6 @@ class PartitionState:
             )
         )
         track.late.draw()
-
-    @property
-    def published_through(self) -> int:
-        """Smallest sealed-through of the configured sketches."""
-        return min((track.through for track in self.tracks.values() if track.plan is not None), default=NO_TIME)
 
     # --------------------------------------------------------------------------------------- snapshots
 

@@ -108,7 +108,9 @@ class Track:
         name: of the sketch.
         plan: its configuration; None: it is no longer configured, and its open windows are finished.
         windows: open, by start.
-        through: windows that end by then (ms) are sealed.
+        through: windows that end by then (ms) take no record: they are sealed, of a history, or from before the sketch.
+        published: windows that end by then are sealed here. Frontiers say this, which the watermark has passed, so that
+            no other sketch is sealed by it ahead of its records.
         partial: windows that may lack records.
         diverged: windows that may hold records that the log has lost.
         sequence: of its last frontier.
@@ -133,6 +135,7 @@ class Track:
     plan: SketchPlan | None
     windows: dict[int, OpenWindow] = field(default_factory=dict)
     through: int = NO_TIME
+    published: int = NO_TIME
     partial: Mark = UNMARKED
     diverged: Mark = UNMARKED
     sequence: int = 0

@@ -17,9 +17,10 @@ from helpers.workers import STATE, TEXT, close_windows, config, counts, driver, 
 from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
 from sketchstream.items import Items
 from sketchstream.published import SealedState
+from sketchstream.stream.boundary import Boundary
 from sketchstream.stream.endpoint import readiness
 from sketchstream.stream.interfaces import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
-from sketchstream.stream.partitioner import belongs
+from sketchstream.stream.partitioner import belongs, kept
 from sketchstream.stream.worker import FLYING_S, JUDGE_EVERY_S, Settings, Worker
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
@@ -66,8 +67,6 @@ def test_at_epsilon_one_the_noise_is_there_and_drawn_once() -> None:
     d.run()
     (window,) = d.windows("hours")
     true = truth(records, HOUR)[EPOCH]
-    from sketchstream.stream.partitioner import kept
-
     noise = []
     for partition, part in enumerate(window.parts):
         assert isinstance(part, SealedState)
@@ -442,6 +441,36 @@ def test_a_silent_partition_follows_the_others_not_the_clock() -> None:
     assert EPOCH + 20 * MINUTE < states[1] <= EPOCH + 29 * MINUTE
     whole = [window for window in d.windows("minutes") if window.whole]
     assert len(whole) >= 20
+
+
+def test_the_history_of_a_sketch_does_not_move_the_watermark_of_its_neighbours() -> None:
+    """A table has a day of "hours", and a stream comes with records of that day: "minutes" counts all of them."""
+    d = driver(partitions=2, now=EPOCH + 100 * HOUR)
+    end = EPOCH + 24 * HOUR
+    d.publisher.boundaries["hours", 0] = Boundary().with_history(end, "a", "hours")
+    here, there = (
+        np.flatnonzero(kept(d.config.plan("minutes").spec.domain, "murmur2", 2, partition))  # type: ignore[arg-type]
+        for partition in (0, 1)
+    )
+    records = [(int(here[i % here.size]), EPOCH + i * MINUTE) for i in range(40)]
+    for item, at in records:
+        d.send({"user": item, "ts": at}, partition=0, timestamp=at)
+        d.advance(minutes=1)
+    states = {one.partition: one.watermark_ms for one in d.worker.gauges().partitions}
+    assert states[1] is not None
+    assert states[1] <= records[-1][1], "a silent partition is ahead of what the others have read"
+    records.append((int(there[0]), records[-1][1]))
+    d.send({"user": records[-1][0], "ts": records[-1][1]}, partition=1, timestamp=records[-1][1])
+    close_windows(d, end)
+    close_windows(d, end + 2 * HOUR)
+    d.run()
+    assert d.worker.metrics.counters["late"] == len(records), 'only "hours" has late records: of its history'
+    true = truth(records, MINUTE)
+    assert {start: n for start, n in counts(d, "minutes", 1).items() if start < end} == {
+        start: at_least(c, 1) for start, c in true.items()
+    }
+    assert [window.window[0] for window in d.windows("hours")] == [end]
+    assert d.windows("hours")[0].whole
 
 
 def test_a_slow_partition_is_not_a_silent_one() -> None:
