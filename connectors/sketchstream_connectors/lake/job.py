@@ -56,7 +56,7 @@ from sketchstream_connectors.lake.series import Series
 FORMAT: Final = 1
 REFUSED_NONE: Final = Reported(EvidenceNoise(anywhere=True))
 """Evidence about the windows of a history: no record comes late, so these are no counts, and need no noise."""
-Happened = Literal["published", "published again", "no records"]
+Happened = Literal["published", "published again", "no records", "to publish", "to publish again", "refused"]
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,16 @@ class Done:
     Args:
         sketch: its name.
         window: [start, end), ms.
-        what: what happened.
+        what: what happened, or would happen.
         records: of the window, where they were counted now.
+        reason: of a refusal.
     """
 
     sketch: str
     window: tuple[int, int]
     what: Happened
     records: int = 0
+    reason: str = ""
 
 
 class Backfill:
@@ -172,6 +174,32 @@ class Backfill:
         """In how many revisions windows of this sketch are booked, this job's own included."""
         revisions = {row["revision"] for row, _ in booked(self._folder) if row["sketch"] == plan.name}
         return len(revisions | {self.revision + self.begins_revision})
+
+    def boundary(self, plan: SketchPlan) -> Boundary:
+        """The claims of a sketch now, with live windows that no claim names; none is added."""
+        if self.begins_revision:
+            return Boundary()
+        known = self._series.publisher.settle(plan.name, self.revision, lambda before: before)
+        first = self._series.first_live(plan.name)
+        return known if first is None else known.with_live(first)
+
+    def planned(self, plan: SketchPlan, known: Boundary) -> Iterator[Done]:
+        """What a run would do with each window of a sketch that has records; nothing is claimed or written.
+
+        Args:
+            plan: of the sketch.
+            known: its boundary.
+        """
+        secret = self._folder / "ledger.secret"
+        ledger = _named(secret, b"sketch-ledger", None) if secret.exists() else "of the first run"
+        for window in self.windows(plan):
+            try:
+                known.with_history(plan.calendar.end(window[0]), ledger, plan.name)
+                booked = not self.begins_revision and self._is_booked(plan, window, self._job(plan, window))
+                again = booked and self._stored(plan, window) is not None
+                yield Done(plan.name, window, "to publish again" if again else "to publish")
+            except (ConfigError, DataLossError) as error:
+                yield Done(plan.name, window, "refused", reason=str(error))
 
     def run(self) -> Iterator[Done]:
         """Do what is left to do, window by window.

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sketchstream.cli import options, progress, show
+
+if TYPE_CHECKING:
+    from sketchstream_connectors.lake.job import Done
 
 SOURCE_KEPT: Final = (
     "not claimed: protection against who can read these files; the noise protects from readers of what is published"
@@ -34,7 +37,7 @@ PER_SECOND: Final = 3e6
     help="What counts.",
 )
 @click.option("--again", metavar="REASON", default="", help="Publish booked windows a second time, at a second charge.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and what it costs; draw and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, refused, and spent; draw and write nothing.")
 @options.result_format()
 def command(
     config_file: Path,
@@ -59,7 +62,6 @@ def command(
     """
     from sketchstream.cli import clusters
     from sketchstream.query.windows import to_ms
-    from sketchstream.stream.windows import iso
     from sketchstream_connectors.lake.job import Backfill
     from sketchstream_connectors.published import open_published
 
@@ -89,7 +91,17 @@ def command(
             ],
         }
         if dry_run:
-            show.facts(facts, form)
+            found = [(plan.name, job.boundary(plan)) for plan in job.plans]
+            bounds = [
+                {"sketch": name, "history_through": _time(one.history), "live_from": _time(one.live)}
+                for name, one in found
+            ]
+            would = [
+                {**_row(done), "reason": done.reason}
+                for plan, (_, known) in zip(job.plans, found, strict=True)
+                for done in job.planned(plan, known)
+            ]
+            show.facts({**facts, "boundaries": bounds, "would do": would}, form)
             return
         if job.begins_revision:
             with open_published(config) as published:
@@ -98,7 +110,22 @@ def command(
         rows = []
         with progress.Progress("counting", sum(number for _, number in planned)) as bar:
             for done in job.run():
-                begin, stop = map(iso, done.window)
-                rows.append({"sketch": done.sketch, "window": begin, "end": stop, "what": done.what})
-                bar.advance(1, f"{done.sketch} {begin}")
+                rows.append(_row(done))
+                bar.advance(1, f"{done.sketch} {rows[-1]['window']}")
     show.facts({**facts, "input": SOURCE_KEPT, "done": rows}, form)
+
+
+def _row(done: Done) -> dict[str, str]:
+    """A window and what became of it, or would."""
+    from sketchstream.stream.windows import iso
+
+    begin, stop = map(iso, done.window)
+    return {"sketch": done.sketch, "window": begin, "end": stop, "what": done.what}
+
+
+def _time(claimed: int) -> str | None:
+    """A time that was claimed; None: no window is."""
+    from sketchstream.stream.boundary import NEVER
+    from sketchstream.stream.windows import NO_TIME, iso
+
+    return None if claimed in (NO_TIME, NEVER) else iso(claimed)

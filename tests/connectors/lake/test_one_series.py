@@ -285,6 +285,33 @@ def test_live_windows_that_no_claim_names_are_not_taken(tmp_path: Path) -> None:
     assert len(entries(given)) == DAYS
 
 
+def test_a_dry_run_shows_the_boundary_and_what_it_would_refuse(tmp_path: Path, run: Run) -> None:
+    given = deployment(tmp_path)
+    between = ("--from", text(START), "--to", text(START + HISTORY_TO * DAY), "--dry-run", "--format", "json")
+
+    def planned(*more: str) -> tuple[dict[str, str], list[str]]:
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        said = json.loads(run("backfill", "-c", "sealed.toml", *between, *more).out)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        starts = [text(START + day * DAY).replace("+00:00", "Z") for day in range(HISTORY_TO)]
+        assert [one["window"] for one in said["would do"]] == starts
+        assert all(("begin at" in one["reason"]) == (one["what"] == "refused") for one in said["would do"])
+        (edge,) = said["boundaries"]
+        return edge, [one["what"] for one in said["would do"]]
+
+    assert planned() == (
+        {"sketch": "users", "history_through": None, "live_from": None},
+        ["to publish"] * HISTORY_TO,
+    )
+    history(given, 1)
+    live(given)
+    edge, what = planned()
+    assert edge == {"sketch": "users", "history_through": "2024-03-02T00:00:00Z", "live_from": "2024-03-02T00:00:00Z"}
+    assert what == ["to publish again", *["refused"] * (HISTORY_TO - 1)]
+    shutil.rmtree(tmp_path / "sealed" / "users" / "r0" / "boundary")  # as of workers that made no claims
+    assert planned()[0]["live_from"] == "2024-03-02T00:00:00Z"
+
+
 def test_another_ledger_of_one_history_is_refused(tmp_path: Path) -> None:
     given = deployment(tmp_path)
     history(given, 2)
