@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, get_args
 
@@ -20,9 +21,14 @@ from sketchstream.errors import ConfigError, MissingExtraError
 
 BATCH: Final = 1 << 16
 """Distinct rows of a batch."""
+PART: Final = 1 << 22
+"""Distinct rows that the driver fetches from Spark at a time; those of one of its partitions may be on top."""
 EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
 """Columns of the result beside those of the files: numbers of equal rows; steps since the start of the window."""
 EngineName = Literal["duckdb", "polars", "spark"]
+_BYTES: Final = "UTF8_BINARY"
+"""Spark's collation by which texts are equal that have equal bytes."""
+_PLACE: Final = "sketchstream_partition"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,7 +107,7 @@ class DuckDB:
 
     def count(self, asked: Question) -> Iterator[Any]:
         """See `Engine`."""
-        from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
+        from duckdb import ColumnExpression, ConstantExpression, DuckDBPyRelation, FunctionExpression
 
         start, end = asked.window
         rows = self._rows(asked.table)
@@ -116,9 +122,19 @@ class DuckDB:
         position = ConstantExpression(0)
         if asked.step is not None:
             position = FunctionExpression("//", ms - ConstantExpression(start), ConstantExpression(asked.step))
-        grouped = [ColumnExpression(name).alias(name) for name in asked.names]
         counted = FunctionExpression("count_star").alias(EVENTS)
-        yield from rows.aggregate([*grouped, position.alias(POSITION), counted]).to_arrow_reader(BATCH)
+        texts = set[str]()
+        if isinstance(asked.table, DuckDBPyRelation):  # its texts may have a collation: they are grouped as bytes
+            texts = {name for name, kind in zip(rows.columns, rows.types, strict=True) if str(kind) == "VARCHAR"}
+
+        def through(function: str) -> list[Any]:
+            named = [(name, ColumnExpression(name)) for name in asked.names]
+            return [(FunctionExpression(function, one) if name in texts else one).alias(name) for name, one in named]
+
+        found = rows.aggregate([*through("encode"), position.alias(POSITION), counted])
+        if texts:
+            found = found.project(*through("decode"), ColumnExpression(POSITION), ColumnExpression(EVENTS))
+        yield from found.to_arrow_reader(BATCH)
 
     def close(self) -> None:
         """See `Engine`."""
@@ -173,7 +189,8 @@ class Polars:
 class Spark:
     """The session that is active, or that Spark's own configuration gives; its executors read the files by their paths.
 
-    The rows of a window come to the driver as one Arrow table (`spark.driver.maxResultSize` bounds it).
+    The rows of a window stay with the executors, divided by Spark's hash of them, and come to the driver in parts, each
+    of some of its partitions (`PART`): what the driver holds does not grow with the window.
     """
 
     name = "Spark"
@@ -194,12 +211,14 @@ class Spark:
     def count(self, asked: Question) -> Iterator[Any]:
         """See `Engine`."""
         from pyspark.sql import functions as f
+        from pyspark.sql.types import StringType
 
         start, end = asked.window
         rows = self._session.read.parquet(*asked.table) if isinstance(asked.table, list) else asked.table
 
         def column(name: str) -> Any:
-            return rows[f"`{name.replace('`', '``')}`"]
+            found, kind = rows[f"`{name.replace('`', '``')}`"], rows.schema[name].dataType
+            return f.collate(found, _BYTES) if isinstance(kind, StringType) and kind.collation != _BYTES else found
 
         unit = 1000 if asked.instants else 1
         time = column(asked.time)
@@ -215,7 +234,17 @@ class Spark:
             .groupBy(*(column(name).alias(name) for name in asked.names), position.alias(POSITION))
             .agg(f.count(f.lit(1)).alias(EVENTS))
         )
-        yield from found.toArrow().to_batches(max_chunksize=BATCH)
+        kept = found.withColumn(_PLACE, f.spark_partition_id()).persist()
+        try:
+            sizes = sorted((row[0], row[1]) for row in kept.groupBy(_PLACE).count().collect())
+            ends = accumulate(rows for _, rows in sizes)
+            for _, places in groupby(zip(sizes, ends, strict=True), key=lambda one: one[1] // PART):
+                here = [place for (place, _), _ in places]
+                part = kept.filter(f.col(_PLACE).isin(here)).drop(_PLACE).toArrow()
+                for at in range(0, part.num_rows, BATCH):  # chunks of Spark are small
+                    yield from part.slice(at, BATCH).combine_chunks().to_batches()
+        finally:
+            kept.unpersist()
 
     def close(self) -> None:
         """End a session that was begun here."""

@@ -194,6 +194,18 @@ OTHER: dict[str, dict[str, Any]] = {
     "weights are decimals": {"w": pa.array([Decimal(i % 5) / 2 for i in range(400)], pa.decimal128(9, 1))},
     "weights are integers": {"w": pa.array([i % 5 - 1 for i in range(400)], pa.int16())},
     "weights are large": {"w": pa.array([(1 << 63) - 1 if i % 2 else 1 for i in range(400)], pa.int64())},
+    "weights are wide decimals": {
+        "w": pa.array(
+            [[Decimal("1.5"), Decimal(-(10**30)), None, Decimal("0.125")][i % 4] for i in range(400)],
+            pa.decimal128(38, 3),
+        )
+    },
+    "texts look alike": {
+        "user": pa.array(
+            [["a", "A", "a ", "\xe4", "a\u0308", "", "\u0130", "i", "\xdf", "ss", "a\0"][i % 11] for i in range(400)]
+        ),
+        "kind": pa.array([["a", "A", "a ", " a"][i % 4] for i in range(400)]),
+    },
     "kinds are integers": {"kind": pa.array([i % 9 for i in range(400)], pa.int32())},
 }
 
@@ -217,18 +229,6 @@ NOT_READ = {"polars": (), "spark": ("nanoseconds", "large integers")}
 """Types that an engine reads as something else, or not at all: refused with the reason."""
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[None]:
-    """A local session on two cores, for all tests of Spark; a real JVM."""
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    session = session.config("spark.sql.shuffle.partitions", "2").config("spark.sql.session.timeZone", "Asia/Kolkata")
-    started = session.getOrCreate()
-    yield
-    started.stop()
-
-
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> str:
     if request.param == "spark":
@@ -238,10 +238,14 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("engine", OTHER_ENGINES, indirect=True)
-@pytest.mark.parametrize("what", ["as it is", "before 1970", *OTHER])
+@pytest.mark.parametrize("what", ["as it is", "before 1970", "the clock goes back", *OTHER])
 def test_every_engine_counts_what_a_worker_counts(what: str, engine: str, tmp_path: Path) -> None:
-    names = [*SKETCHES] if what in ("as it is", "before 1970") else ["distinct", "only_a", "sums"]
+    names = ["distinct", "only_a", "sums"] if what in OTHER else [*SKETCHES]
     changed, start, end = OTHER.get(what, {}), START, END
+    if what == "the clock goes back":  # the day of 25 hours, and hours that come twice
+        start, end = (to_ms(f"2023-11-{day}", "") or 0 for day in ("04T00:00:00-04:00", "07T00:00:00-05:00"))
+        times = [start * 1000 + i * (end - start) * 1000 // 400 + i % 3 for i in range(400)]
+        changed = {"ts": pa.array(times, pa.timestamp("us", "America/New_York"))}
     if what == "before 1970":  # odd microseconds: brought to milliseconds toward zero, to the edges of the windows too
         start, end = (to_ms(f"1969-12-{day}T05:00:00Z", "") or 0 for day in (29, 31))
         edge = (end - 24 * HOUR) * 1000
@@ -263,10 +267,53 @@ def test_every_engine_counts_what_a_worker_counts(what: str, engine: str, tmp_pa
     assert all(numbers(found[place]) == numbers(wanted[place]) for place in wanted)
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.usefixtures("bare", "spark")
+def test_spark_brings_the_rows_of_a_window_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql import DataFrame, SparkSession
+
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    fetch = type(session.range(1)).toArrow
+    fetched: list[int] = []
+
+    def fetching(self: DataFrame) -> pa.Table:
+        fetched.append(fetch(self).num_rows)
+        return fetch(self)
+
+    write(tmp_path, table())
+    live, history = (config(tmp_path, "distinct", out=out) for out in ("live", "history"))
+    file_worker(live).run()
+    monkeypatch.setattr(type(session.range(1)), "toArrow", fetching)
+    monkeypatch.setattr("sketchstream_connectors.lake.engines.PART", 1)
+    session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    try:
+        assert run_all(history, engine="spark") == ["published"] * DAYS
+    finally:
+        session.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
+    assert len(fetched) == 2 * DAYS, "one part of each of its two partitions"
+    assert all(fetched)
+    wanted, found = bodies(live), bodies(history)
+    assert {place: numbers(body) for place, body in found.items()} == {
+        place: numbers(body) for place, body in wanted.items()
+    }
+    assert not session.sparkContext._jsc.getPersistentRDDs(), "nothing is kept"
+
+
 def test_an_engine_that_there_is_not_is_refused(tmp_path: Path) -> None:
     write(tmp_path, table())
     with pytest.raises(ss.ConfigError, match="duckdb, polars, spark"):
         Backfill(config(tmp_path, "distinct"), START, END, engine="sqlite")
+
+
+@pytest.mark.parametrize("engine", ["duckdb", *OTHER_ENGINES], indirect=True)
+def test_sums_beyond_64_bits_are_refused_by_every_engine(engine: str, tmp_path: Path) -> None:
+    write(tmp_path, table(w=pa.array([1 << 62] * 400, pa.int64()), user=pa.array(["u1"] * 400)))
+    given = config(tmp_path, "people")
+    with pytest.raises(ss.WeightError, match="beyond 64 bits"):
+        run_all(given, engine=engine)
+    assert not bodies(given)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

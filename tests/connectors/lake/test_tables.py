@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,6 +37,9 @@ def table() -> pa.Table:
     )
 
 
+NO_ZONE = table().set_column(0, "ts", table()["ts"].cast(pa.timestamp("us")))
+
+
 def reference() -> dict[int, list[int]]:
     """Numbers of each window, by sketches that count the events themselves."""
     found: dict[int, ss.Sketch] = {}
@@ -59,12 +65,8 @@ def given(kind: str, folder: Path) -> Any:
             pq.write_table(table(), folder / "all.parquet")
         return {"folder": str(folder), "pattern": f"{folder}/part-*.parquet", "file": folder / "all.parquet"}[kind]
     if kind == "relation":
-        import duckdb
-
         return duckdb.connect(":memory:").from_arrow(table())
     if kind in ("frame", "lazy frame"):
-        import polars as pl
-
         frame = pl.from_arrow(table())
         assert isinstance(frame, pl.DataFrame)
         return frame if kind == "frame" else frame.lazy()
@@ -81,6 +83,39 @@ def test_every_table_gives_what_its_events_give(kind: str, tmp_path: Path, monke
     assert len(wanted) == 2
     assert all(one.origin.table is not None and one.origin.table[1] == "v7" for one in found)
     assert "snapshot v7" in str(found[0].guarantee())
+
+
+def collated(kind: str) -> Any:
+    """Texts that a collation of the table makes equal."""
+    users = ["a", "A", "a", "b "]
+    rows = pa.table({"ts": pa.array([START * 1000] * 4, pa.timestamp("us", "UTC")), "user": users})
+    if kind == "spark":
+        from pyspark.sql import SparkSession
+        from pyspark.sql import functions as f
+
+        session = SparkSession.getActiveSession()
+        assert session is not None
+        return session.createDataFrame(rows).withColumn("user", f.collate("user", "UTF8_LCASE"))
+    home = duckdb.connect(":memory:")
+    if kind == "default":
+        home.execute("SET default_collation = 'nocase'")
+    home.execute(f'CREATE TABLE t (ts TIMESTAMPTZ, "user" VARCHAR {"COLLATE NOCASE" if kind == "column" else ""})')
+    home.from_arrow(rows).insert_into("t")
+    return home.table("t")
+
+
+@pytest.mark.parametrize(
+    "kind", ["column", "default", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.spark])]
+)
+def test_a_collation_makes_no_items_equal(
+    kind: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if kind == "spark":
+        request.getfixturevalue("spark")
+    without_noise(monkeypatch)
+    spec = replace(SPEC, domain=ss.ClosedDomain(items=["a", "A", "b", "b "]))
+    (found,) = ss.backfill(table=collated(kind), spec=spec, key=KEY, item="user", time="ts", **BETWEEN)
+    assert found.state.tolist() == [2, 1, 0, 1]  # type: ignore[union-attr]
 
 
 def test_files_are_counted_by_the_engine_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +140,9 @@ def test_files_are_counted_by_the_engine_that_is_named(tmp_path: Path, monkeypat
         ({"item": "nobody"}, "no column 'nobody'"),
         ({"key": None}, "needs a hash key"),
         ({"time": None}, "no time of its own"),
-        ({"table": table().set_column(0, "ts", table()["ts"].cast(pa.timestamp("us")))}, "without a time zone"),
+        ({"table": NO_ZONE}, "without a time zone"),
+        ({"table": pl.from_arrow(NO_ZONE)}, "without a time zone"),
+        ({"table": duckdb.connect(":memory:").from_arrow(NO_ZONE)}, "without a time zone"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(changed: dict[str, Any], reason: str) -> None:
