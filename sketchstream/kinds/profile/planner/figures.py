@@ -113,8 +113,9 @@ def deviation(profile: Profile, name: str) -> float:
     """Standard deviation of a number: of closed domains' k+ numbers from the estimate, of others from the interval.
 
     For the others, two levels are compared, so that brackets of wide bins, which do not depend on the level, cancel;
-    the upper half is used, as the lower end may be 0. Infinite if both ends are at the limits of possible values
-    at both levels: then the interval does not depend on the noise.
+    the longer half is used. Where the lower end of the wider one is 0, the two do not tell how far noise reaches: then
+    it is at least what an interval from 0 to the value says. Infinite if both ends are at the limits of possible
+    values at both levels: then the interval does not depend on the noise.
     """
     if not profile.facts.open_domain and (name == "distinct" or name.startswith("at_least.")):
         k = 1 if name == "distinct" else int(name.removeprefix("at_least."))
@@ -123,7 +124,9 @@ def deviation(profile: Profile, name: str) -> float:
     if math.isinf(wide.high):
         return math.inf
     found = float(max(wide.high - narrow.high, narrow.low - wide.low)) / (NORMAL - QUARTILE)
-    return math.inf if found == 0.0 and narrow.high > narrow.low else found
+    if found == 0.0 and narrow.high > narrow.low:
+        return math.inf
+    return found if wide.low > 0.0 else max(found, float(wide.value) / NORMAL)
 
 
 def central(spec: ProfileSpec, name: str) -> float | None:

@@ -65,6 +65,25 @@ def test_the_default_method_is_never_worse_than_the_closed_form_says() -> None:
         assert found[name].simulated < 1.5 * found[name].sd
 
 
+@pytest.mark.statistics
+@pytest.mark.parametrize(
+    ("domain", "items"), [(ss.ClosedDomain(size=900), 300), (ss.OpenDomain(slots=1 << 12, levels=4), 3000)]
+)
+def test_a_smaller_share_makes_every_number_worse_and_entropy_as_much_as_is_measured(domain, items) -> None:
+    """As early answers have it. An interval of the entropy that ends at 0 gets no worse."""
+    specs = [ss.ProfileSpec("1", epsilon_publish=epsilon, domain=domain) for epsilon in ("1", "1/4")]
+    final, early = (ss.plan(spec, items=items) for spec in specs)
+    assert all(early[name].sd > 0.99 * final[name].sd for name in final.numbers)
+    assert early["mean"].sd > final["mean"].sd
+    rng, halves = np.random.default_rng(5), []
+    for _ in range(5):
+        sketch = ss.Sketch.create(specs[1], key=None if isinstance(domain, ss.ClosedDomain) else ss.Key(bytes(16)))
+        sketch.update(np.repeat(np.arange(items), rng.geometric(1 / 3, items)))
+        seen = sketch.seal().profile().entropy
+        halves.append(max(seen.high - seen.value, seen.value - seen.low))
+    assert 1 / 2 < early["entropy"].sd / (np.mean(halves) / 1.96) < 2
+
+
 def test_error_falls_with_epsilon_and_stacking_adds_variances() -> None:
     at = {e: ss.plan(ss.ProfileSpec(e, domain=OPEN.domain), items=8000)["distinct"].sd for e in ("1/2", "1", "2")}
     assert at["1/2"] > at["1"] > at["2"]
