@@ -233,6 +233,27 @@ def test_the_tools_of_their_field_accept_the_files_and_refuse_broken_ones(
     assert tool(*words, broken).returncode != 0
 
 
+YAML_RULES = ("--strict", "-d", "{extends: default, rules: {line-length: disable, document-start: disable}}")
+CHECKED = [
+    *((("yamllint", *YAML_RULES), one, "kind: twice\nkind: twice\n") for one in sorted(DOCKER.rglob("*.yaml"))),
+    *((("shellcheck",), one, "\nrm -r $1/*\n") for one in sorted(DOCKER.rglob("*.sh"))),
+]
+"""Tool, file, and what must not be added to it."""
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "wrong"), CHECKED, ids=[str(one.relative_to(DOCKER)) for _, one, _ in CHECKED]
+)
+def test_no_yaml_file_and_no_script_has_a_mistake_that_tools_find(
+    words: tuple[str, ...], file: Path, wrong: str, tmp_path: Path
+) -> None:
+    good = tool(*words, file)
+    assert good.returncode == 0, good.stdout + good.stderr
+    broken = tmp_path / file.name
+    broken.write_text(file.read_text() + wrong)
+    assert tool(*words, broken).returncode != 0
+
+
 def test_the_pod_of_the_service_has_tokens_a_disk_probes_and_no_rights(tmp_path: Path) -> None:
     found = manifests("serve.yaml")
     pod = found["StatefulSet"]["spec"]["template"]["spec"]

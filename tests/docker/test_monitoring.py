@@ -289,6 +289,14 @@ def test_promtool_parses_every_expression_of_the_dashboard(tmp_path: Path) -> No
     assert promtool("check", "rules", file).returncode != 0
 
 
+def test_promtool_accepts_the_configuration_of_prometheus_and_refuses_a_broken_one(tmp_path: Path) -> None:
+    good = ROOT / "docker" / "monitoring" / "prometheus.yaml"
+    assert promtool("check", "config", "--syntax-only", good).returncode == 0
+    broken = tmp_path / "prometheus.yaml"
+    broken.write_text(good.read_text().replace("scrape_configs:", "scrape_configurations:"))
+    assert promtool("check", "config", "--syntax-only", broken).returncode != 0
+
+
 def test_the_dashboard_is_whole() -> None:
     board = json.loads(DASHBOARD.read_text())
     ids = [panel["id"] for panel in board["panels"]]
