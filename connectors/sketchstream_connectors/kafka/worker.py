@@ -47,6 +47,8 @@ log = logging.getLogger("sketchstream.kafka")
 
 THREADS = 8
 """Commits and restores wait for the network, not for the processor: several at a time."""
+CHUNKS = (2, 2048)
+"""Records of the chunks with which loops are compiled: readers have loops of their own for large ones."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def connect(config: Config) -> Connection:
 
 
 def warm_up(config: Config, rules: Rules) -> None:
-    """Run one record through decoding, counting, snapshot and sealing, and throw it all away.
+    """Run a record, many times over, through decoding, counting, snapshot and sealing, and throw it all away.
 
     Loops are compiled when they are first called, which can take longer than a group waits for a poll. So that is done
     before the worker joins its group.
@@ -78,9 +80,10 @@ def warm_up(config: Config, rules: Rules) -> None:
         for one in config.apart():
             decoder = factory.decoder_of(one)
             reader, payload = formats.named(decoder.format).example(decoder, now)
-            samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(2)]
-            records = from_client_records(samples)
-            decoded = reader.decode(records)
+            for size in CHUNKS:
+                samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(size)]
+                records = from_client_records(samples)
+                decoded = reader.decode(records)
         state = PartitionState.fresh(rules, 0, 0, 1)
         state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, decoded))
         state.capture()

@@ -14,10 +14,11 @@ from sketchstream.config.kafka_settings import OWNED
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.hashing import Key
+from sketchstream_connectors.decode import layouts
 from sketchstream_connectors.factory import rules
 from sketchstream_connectors.kafka.client import Connection, ours
 from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
-from sketchstream_connectors.kafka.worker import warm_up
+from sketchstream_connectors.kafka.worker import CHUNKS, warm_up
 
 FORMATS = {
     "json": "format = 'json'\nitem = 'a.b'\ntime = 'c.ts'\nweight = 'n'",
@@ -42,6 +43,10 @@ def test_every_format_is_warmed_up(tmp_path: Path, caplog: pytest.LogCaptureFixt
         warm_up(config, rules(config))
     assert "warmed_up" in caplog.text
     assert "failed" not in caplog.text
+
+
+def test_loops_for_large_chunks_are_compiled_before_the_first_one_comes() -> None:
+    assert min(CHUNKS) < layouts.WORTH <= max(CHUNKS)
 
 
 @pytest.mark.parametrize("option", sorted(OWNED))
