@@ -38,6 +38,8 @@ SETTLED_S = 60.0
 """After a quota has gone, warnings about what it delayed are no surprise for so long."""
 GROWTH = 1.15
 """Most by which the memory of a worker may grow from the second quarter of the run to the last."""
+DEFAULTS = {"session.timeout.ms": 15_000, "heartbeat.interval.ms": 3_000, "max.poll.interval.ms": 60_000}
+"""Those of a worker: other tests have shorter ones, which a busy machine misses without a fault of anybody."""
 
 
 def memory(worker: Worker) -> int:
@@ -68,6 +70,7 @@ def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, t
         tmp_path / "app",
         input='item_type = "int"\nitem = "u"\ntime = "ts"\nlateness = "5s"\nmax_ahead = "1h"\nidle = "off"',
         snapshot_every="10s",
+        kafka=DEFAULTS,
     )
     workers = [app.start(options=("--log-format", "json"), fresh=True) for _ in range(2)]
     draw, load = random.Random(7), app.load()
@@ -111,6 +114,8 @@ def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, t
         app.wait_published(last + MINUTE, timeout_s=600)
         app.check_exact()
         read = time.time()  # whoever takes the partitions of one that ends says again that epsilon 30 protects nobody
+        print(f"{sent:,} records sent, {len(app.truth)} windows exact, {len(disturbed)} quotas")
+        wrong: list[str] = []
         for worker in workers:
             assert worker.terminate(120) == 0
             lines, found = complaints(worker, disturbed, since, read)
@@ -118,12 +123,14 @@ def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, t
             early = statistics.median(used[worker.name][quarter : 2 * quarter])
             late = statistics.median(used[worker.name][-quarter:])
             print(
-                f"{worker.name}: {sent:,} records sent, {len(app.truth)} windows exact, {len(disturbed)} quotas, "
-                f"{lines} log lines, {len(found)} warnings in healthy stretches, "
+                f"{worker.name}: {lines} log lines, {len(found)} warnings in healthy stretches, "
                 f"memory {early / 2**20:.0f} -> {late / 2**20:.0f} MiB"
             )
-            quotas = [tuple(datetime.fromtimestamp(at, UTC).strftime("%T") for at in one) for one in disturbed]
-            assert not found, "\n".join([*found[:20], f"quotas: {quotas}"])
-            assert late <= GROWTH * early
+            wrong += found[:20]
+            if late > GROWTH * early:
+                wrong.append(f"{worker.name}: memory in MiB: {[one >> 20 for one in used[worker.name]]}")
+        quotas = [tuple(datetime.fromtimestamp(at, UTC).strftime("%T") for at in one) for one in disturbed]
+        print("FAILED" if wrong else "passed")
+        assert not wrong, "\n".join([*wrong, f"quotas: {quotas}"])
     finally:
         app.close()
