@@ -23,7 +23,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons spark registry bench faults withstand audit mutants processors fuzz-formats docs site release-files format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons spark registry bench faults disturbances withstand audit mutants processors fuzz-formats docs site release-files format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -122,6 +122,9 @@ bench: $(BENCH_READY) jars  ## every benchmark, each with named peers in the sam
 
 faults: setup jars  ## long fault schedules on real brokers (not part of `make test`)
 	@$(BIN)/python -m pytest -m 'slow and not spark and not registry' tests/connectors tests/stream tests/serve
+
+disturbances: setup jars  ## what goes wrong around a worker, on a real broker: how soon it shows and what was lost (root, to fill a disk; an hour)
+	@$(BIN)/python -m pytest -q -m 'slow or not slow' tests/connectors/kafka/test_disturbances.py
 
 withstand: setup  ## the service and hostile clients, bodies and disks, at full size (root, to mount a small disk; 30 minutes)
 	@$(BIN)/python -m pytest -q -s -m slow tests/serve/test_endurance.py tests/serve/test_access.py tests/serve/test_kill.py tests/wire/test_hostile_bodies.py

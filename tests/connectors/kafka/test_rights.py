@@ -5,43 +5,31 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kafka import KafkaAdminClient
-from kafka.admin import (
-    ACL,
-    ACLOperation,
-    ACLPermissionType,
-    ResourcePattern,
-    ResourceType,
-)
-from kafka.admin._acls import ACLFilter, ACLResourcePatternType, ResourcePatternFilter
 
+from helpers.kafka.access import administrator, grant, login, withdraw
 from helpers.kafka.app import MINUTE, App
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream_connectors.kafka import topics as kafka_topics
 from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.devbroker import PASSWORD, DevCluster
+from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.preflight import check, missing_rights
 from sketchstream_connectors.kafka.topic_validation import check_writable
 from sketchstream_connectors.kafka.topics import Names, Right, rights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
-OPTIONS = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "worker"}
 
 
 @pytest.fixture
 def admin(own_broker: DevCluster) -> Iterator[KafkaAdminClient]:
-    """Somebody who may do everything."""
-    client = KafkaAdminClient(bootstrap_servers=own_broker.bootstrap)
-    yield client
-    everything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
-    client.delete_acls([ACLFilter(None, "*", ACLOperation.ANY, ACLPermissionType.ANY, everything)])
-    client.close()
+    with administrator(own_broker) as client:
+        yield client
 
 
 @pytest.fixture
@@ -50,11 +38,10 @@ def app(own_broker: DevCluster, tmp_path: Path) -> Iterator[App]:
     made = App(own_broker.bootstrap, tmp_path / "app", partitions=2, kafka={"metadata.max.age.ms": 1000})
     names = names_of(made)
     kafka_topics.create(made.connection, names)
-    options = {**OPTIONS, "sasl.password": PASSWORD, "ssl.ca.location": str(own_broker.certificate)}
-    lines = "".join(f"'{name}' = '{value}'\n" for name, value in options.items())
-    text = made.config_file.read_text().replace(own_broker.bootstrap, own_broker.sasl_bootstrap)
-    text = text.replace(
-        "[input]", f"{lines}[input]\nlate_topic = '{names.late}'\ndead_letter_topic = '{names.dead_letter}'"
+    made.kafka = {**made.kafka, **login(own_broker)}
+    made.write()
+    text = made.config_file.read_text().replace(
+        "[input]", f"[input]\nlate_topic = '{names.late}'\ndead_letter_topic = '{names.dead_letter}'"
     )
     made.config_file.write_text(text.replace("[store]", f"[output]\nresults_topic = '{names.results}'\n[store]"))
     yield made
@@ -73,23 +60,6 @@ def connection(app: App) -> Iterator[Connection]:
 def names_of(app: App) -> Names:
     group = app.group
     return Names(group, app.topic, f"{group}.sealed", f"{group}.results", f"{group}.dead", f"{group}.late")
-
-
-def rule(right: Right) -> ACL:
-    kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}.get(right.kind, ResourceType.TRANSACTIONAL_ID)
-    pattern = ACLResourcePatternType.PREFIXED if right.pattern == "prefixed" else ACLResourcePatternType.LITERAL
-    operation = ACLOperation[right.operation.upper()]
-    place = ResourcePattern(kind, right.name, pattern)
-    return ACL("User:worker", "*", operation, ACLPermissionType.ALLOW, place)
-
-
-def grant(admin: KafkaAdminClient, given: Iterable[Right]) -> None:
-    done = admin.create_acls([rule(right) for right in given])
-    assert not done["failed"], done
-
-
-def withdraw(admin: KafkaAdminClient, right: Right) -> None:
-    admin.delete_acls([rule(right)])
 
 
 def wait_for(true: Callable[[], object], app: App, seconds: float = 60) -> None:

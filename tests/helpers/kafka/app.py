@@ -193,7 +193,13 @@ class App:
     # ------------------------------------------------------------------------------------------- workers
 
     def start(
-        self, name: str | None = None, *, options: Sequence[str] = (), fault: Sequence[str] = (), fresh: bool = False
+        self,
+        name: str | None = None,
+        *,
+        options: Sequence[str] = (),
+        fault: Sequence[str] = (),
+        altered: Mapping[str, str] | None = None,
+        fresh: bool = False,
     ) -> Worker:
         """A worker process in a folder and process group of its own.
 
@@ -201,6 +207,7 @@ class App:
             name: of its folder.
             options: of `sketchstream worker`, further ones.
             fault: step, times and kind, see `faulty_worker`.
+            altered: what is different from a usual worker, see `altered_worker`.
             fresh: started as a shell would, in place of forked off a process that has everything imported.
         """
         name = name or f"w{len(self.workers)}"
@@ -210,6 +217,7 @@ class App:
         arguments = ["worker", *options, "-c", str(self.config_file)]
         if fresh:
             assert not fault
+            assert not altered
             with log.open("w") as output:
                 process: subprocess.Popen | Forked = subprocess.Popen(
                     [sys.executable, "-m", "sketchstream.cli", *arguments],
@@ -221,7 +229,7 @@ class App:
                 )
         else:
             log.touch()
-            process = nest().fork(arguments, home, log, fault)
+            process = nest().fork(arguments, home, log, fault, altered)
         worker = Worker(name, process, log)
         self.workers.append(worker)
         return worker

@@ -80,11 +80,25 @@ class Nest:
             )
         assert self._receive() == {"ready": True}
 
-    def fork(self, arguments: Sequence[str], folder: Path, log: Path, fault: Sequence[str] = ()) -> Forked:
-        """A worker; `fault`: step, times and kind, see `faulty_worker`."""
-        request = {"arguments": list(arguments), "folder": str(folder), "log": str(log), "fault": list(fault)}
+    def fork(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        log: Path,
+        fault: Sequence[str] = (),
+        altered: Mapping[str, str] | None = None,
+    ) -> Forked:
+        """A worker; `fault`: step, times and kind, see `faulty_worker`; `altered`: see `altered_worker`."""
+        request = {
+            "arguments": list(arguments),
+            "folder": str(folder),
+            "log": str(log),
+            "fault": list(fault),
+            "altered": dict(altered or {}),
+            "environment": dict(os.environ),
+        }
         with self._lock:
-            self._socket.sendall(json.dumps({**request, "environment": dict(os.environ)}).encode())
+            self._socket.sendall(json.dumps(request).encode())
             while "pid" not in (answer := self._receive()):
                 self._codes[answer["ended"]] = answer["code"]
         return Forked(self, answer["pid"])
@@ -161,6 +175,10 @@ def become_worker(request: Mapping[str, Any]) -> None:
 
         step, times, how = request["fault"]
         faulty_worker.install(step, int(times), how)
+    if request["altered"]:
+        from helpers.kafka import altered_worker
+
+        altered_worker.install(request["altered"])
     from sketchstream.cli.app import run
 
     raise SystemExit(run(request["arguments"]))
