@@ -318,7 +318,7 @@ class Profile(Answers):
             low, high = _ends(self._known.counts, z, 0.0, self._most)
             found = _holding(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
             found.flags.writeable = False
-            self._counted = {z: found}  # as in `tail_ends`
+            self._counted = {z: found}  # callers ask for one count after another, at one level
         return self._counted[z]
 
     def _shares_ends(self, z: float) -> Floats:
@@ -410,7 +410,7 @@ class Profile(Answers):
             low, high = holding(value, low, high, way, self._most)
             found = np.stack([value, low, high], axis=1)
             found.flags.writeable = False
-            self._reach = {z: found}  # callers ask for one k after another, at one level
+            self._reach = dict([*self._reach.items()][-1:]) | {z: found}  # callers ask k after k, at a level or two
         return self._reach[z]
 
     def _value(self, name: str) -> float:

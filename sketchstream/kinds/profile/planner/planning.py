@@ -33,6 +33,9 @@ Vary = Literal["slots", "epsilon"]
 BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02
 """A number of items that is off by more than so many standard deviations, and this share, is not found at all."""
 
+PAST = 1.3
+"""More slots than items, and an error so many times the least before: from there on the noise of empty slots rules."""
+
 
 def plan(
     spec: ProfileSpec,
@@ -150,8 +153,11 @@ def required(
             raise SpecError(msg)
         if best is None or found.worst(wanted).relative < best.worst(wanted).relative:
             best = found
-        if found.worst(wanted).relative <= target:
+        error = found.worst(wanted).relative
+        if error <= target:
             return found
+        if vary == "slots" and candidate.domain.size > items and error > PAST * best.worst(wanted).relative:
+            break
     if best is None:
         msg = f"{items:g} items crowd every level of every size within the limits; more levels are needed"
         raise SpecError(msg)

@@ -10,7 +10,7 @@ import pytest
 import sketchstream as ss
 from sketchstream.kinds.profile.estimate import simulate
 from sketchstream.kinds.profile.estimate.linear.line import linear
-from sketchstream.kinds.profile.planner import expectation
+from sketchstream.kinds.profile.planner import expectation, planning
 
 OPEN = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=1 << 14, levels=4), max_count=60)
 
@@ -114,6 +114,33 @@ def test_the_way_back_finds_the_first_size_that_is_good_enough() -> None:
     assert found["at_least.3"].relative <= 0.02
     smaller = ss.ProfileSpec("1", domain=ss.OpenDomain(slots=found.spec.domain.size // 2, levels=4), max_count=60)
     assert ss.plan(smaller, items=200_000)["at_least.3"].relative > 0.02
+
+
+@pytest.mark.parametrize(("items", "target"), [(700, 0.3), (700, 0.01), (5000, 0.05)])
+def test_sizes_at_which_empty_slots_rule_are_not_tried_in_vain(
+    items: float, target: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = ss.ProfileSpec("4", "item", ss.OpenDomain(slots=1024, levels=8), epsilon_publish="1", modulus=32)
+    tried, real = [0], planning.plan
+
+    def counted(*given, **wanted):
+        tried[0] += 1
+        return real(*given, **wanted)
+
+    def found() -> tuple[object, int]:
+        tried[0] = 0
+        try:
+            answer: object = ss.required(item, target=target, number=("distinct", "at_least.3"), items=items).spec
+        except ss.SpecError as error:
+            answer = str(error)
+        return answer, tried[0]
+
+    monkeypatch.setattr(planning, "plan", counted)
+    quick, few = found()
+    monkeypatch.setattr(planning, "PAST", math.inf)
+    whole, many = found()
+    assert quick == whole
+    assert few < many if isinstance(whole, str) else few == many
 
 
 @pytest.mark.statistics
