@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +26,12 @@ LISTED: Final = 1000
 """Rows of a table of a page; downloads have all."""
 SHORT: Final = 14
 """Rows of a table that is not folded."""
+SEEN: Final = 120
+"""Of so many ordered numbers each can be seen; longer stretches have parts."""
+PARTS: Final = 8
+"""Parts of a stretch."""
+STRETCHES: Final = 8
+"""Stretches of a picture that are kept, as drawn."""
 COUNTS: Final = ("distinct", "at_least", "exactly", "total")
 """Numbers of profiles that count things: they are shown without digits after the point."""
 SHARES: Final = ("one_hit_ratio", "coverage", "above")
@@ -32,6 +40,30 @@ Spell = Callable[[float], str]
 """Writes a number."""
 Number = Mapping[str, float | None]
 """A value, and the ends of its interval: both None where intervals do not hold, an end None where there is none."""
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """The ordered numbers of a picture that has too many of them to see each: stretches of them are pictures too.
+
+    Args:
+        names: of n numbers.
+        draw: draws those from one place up to, and without, another.
+    """
+
+    names: Sequence[str]
+    draw: Callable[[int, int], Picture]
+
+    def within(self, first: int, last: int) -> list[tuple[str, int, int]]:
+        """Names and places of the parts of a stretch; none where each number of it can be seen."""
+        if last - first <= SEEN:
+            return []
+        cuts = np.linspace(first, last, PARTS + 1).astype(int).tolist()
+        return [(self.label(*ends), *ends) for ends in pairwise(cuts)]
+
+    def label(self, first: int, last: int) -> str:
+        """The names at the ends of a stretch."""
+        return f"{self.names[first]} to {self.names[last - 1]}"
 
 
 @dataclass(frozen=True)
@@ -47,6 +79,8 @@ class Picture:
         folded: whether the table is folded.
         note: text below the chart.
         downloads: name and address of each file with the chart or its numbers.
+        stretches: stretches that are pictures too; None without any.
+        closer: name and address of each stretch that a page offers.
     """
 
     name: str
@@ -57,6 +91,8 @@ class Picture:
     folded: bool = False
     note: str = ""
     downloads: Sequence[tuple[str, str]] = ()
+    stretches: Stretches | None = None
+    closer: Sequence[tuple[str, str]] = ()
 
     def noted(self, text: str) -> Picture:
         """Add a sentence before the note."""
@@ -143,7 +179,14 @@ def listed(
         else:
             chart = drawn(lambda: charts.band_chart(bars, title, columns[0], caption))
             wide = drawn(lambda: charts.band_chart(bars, title, columns[0], caption, wide=True))
-    return Picture(name, title, chart, shown, wide, folded=len(names) > SHORT, note=note)
+
+    def stretch(first: int, last: int) -> Picture:
+        some, part = (found[first:last], low[first:last], high[first:last]), names[first:last]
+        within = f"{title}, {part[0]} to {part[-1]}"
+        return replace(listed(name, within, part, some, columns, caption, ordered=True, spell=spell), stretches=parts)
+
+    parts = Stretches(names, lru_cache(STRETCHES)(stretch)) if ordered and len(names) > SEEN else None
+    return Picture(name, title, chart, shown, wide, folded=len(names) > SHORT, note=note, stretches=parts)
 
 
 def table(

@@ -166,6 +166,36 @@ def test_pages_of_every_kind_fit_and_can_be_read(browser, kinds, width, scheme):
         assert visit.strangers() == []
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
+def test_links_lead_to_stretches_of_a_long_series(browser, kinds, width, scheme):
+    whole = f"/sketches/series/window?{HOUR}"
+    with browsers.visit(browser, base(kinds), width, scheme) as visit:
+        look(visit, f"{whole}&stretch=filter-0.45.90", scheme == "dark")
+        page = visit.open(whole)
+        offered = page.locator("#filter-0 nav a")
+        assert offered.count() == 8
+        assert page.locator("#filter-0 details tbody tr").count() == 360
+        second = offered.nth(1).inner_text()
+        offered.nth(1).click()
+        page.wait_for_url("**stretch=filter-0.45.90#filter-0")
+        assert page.locator("#filter-0 h3").text_content() == f"window:3, {second}"
+        assert page.locator("#filter-0 details tbody tr").count() == 45
+        assert page.locator("#filter-1 details tbody tr").count() == 360, "other pictures stay whole"
+        assert page.locator("#filter-0 nav a").all_inner_texts()[0].startswith("All: ")
+        assert page.locator("#filter-0 nav a").count() == 1, "each of 45 numbers can be seen"
+        file = page.locator("#filter-0 a", has_text="SVG").first.get_attribute("href")
+        page.locator("#filter-0 nav a").first.click()
+        page.wait_for_selector("#filter-0 nav a:nth-child(8)")
+        assert "stretch" not in page.url
+        visit.open("/sketches/series")
+        assert page.locator("#chain-0 nav a").count() == 8
+        assert visit.complaints == []
+    client = kinds[2]
+    assert second.split(" to ")[0] in client.get(file).text
+    for wrong in ("filter-0.45", "filter-0.90.45", "filter-0.0.361", "filter-0.a.b", "filter-0.-1.4"):
+        assert client.get(f"{whole}&stretch={wrong}").status_code == 400, wrong
+
+
 def test_two_windows_are_chosen_and_compared_by_keyboard(browser, demo):
     with browsers.visit(browser, base(demo)) as visit:
         page = visit.open("/sketches/aircraft/compare")

@@ -111,10 +111,13 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Picture:
     least, most = (charts.shown(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
     title = "Squared distances between rows"
     caption = f"The stronger the color, the farther apart: {least} to {most}. Rows that look alike are side by side."
-    chart = drawn(lambda: charts.heat_chart(grid, title, ("row", "row"), caption))
+    chart, wide = (
+        drawn(lambda wide=wide: charts.heat_chart(grid, title, ("row", "row"), caption, wide=wide))  # type: ignore[misc]
+        for wide in (False, True)
+    )
     cells = [(item_name(one["user"]), item_name(one["other"]), cell(one), interval(one)) for one in rows[:LISTED]]
     table = Table(title, ("row", "other row", "squared distance", "95% interval"), cells)
-    return Picture("distances", title, chart, table, folded=len(cells) > SHORT)
+    return Picture("distances", title, chart, table, wide, folded=len(cells) > SHORT)
 
 
 def whose(row: Mapping[str, Any]) -> str:

@@ -327,7 +327,8 @@ class Views:
                     wait = f"{wording.counted(missing, 'group is', 'groups are')} being reconstructed."
                     values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
             where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])} | ({"group": group} if group else {})
-            pictured = [_at(one, f"{address}/{one.name}", where) for one in self._pictures(stored, data, group)]
+            found = _closer(self._pictures(stored, data, group), request.query_params, address)
+            pictured = [_at(one, f"{address}/{one.name}", where | part) for one, part in found]
             asked, question = shown.further(data), _further(data)
             if asked and len(pictured) > 1:
                 table = links.api(name, answers, where | asked | {"format": "csv"})
@@ -360,7 +361,7 @@ class Views:
         data = answer.to_dict()
         if request.path_params["picture"] == "groups":
             data["groups"] = self._beside(stored)[0]
-        for one in self._pictures(stored, data, group):
+        for one, _ in _closer(self._pictures(stored, data, group), request.query_params):
             if one.name == request.path_params["picture"] and one.chart is not None:
                 return _file(one, form)
         msg = "this window has no such picture"
@@ -768,8 +769,12 @@ class Views:
                 spell=spell,
             ),
             "chain": [
-                _at(one, f"{address}/over-time/{one.name}", {"metric": metric, **times})
-                for one in (*self._by_group(name, stored, metric, title, zone), *self._chain(name, stored, group))
+                _at(one, f"{address}/over-time/{one.name}", {"metric": metric, **times} | part)
+                for one, part in _closer(
+                    [*self._by_group(name, stored, metric, title, zone), *self._chain(name, stored, group)],
+                    given,
+                    address,
+                )
             ],
             "compare": f"{address}/compare" if len(stored) > 1 or self._service.groups(name) else "",
         }
@@ -957,6 +962,43 @@ def _further(data: Mapping[str, Any]) -> Question | None:
     """The question whose answer stands beside the usual one of a window; None without one."""
     found = shown.further(data)
     return Question(rows=RowQuestion(**found)) if found else None
+
+
+def _closer(
+    found: Sequence[Picture], given: Mapping[str, str], address: str = ""
+) -> list[tuple[Picture, dict[str, str]]]:
+    """Pictures, the one whose stretch is chosen as that stretch, with links to others; and what its address says of it.
+
+    Args:
+        found: the pictures of a page.
+        given: its parameters.
+        address: of the page.
+    """
+    name, *ends = given.get("stretch", "").split(".")
+    out: list[tuple[Picture, dict[str, str]]] = []
+    for whole in found:
+        if whole.stretches is None:
+            out.append((whole, {}))
+            continue
+        first, last = 0, len(whole.stretches.names)
+        chosen = {"stretch": given["stretch"]} if name == whole.name else {}
+        one = whole
+        if chosen:
+            places = [int(end) for end in ends if end.isdecimal()]
+            if len(places) != 2 or not 0 <= places[0] < places[1] <= last:
+                msg = f"stretch is a picture and two places, as {whole.name}.0.{last}, found {given['stretch']!r:.40}"
+                raise ConfigError(msg)
+            first, last = places
+            one = whole.stretches.draw(first, last)
+        offered = [(f"All: {whole.stretches.label(0, len(whole.stretches.names))}", "")] if chosen else []
+        offered += [(text, f"{whole.name}.{a}.{b}") for text, a, b in whole.stretches.within(first, last)]
+        kept = {key: text for key, text in given.items() if key != "stretch"}
+        closer = [
+            (text, f"{address}?{links.query(kept | ({'stretch': at} if at else {}))}#{whole.name}")
+            for text, at in offered
+        ]
+        out.append((replace(one, closer=closer), chosen))
+    return out
 
 
 def _at(picture: Picture, address: str, where: Mapping[str, str]) -> Picture:
