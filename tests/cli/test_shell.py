@@ -110,7 +110,10 @@ def test_a_profile_by_inversion_loads_no_compiler(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "barred"),
     [
-        ("profile", ("scipy.special", "scipy.sparse", "scipy.optimize", "matplotlib", "kafka", "pydantic")),
+        (
+            "profile",
+            ("scipy.special", "scipy.interpolate", "scipy.sparse", "scipy.optimize", "matplotlib", "kafka", "pydantic"),
+        ),
         ("ledger", ("numba", "scipy", "matplotlib", "kafka")),
         ("inspect", ("numba", "scipy", "matplotlib", "kafka", "pydantic")),
     ],
