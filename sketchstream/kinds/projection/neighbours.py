@@ -49,6 +49,10 @@ class Neighbours:
     nearest: Ints
     distances: Estimates
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {"users": self.users.tolist(), "nearest": self.nearest.tolist(), "distances": self.distances.to_dict()}
+
 
 class Distances:
     """Squared distances between all rows of a projection, block by block.
