@@ -26,6 +26,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
 from sketchstream.kinds.exports import read_csv
+from sketchstream.pictures import LISTED
 from sketchstream.query.differences import difference
 from sketchstream.serve import service as serve_service
 from sketchstream.serve import tables as serve_tables
@@ -303,7 +304,10 @@ def test_series_that_run_on_are_one_picture(site) -> None:
     values = [value for one in answers for value in one["values"][one["filters"][1]["offset"] :]]
     text = client.get("/sketches/series").text
     assert "sum, the last 3 windows shown" in text
-    assert set(values) <= set(view.values)
+    assert set(values[:LISTED]) <= set(view.values)
+    rest = page(client, "/sketches/series", metric="last.1", stretch=f"chain-1.{LISTED - 1}.{len(values)}")
+    assert set(values[LISTED:]) <= set(rest.values)
+    assert "The table has the first 1,000 of 1,080 rows" in text
 
 
 @pytest.mark.parametrize("sketch", ["counts", "tables", "series", "rows"])
