@@ -23,7 +23,7 @@ from sketchstream import kinds
 from sketchstream.columns import Choices
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.kinds.gaussian import kind as gaussian
+from sketchstream.kinds.gaussian.kind import GaussianKind
 from sketchstream.kinds.gaussian.table import GaussianTable
 from sketchstream.kinds.interface import Events, Given
 from sketchstream.stream.sampling import Sample
@@ -59,7 +59,7 @@ OF = {"quarters": (2, Fraction("10.3")), "fine": (20, Fraction(1000)), "whole": 
 @pytest.fixture(autouse=True)
 def _no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers of nothing."""
-    monkeypatch.setattr(gaussian, "add_layer", lambda state, parameter, progress=None: None)
+    monkeypatch.setattr(GaussianKind, "draw", lambda kind, spec, state, cost, progress=None: None)
 
 
 def counted(name: str, text: str | None, *, floats: bool = False) -> Fraction:
@@ -169,7 +169,7 @@ def test_the_command_line_adds_decimal_weights_of_a_file(run: Run, tmp_path: Pat
 # --------------------------------------------------------------------------------------------------- further fields
 
 
-class Carried(gaussian.GaussianKind):
+class Carried(GaussianKind):
     """A kind whose events need a carrier, and count only those of two of them."""
 
     choices = Choices(["AA", "UA"])
