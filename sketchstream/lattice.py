@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -160,13 +161,18 @@ class Lattice:
         limits = [min(math.floor(bound * 10**k), (1 << 63) - 1) for k in range(DIGITS + 1)]
         return np.array(limits, np.int64)
 
+    @cached_property
+    def _largest_integer(self) -> int:
+        return min(math.floor(self.max_weight), (MOST_UNITS - 1) >> self.bits)
+
     def _integers(self, values: npt.NDArray[Any]) -> tuple[Ints, Flags]:
         """Integers of any width."""
-        limit = min(math.floor(self.max_weight), (MOST_UNITS - 1) >> self.bits)
+        limit = self._largest_integer
         good = values <= limit
         if values.dtype.kind == "i":
             good &= values >= -min(limit, -int(np.iinfo(values.dtype).min))
-        return np.where(good, values, 0).astype(np.int64) << self.bits, good
+        units = (values if good.all() else np.where(good, values, 0)).astype(np.int64, copy=False)
+        return units << self.bits if self.bits else units, good
 
     def _floats(self, values: npt.NDArray[np.float64]) -> tuple[Ints, Flags]:
         """Floats at their binary value; products with 2^f, truncation and conversion are exact below 2^53."""

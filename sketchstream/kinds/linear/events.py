@@ -69,7 +69,8 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[npt.NDArray[np.
     given: Any = weights
     given = given.to_pylist() if hasattr(given, "to_pylist") else given
     units, good = lattice.weights(given)
-    return units, good if lattice.bits else good & _whole(given)
+    whole = isinstance(given, Units) or (isinstance(given, np.ndarray) and given.dtype.kind in "iu")
+    return units, good if lattice.bits or whole else good & _whole(given)
 
 
 def refuse_weights(lattice: Lattice, good: Mask) -> None:
@@ -86,29 +87,31 @@ def refuse_weights(lattice: Lattice, good: Mask) -> None:
     refuse_first(np.zeros(len(good), np.bool_), ~good, lattice.max_weight, hint=hint)
 
 
-def judged(lattice: Lattice, outside: Mask, weights: object, invalid: Invalid) -> tuple[npt.NDArray[np.int64], Mask]:
+def judged(
+    lattice: Lattice, outside: Mask, weights: object, invalid: Invalid
+) -> tuple[npt.NDArray[np.int64] | None, Mask]:
     """(n,) int64 weights in lattice units; (n,) which events count: those inside with a weight that is one.
 
     Args:
-        lattice: lattice of the sketch.
+        lattice: of a sketch whose largest weight is at least 1.
         outside: (n,) bool, events outside the domain.
-        weights: see `in_units`.
+        weights: see `in_units`; None: ones, and no array of them is made.
         invalid: "error" refuses what does not count, "skip" only weights, "noop" nothing.
 
     Raises:
         DomainError, WeightError: there is such an event.
     """
-    units, good = in_units(lattice, weights, len(outside))
-    if invalid != "noop":
+    units, good = (None, np.True_) if weights is None else in_units(lattice, weights, len(outside))
+    kept = ~outside if units is None else good & ~outside
+    if invalid != "noop" and not kept.all():
         hint = "" if lattice.bits else WHOLE
-        refuse_first(outside & (invalid == "error"), ~good, lattice.max_weight, hint=hint)
-    return units, good & ~outside
+        heavy = np.broadcast_to(~good, outside.shape)
+        refuse_first(outside & (invalid == "error"), heavy, lattice.max_weight, hint=hint)
+    return units, kept
 
 
 def _whole(weights: Any) -> Mask:
     """(n,) which weights are whole numbers."""
-    if isinstance(weights, Units) or (isinstance(weights, np.ndarray) and weights.dtype.kind in "iu"):
-        return np.ones(len(weights), np.bool_)
     if isinstance(weights, np.ndarray) and weights.dtype.kind == "f":
         return np.asarray(weights == np.trunc(weights))
     found = (exact_number(one, MOST_BITS + 1) for one in weights)

@@ -55,7 +55,7 @@ class ColumnIndex(ABC):
         """See `Kind.update`."""
         places = self.locate(items)
         units, kept = judged(self._lattice, places < 0, weights, invalid)
-        self.add(state, np.where(kept, places, -1), None if weights is None else units)
+        self.add(state, places if invalid != "noop" or units is None else np.where(kept, places, -1), units)
         if counters.size:
             counters[0] += np.count_nonzero(kept)
 
