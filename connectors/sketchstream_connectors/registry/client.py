@@ -270,7 +270,7 @@ class SchemaRegistry:
             answer = json.loads(body) if len(body) <= MOST_BYTES else None
         except (ValueError, RecursionError):
             answer = None
-        if self._global_ids and isinstance(answer, dict | list | str):
+        if self._global_ids and (isinstance(answer, list | str) or (isinstance(answer, dict) and "type" in answer)):
             return {"schema": json.dumps(answer)}
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             msg = f"{place} answered with something else than a schema"

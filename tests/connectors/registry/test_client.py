@@ -84,6 +84,9 @@ def test_a_global_id_is_asked_for_by_apicurios_interface_and_kept_apart(tmp_path
         stand_in.failing.append((404, b'{"error_code":40403,"message":"Schema not found"}'))  # of the other interface
         with pytest.raises(SchemaUnavailableError):
             SchemaRegistry(access, global_ids=True).schema(9)
+        stand_in.failing[:] = [(200, b'{"message":"please log in"}')]  # of a proxy
+        with pytest.raises(SchemaUnavailableError):
+            SchemaRegistry(access, global_ids=True).schema(9)
     kept = SchemaRegistry(access, tmp_path, global_ids=True).schema(7)
     assert kept == found
     with pytest.raises(SchemaUnavailableError):
