@@ -19,7 +19,6 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.hierarchy.fit import Floats, unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
 from sketchstream.kinds.linear.spec import LinearSpec
-from sketchstream.lattice import Lattice
 from sketchstream.privacy.calibration.discrete import calibrate_parts
 from sketchstream.privacy.gaussian import UnitShift
 from sketchstream.spec import (
@@ -174,11 +173,6 @@ class HierarchySpec(LinearSpec):
     def domain(self) -> ClosedDomain:
         """The leaves, by their numbers."""
         return ClosedDomain(size=self.tree.leaves)
-
-    @property
-    def lattice(self) -> Lattice:
-        """Weights are whole numbers up to the largest."""
-        return Lattice(0, Fraction(self.max_weight))
 
     @property
     def counted(self) -> bool:
