@@ -18,6 +18,8 @@ from sketchstream.kinds.profile.estimate.observed import Floats
 
 Score = Callable[[Floats], Floats]
 """A function of counts, whose mean over the slots is estimated."""
+FEW = 500
+"""Numbers for which the standard library is quick enough."""
 SHOWS = 1.96
 """Standard deviations to either side that hold 95%: what lies further off is told from nothing."""
 
@@ -50,7 +52,11 @@ def critical(z: float, width: Floats) -> Floats:
 
 
 def _below(z: Floats) -> Floats:
-    """Probability that a standard normal number is below z. scipy.special has it too: loading that takes far longer."""
+    """Probability that a standard normal number is below z: of few without scipy.special, which takes long to load."""
+    if z.size > FEW:
+        from scipy.special import ndtr
+
+        return np.asarray(ndtr(z))
     return np.array([0.5 * math.erfc(-one / math.sqrt(2.0)) for one in z.flat]).reshape(z.shape)
 
 
