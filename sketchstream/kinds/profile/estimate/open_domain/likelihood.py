@@ -11,9 +11,9 @@ exp(sum_t M f_t s_j/m_j (z^t - 1)), seen through the noise. The recipe of closed
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,26 +30,6 @@ from sketchstream.kinds.profile.estimate.open_domain.wide_cells import Heavy, Wi
 
 LEAST = 0.01
 """Levels with less than this part of the best level's weight are left out of the likelihood."""
-
-
-class Laws(Protocol):
-    """How the levels of one part see a law of items: the laws of their slots, and the chances of their cells."""
-
-    def laws(self, scales: Floats, f: Floats) -> Any:
-        """Laws of slots with so many virtual items of this law, a level each."""
-        ...
-
-    def chances(self, laws: Any) -> Floats:
-        """Chances of the cells under these laws. (L, m)."""
-        ...
-
-    def met(self, ratios: Floats, laws: Any) -> Floats:
-        """Means of ratios of cells over the laws moved by each node, added over the levels. (L, m) -> (nodes,)."""
-        ...
-
-    def moved(self, laws: Any, change: Floats) -> Iterable[Floats]:
-        """Derivatives of the chances, per virtual item, in the direction of changes of f. (m, k), a level each."""
-        ...
 
 
 class Sums:
@@ -177,6 +157,10 @@ class CounterSums:
             yield between(more @ change[1:], 0.0)
 
 
+Laws = Sums | WrappedSums | CounterSums
+"""How the levels of one part see a law of items: the laws of their slots, and the chances of their cells."""
+
+
 class Opened:
     """The likelihood of an item profile given the levels of one part.
 
@@ -204,7 +188,7 @@ class Opened:
 
     def _solve(self, f: Floats) -> tuple[float, Floats, Any]:
         """l(f), the expected cells (L, m) and the slot laws of the levels."""
-        laws = self.laws.laws(self.scales, f)
+        laws: Any = self.laws.laws(self.scales, f)
         mu = np.maximum(self._slots[:, None] * self.laws.chances(laws), TINY)
         first = self.levels[0]
         value = kernels.saddlepoints(
@@ -243,7 +227,8 @@ class Opened:
         """Rows whose Gram matrix is the Fisher information of columns of log f."""
         change = f[:, None] * (columns - centre)
         change[0] = 0.0
-        laws, size = self.laws.laws(self.scales, f), self._h.shape[1]
+        laws: Any = self.laws.laws(self.scales, f)
+        size = self._h.shape[1]
         rows = np.zeros((len(self.levels), size + (self.levels[0].form == kernels.BINS), columns.shape[1]))
         for j, moved in enumerate(self.laws.moved(laws, change)):
             rows[j, :size] = (self._slots[j] * self.scales[j]) * moved
