@@ -13,6 +13,7 @@ import pytest
 
 from helpers import late_imports
 from helpers.paths import ROOT
+from helpers.syntax import parsed, statements
 
 PACKAGES = [ROOT / "sketchstream", ROOT / "connectors" / "sketchstream_connectors"]
 SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
@@ -24,10 +25,9 @@ def foreign_names(text: str) -> dict[str, set[str]]:
 
     Files of sketchstream/kernels are left out: the cache notices their edits.
     """
-    tree = ast.parse(text)
     ours = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in statements(text)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith("sketchstream")
         and not (node.module or "").startswith("sketchstream.kernels.")
@@ -35,7 +35,7 @@ def foreign_names(text: str) -> dict[str, set[str]]:
     }
     return {
         node.name: {inner.id for line in node.body for inner in ast.walk(line) if isinstance(inner, ast.Name)} & ours
-        for node in tree.body
+        for node in parsed(text).body
         if isinstance(node, ast.FunctionDef)
         and any(COMPILED.search(ast.unparse(decorator).split("(")[0]) for decorator in node.decorator_list)
     }
@@ -192,7 +192,7 @@ def argument_errors(text: str, classes: Mapping[str, ast.ClassDef]) -> tuple[int
     """Number of `Args:` entries in a file, and those that are not the name of one parameter, named once."""
     entries = 0
     wrong = []
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(text):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         docstring = ast.get_docstring(node) or ""
@@ -211,7 +211,7 @@ def argument_errors(text: str, classes: Mapping[str, ast.ClassDef]) -> tuple[int
 
 def classes_of(texts: list[str]) -> dict[str, ast.ClassDef]:
     """Classes by name."""
-    return {node.name: node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
+    return {node.name: node for text in texts for node in statements(text) if isinstance(node, ast.ClassDef)}
 
 
 def test_each_entry_of_args_describes_one_parameter() -> None:
@@ -268,7 +268,7 @@ def test_an_import_without_a_reason_is_found(target: str, found: int) -> None:
 
 def twice(text: str) -> set[str]:
     """Names that a module imports at its top and once more for type checkers."""
-    body = ast.parse(text).body
+    body = parsed(text).body
     checkers = [node for block in body if isinstance(block, ast.If) for node in block.body]
     first, second = (
         {
@@ -283,5 +283,6 @@ def twice(text: str) -> set[str]:
 
 
 def test_nothing_is_imported_twice() -> None:
-    assert {path.name: twice(path.read_text()) for path in SOURCES if twice(path.read_text())} == {}
+    found = {path.name: twice(path.read_text()) for path in SOURCES}
+    assert {name: names for name, names in found.items() if names} == {}
     assert twice("from a import b\nif TYPE_CHECKING:\n    from a import b, c\n") == {"b"}

@@ -23,6 +23,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.paths import ROOT, TESTS
+from helpers.syntax import parsed, statements
 from sketchstream import kernels
 
 CORE: Final = ROOT / "sketchstream"
@@ -146,7 +147,7 @@ def _sources() -> Iterable[Path]:
 
 def _classes(path: Path) -> list[ast.ClassDef]:
     """Classes of a file."""
-    return [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.ClassDef)]
+    return [one for one in statements(path.read_text()) if isinstance(one, ast.ClassDef)]
 
 
 def _members(one: ast.ClassDef) -> set[str]:
@@ -184,12 +185,16 @@ def _comments(text: str) -> int:
 
 def _code(text: str) -> int:
     """Lines that hold code."""
-    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    lines: set[int] = set()
-    for one in tokenize.generate_tokens(io.StringIO(text).readline):
-        if one.type not in silent:
-            lines |= set(range(one.start[0], one.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
+    lines = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.strip()[0] != "#"}
+    todo: list[ast.AST] = [*parsed(text).body]
+    while todo:  # lines inside of strings are code, whatever stands there
+        node = todo.pop()
+        if getattr(node, "lineno", 0) == getattr(node, "end_lineno", 0) and not isinstance(node, ast.arguments):
+            continue
+        if isinstance(node, ast.Constant | ast.JoinedStr):
+            lines |= set(range(node.lineno, (node.end_lineno or 0) + 1))
+        todo += ast.iter_child_nodes(node)
+    for node in (parsed(text), *statements(text)):
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and ast.get_docstring(node, clean=False) is not None:
             lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from helpers.syntax import below, parsed
+
 OWN: Final = ("sketchstream", "sketchstream_connectors")
 SLOW: Final = frozenset(
     (
@@ -90,9 +92,9 @@ def read(text: str, modules: Iterable[str]) -> Imports:
                         found.inside.append((node.lineno, name))
                     else:
                         found.own.add(name)
-            walk(ast.iter_child_nodes(node), inside=inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+            walk(below(node), inside=inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
-    walk(ast.parse(text).body, inside=False)
+    walk(parsed(text).body, inside=False)
     return found
 
 
