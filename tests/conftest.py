@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from sketchstream.privacy.gaussian import loss_of
+
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: threads that wait for a core spin
 
 hypothesis.settings.register_profile("commit", deadline=None, derandomize=True, max_examples=50)
@@ -51,6 +53,13 @@ def kernels_are_compiled() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(door, "SPARED", 0)
         yield
+
+
+@pytest.fixture(autouse=True)
+def losses_are_computed_anew() -> Iterator[None]:
+    """Let no test keep losses that another one, or what it broke on purpose, has computed."""
+    yield
+    loss_of.cache_clear()
 
 
 @pytest.fixture(scope="session")

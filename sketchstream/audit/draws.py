@@ -145,7 +145,7 @@ def shared_rows(drawn: Ints, case: Case) -> str | None:
 
 def _two_equal(drawn: Ints) -> str | None:
     """Text on two draws that are the same; two numbers may be by chance."""
-    again = drawn.shape[1] > 2 and len(np.unique(drawn, axis=0)) < len(drawn)
+    again = drawn.shape[1] > 2 and len({row.tobytes() for row in drawn}) < len(drawn)
     return "SHARED NOISE: two draws are equal" if again else None
 
 

@@ -31,6 +31,7 @@ from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws
 from sketchstream.privacy import oracle
+from sketchstream.privacy.gaussian import loss_of
 from sketchstream.privacy.history import View
 from sketchstream.privacy.looks import event_losses, item_loss
 from sketchstream.sketch import Sketch
@@ -148,6 +149,7 @@ def run(quick: bool = False, progress: Progress | None = None, only: Sequence[st
     if not steps:
         msg = f"no check is called {', '.join(only)}"
         raise ValueError(msg)
+    loss_of.cache_clear()  # what was kept before is not what is judged
     findings: list[Finding] = []
     for done, (name, step) in enumerate(steps):
         if progress is not None:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from sketchstream.errors import SpecError
@@ -37,6 +38,8 @@ LEAST_VARIANCE: Final = 0.25
 """Conditional variance below which sums over a hidden layer have no useful bound."""
 ROOM: Final = 1 + 1e-9
 """Factor that covers the rounding of conditional variances to floats."""
+SHORT: Final = 64
+"""Entries of the longest history whose loss is kept."""
 MOST_SHAPES: Final = 8
 """Different sets of shifted noises, at most, whose delta is summed."""
 
@@ -269,22 +272,8 @@ class GaussianLoss:
             look: include one unannounced raw look at the worst moment.
             since: number of entries after which that look can come at the earliest.
         """
-
-        def worst(measure: MuSquared) -> Loss:
-            if look:
-                return worst_loss_with_look(history, unit=unit, measure=measure, since=since)
-            return worst_loss(history, unit=unit, measure=measure)
-
-        mu2 = worst(MU_SQUARED)
-        costs = _costs(history)
-        bounds = []
-        for rounding in ROUNDINGS:
-            measure = MuSquared(rounding * shift.density)
-            if mu2 == math.inf or any(measure.thinned(cost) == math.inf for cost in costs):
-                bounds.append(Smoothed(rounding, math.inf, math.inf))
-            else:
-                bounds.append(Smoothed(rounding, worst(measure), _kappa(shift, rounding, history, look=look)))
-        return cls(mu2, tuple(bounds), _integer_shares(history, shift, unit, look=look, since=since))
+        kept = loss_of if history.length <= SHORT else loss_of.__wrapped__
+        return kept(history.unnamed(), shift, unit, look, since)
 
     @classmethod
     def none(cls) -> GaussianLoss:
@@ -446,6 +435,28 @@ class GaussianLoss:
             else:
                 low = middle
         return high
+
+
+@lru_cache(maxsize=1024)
+def loss_of(history: History, shift: UnitShift, unit: str, look: bool, since: int) -> GaussianLoss:
+    """As `GaussianLoss.of`, kept: exact sums take milliseconds, and thousands of sketches of one spec need the same."""
+
+    def worst(measure: MuSquared) -> Loss:
+        if look:
+            return worst_loss_with_look(history, unit=unit, measure=measure, since=since)
+        return worst_loss(history, unit=unit, measure=measure)
+
+    mu2 = worst(MU_SQUARED)
+    costs = _costs(history)
+    bounds = []
+    for rounding in ROUNDINGS:
+        measure = MuSquared(rounding * shift.density)
+        if mu2 == math.inf or any(measure.thinned(cost) == math.inf for cost in costs):
+            bounds.append(Smoothed(rounding, math.inf, math.inf))
+        else:
+            bounds.append(Smoothed(rounding, worst(measure), _kappa(shift, rounding, history, look=look)))
+    shares = _integer_shares(history, shift, unit, look=look, since=since)
+    return GaussianLoss(mu2, tuple(bounds), shares)
 
 
 def _log(value: Fraction) -> float:

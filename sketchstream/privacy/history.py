@@ -93,11 +93,21 @@ class History:
             first = next((at + 1 for at, entry in enumerate(self.entries) if isinstance(entry, LayerEntry)), last + 1)
         return range(first, last + 1)
 
+    @property
+    def length(self) -> int:
+        """Number of entries, those of merged parts included."""
+        return len(self.entries) + sum(part.length for part in self.parts)
+
     def layers(self) -> Iterator[LayerEntry]:
         """Every layer, those of merged parts first."""
         for part in self.parts:
             yield from part.layers()
         yield from (entry for entry in self.entries if isinstance(entry, LayerEntry))
+
+    def unnamed(self) -> History:
+        """This history without the names of its draws, on which no loss depends: sketches of one spec have the same."""
+        entries = tuple(replace(one, lineage=b"") if isinstance(one, LayerEntry) else one for one in self.entries)
+        return replace(self, entries=entries, parts=tuple(part.unnamed() for part in self.parts))
 
     def without_copies(self) -> History:
         """This history without the copies that nobody is known to have read."""

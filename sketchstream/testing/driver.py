@@ -171,7 +171,8 @@ class Driver:
         if key is None:
             return zlib.crc32(payload or b"") % count
         way = self._rules.partitioner or "murmur2"
-        return next(p for p in range(count) if belongs(Items.of([key]), way, [count], p)[0])
+        items = Items.of([key])
+        return next(p for p in range(count) if belongs(items, way, [count], p)[0])
 
     def run(self, steps: int = 10_000) -> None:
         """Let the worker read all that was sent, and publish what is sealed.
@@ -179,17 +180,20 @@ class Driver:
         Raises:
             DataLossError: every partition halted.
         """
+        before, _ = self._state()
         for _ in range(steps):
-            before = self._state()
             self.worker.step(0.0)
-            if self._state() == before and self.worker.gauges().ready:
+            after, ready = self._state()
+            if ready and after == before:
                 return
+            before = after
 
-    def _state(self) -> tuple[object, ...]:
-        gauges = self.worker.gauges()
+    def _state(self) -> tuple[tuple[object, ...], bool]:
+        """What changes as long as there is something to do, and whether the worker is ready."""
+        gauges, counters = self.worker.gauges(), self.worker.metrics.counters
         positions = tuple((one.partition, one.status, one.position) for one in gauges.partitions)
-        counters = self.worker.metrics.counters
-        return positions, counters["published"], counters["snapshots"], counters["gaps"], len(self.publisher.log)
+        done = counters["published"], counters["snapshots"], counters["gaps"], len(self.publisher.log)
+        return (positions, *done), gauges.ready
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
         """Move the clock, in steps short enough for the worker to notice silence; snapshots are taken as configured."""

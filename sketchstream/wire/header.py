@@ -305,8 +305,14 @@ def _packed(plain: Any) -> bytes:
     return out
 
 
+_LEAVES: Final = frozenset((str, int, bytes, bool, type(None)))
+"""Types of what has no order, which most values of a header are."""
+
+
 def _canonical(value: Any, depth: int = 0) -> Any:
     """Plain lists, and dictionaries in the order of their names."""
+    if type(value) in _LEAVES:
+        return value
     if depth > _DEEPEST + 4:
         msg = "the header is nested too deeply"
         raise FormatError(msg)

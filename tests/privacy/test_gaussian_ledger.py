@@ -9,7 +9,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ import sketchstream as ss
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
 from sketchstream.privacy.calibration import discrete_delta_of
 from sketchstream.privacy.calibration.divergence import log_divergence
-from sketchstream.privacy.gaussian import GaussianLoss, Part, UnitShift
+from sketchstream.privacy.gaussian import SHORT, GaussianLoss, Part, UnitShift, loss_of
 from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.ledger import Promise
@@ -200,6 +200,36 @@ def publication_forgotten(history: History) -> list[Gap]:
 def test_wrong_ladders_are_refused(mutant: Rule) -> None:
     assert disagreements(mutant, 200) > 20
     assert disagreements(mu_squared, 200) == 0
+
+
+def test_kept_losses_are_those_of_the_history_whatever_its_draws_are_called() -> None:
+    rng, shift = random.Random(3), UnitShift.of(1, 1, [(1,)])
+
+    def named(history: History) -> History:
+        entries = tuple(
+            replace(one, lineage=rng.randbytes(16)) if isinstance(one, LayerEntry) else one for one in history.entries
+        )
+        return replace(history, entries=entries, parts=tuple(map(named, history.parts)))
+
+    for _ in range(100):
+        history = random_line(rng)
+        for look in (False, True):
+            plain = loss_of.__wrapped__(named(history), shift, "event", look, 0)
+            assert plain == GaussianLoss.of(named(history), shift, look=look)
+            assert GaussianLoss.of(named(history), shift, look=look) is GaussianLoss.of(
+                named(history), shift, look=look
+            )
+    dearer = History((layer(F(1, 3)),))
+    assert GaussianLoss.of(History((layer(F(1, 4)), BARE)), shift).mu2 < (
+        GaussianLoss.of(dearer.then(BARE), shift).mu2
+    ), "another cost is another loss"
+
+
+def test_losses_of_long_histories_are_not_kept() -> None:
+    before = loss_of.cache_info().currsize
+    long = History((layer(1), *(release(F(1, 100)) for _ in range(SHORT))))
+    assert GaussianLoss.of(long, UnitShift.of(1, 1)) == GaussianLoss.of(long, UnitShift.of(1, 1))
+    assert loss_of.cache_info().currsize == before
 
 
 def test_one_unannounced_look_costs_the_larger_side() -> None:
