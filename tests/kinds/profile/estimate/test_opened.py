@@ -67,7 +67,9 @@ def covered(counts, slots, levels, **options):
         ),
         pytest.param(geometric(8_000), 1 << 12, 4, {}, id="crowded", marks=pytest.mark.slow),
         pytest.param(zipf(5_000), 1 << 14, 4, {"epsilon": "0.25", "form": "state"}, id="zipf", marks=pytest.mark.slow),
-        pytest.param(zipf(5_000), 1 << 14, 4, {"form": "state"}, id="heavy items that share slots"),
+        pytest.param(
+            zipf(5_000), 1 << 14, 4, {"form": "state"}, id="heavy items that share slots", marks=pytest.mark.slow
+        ),
         pytest.param(
             geometric(5_000), 1 << 14, 4, {"epsilon": 2, "form": "bins", "unit": "item", "modulus": 32}, id="items"
         ),
