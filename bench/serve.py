@@ -31,6 +31,7 @@ from typing import Any, Final
 
 import httpx
 import msgpack
+import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -253,15 +254,39 @@ LOADS: Final = ((500, 32), (1000, 32), (2000, 32), (4000, 32), (20_000, 480), (2
 """Requests a second, and connections. The last ones are ten times what is to be answered within 20 ms."""
 
 
-def offered(url: str, tag: str, seconds: float) -> None:
-    """Rows for cached answers at rates that one client could not ask for: another process offers them."""
+@contextlib.contextmanager
+def peer(body: bytes) -> Iterator[str]:
+    """The least that gives these bytes: one function behind the same HTTP server as it comes; its URL."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+
+    async def answer(_scope: object, _receive: object, send: Callable[[dict[str, Any]], Any]) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    server = uvicorn.Server(
+        uvicorn.Config(answer, log_config=None, access_log=False, lifespan="off", ws="none", loop="asyncio", http="h11")
+    )
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    with listening(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield url(listener)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def offered(url: str, plain: str, tag: str, seconds: float) -> None:
+    """Rows for cached answers, and for a peer, at rates that one client could not ask for: another process does."""
     print(
         f"\n{'cached answers':14} {'offered/s':>9} {'over':>5} {'answered':>9} {'p50 ms':>8} {'p99 ms':>8} "
         f"{'refused':>9} {'p50 ms':>8} {'p99 ms':>8} {'us each':>7}"
     )
-    for title, header in (("whole", ""), ("not modified", f"If-None-Match: {tag}\r\n")):
-        for rate, connections in LOADS:
-            command = [sys.executable, str(Path(__file__).with_name("load.py")), url, "--rate", str(rate)]
+    unmodified = f"If-None-Match: {tag}\r\n"
+    for rate, connections in LOADS:
+        for title, where, header in (("peer", plain, ""), ("whole", url, ""), ("not modified", url, unmodified)):
+            command = [sys.executable, str(Path(__file__).with_name("load.py")), where, "--rate", str(rate)]
             command += ["--connections", str(connections)]
             before = time.process_time()
             said = subprocess.run(
@@ -275,7 +300,7 @@ def offered(url: str, tag: str, seconds: float) -> None:
                 cells.append(
                     " ".join((f"{found[what]:9}", *(f"{'' if ms is None else f'{ms:.1f}':>8}" for ms in times)))
                 )
-            print(*cells, f"{1e6 * spent / sum(found['codes'].values()):7.0f}", flush=True)
+            print(*cells, f"{1e6 * spent / max(1, found['answered'] + found['refused']):7.0f}", flush=True)
 
 
 SERIES: Final = """
@@ -495,7 +520,9 @@ def main() -> None:
         tag = client.get(paths["profile, cached"], headers=plain).headers["etag"]
         took = ask(client, paths["profile, cached"], given.requests, given.rate, **{"If-None-Match": tag}, **plain)
         print(show("profile, not modified", took, 0))
-        offered(str(client.base_url).rstrip("/") + paths["profile, cached"], tag, 1 if given.quick else 5)
+        plain_peer = stack.enter_context(peer(whole_answer.content))
+        where = str(client.base_url).rstrip("/") + paths["profile, cached"]
+        offered(where, plain_peer, tag, 1 if given.quick else 5)
     if not given.short:
         show_series(folder, given.requests, given.rate)
     if given.retain:

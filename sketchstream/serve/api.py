@@ -85,11 +85,11 @@ class Api:
 
     Args:
         service: answers.
+        memory: of answers.
     """
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._memory = Memory()
+    def __init__(self, service: Service, memory: Memory) -> None:
+        self._service, self._memory = service, memory
 
     # ------------------------------------------------------------------ lists
 
@@ -120,10 +120,6 @@ class Api:
 
     # ------------------------------------------------------------------ answers
 
-    def recall(self, request: Request) -> Response | None:
-        """The answer that the same request had the last time, if nothing was stored since."""
-        return self._memory.recall(request, self._service.store.generation)
-
     async def profile(self, request: Request, name: Name, asked: Annotated[ProfileQuery, Query()]) -> Response:
         """The profile of one window: what `sketchstream profile -c --format json` prints."""
         return await self._answer(request, name, asked, asked.question, "profile")
@@ -140,7 +136,7 @@ class Api:
 
     async def estimate_form(self, request: Request, name: Name) -> Response:
         """The same, for items and rows: they come in the form, where no log on the way has them."""
-        form = read_form(await _body(request))
+        form = await run_in_threadpool(read_form, await _body(request))  # a long one takes a tenth of a second
         if request.query_params:
             msg = "put all parameters into the form, and none into the query string"
             raise ConfigError(msg)
@@ -359,14 +355,13 @@ class Api:
         parquet["responses"][200]["content"] = {FORMATS["parquet"]: {"schema": {"type": "string"}}}
         parquet["responses"][206] = {"description": "The part of the file that was wanted."}
         known: dict[str, Any] = {"admit": self.admit}
-        kept = {**known, "recall": self.recall}
         return [
             get("/v1/sketches", self.sketches, shapes.Sketches),
             get(one, self.sketch, shapes.Sketch, **known),
             get(f"{one}/windows", self.windows, shapes.Windows, table=True, **known),
-            get(f"{one}/profile", self.profile, shapes.Profile, table=True, **kept),
-            get(f"{one}/overlap", self.overlap, shapes.Overlap, table=True, **kept),
-            get(f"{one}/estimate", self.estimate, shapes.Estimate, table=True, **kept),
+            get(f"{one}/profile", self.profile, shapes.Profile, table=True, **known),
+            get(f"{one}/overlap", self.overlap, shapes.Overlap, table=True, **known),
+            get(f"{one}/estimate", self.estimate, shapes.Estimate, table=True, **known),
             Route(
                 f"{one}/estimate",
                 self.estimate_form,
@@ -383,7 +378,7 @@ class Api:
             Route(
                 "/v1/tables/{name}/{table}.parquet",
                 self.table,
-                **kept,
+                **known,
                 **parquet,
                 response_class=Response,
             ),

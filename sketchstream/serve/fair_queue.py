@@ -1,6 +1,6 @@
-"""Questions that wait to be computed, shared out fairly among clients.
+"""What waits for its turn, shared out fairly among clients: questions to be computed, pages to be drawn.
 
-In: questions with their clients. Out: the next one. Touches: nothing; the pool guards it with its lock.
+In: questions or pages with their clients. Out: the next one. Touches: nothing; the pool guards its queue with its lock.
 
 Clients take turns. When the queue is full, the client with most questions loses its newest one to a client with fewer:
 no one's questions keep another's out.
@@ -9,9 +9,10 @@ no one's questions keep another's out.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from sketchstream.errors import BusyError
 from sketchstream.query.sealed import Span
@@ -71,7 +72,10 @@ class Job:
             self.future.set_result(computed)
 
 
-class FairQueue:
+T = TypeVar("T", bound=Hashable)
+
+
+class FairQueue(Generic[T]):
     """Jobs by client; a job that several clients wait for is in the queue of each.
 
     Args:
@@ -80,12 +84,12 @@ class FairQueue:
 
     def __init__(self, most: int = WAITING) -> None:
         self._most = most
-        self._by_client: OrderedDict[str, OrderedDict[Job, None]] = OrderedDict()
+        self._by_client: OrderedDict[str, OrderedDict[T, None]] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(map(len, self._by_client.values()))
 
-    def put(self, job: Job, client: str) -> Job | None:
+    def put(self, job: T, client: str) -> T | None:
         """Add a job of a client.
 
         Returns:
@@ -97,7 +101,7 @@ class FairQueue:
         own = self._by_client.get(client, OrderedDict())
         if job in own:
             return None
-        lost = None
+        lost: T | None = None
         if len(self) >= self._most:
             longest = max(self._by_client, key=lambda one: len(self._by_client[one]))
             if len(self._by_client[longest]) <= len(own) + 1:
@@ -110,7 +114,7 @@ class FairQueue:
         self._by_client.setdefault(client, own)[job] = None
         return lost
 
-    def take(self) -> Job | None:
+    def take(self) -> T | None:
         """The next job: the oldest one of the client whose turn it is; None: there is none."""
         if not self._by_client:
             return None
@@ -121,13 +125,13 @@ class FairQueue:
         self._drop_empty(client)
         return job
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: T) -> None:
         """Take a job out of every queue."""
         for client in list(self._by_client):
             self._by_client[client].pop(job, None)
             self._drop_empty(client)
 
-    def clear(self) -> list[Job]:
+    def clear(self) -> list[T]:
         """Take out all jobs."""
         found = list({job: None for held in self._by_client.values() for job in held})
         self._by_client.clear()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sketchstream.serve.service import WindowAnswer
+    from sketchstream.serve.store import Store
 
 Row = Mapping[str, Any]
 
@@ -80,29 +81,36 @@ class Remembered:
         etag: of the answer.
         form: its format.
         asked: what the log says of the request.
+        route: that it has taken.
     """
 
     generation: int
     etag: str
     form: str
     asked: str
+    route: str
 
 
 class Memory:
-    """Answers given last, by request: path, query string, and what whoever asks may see."""
+    """Answers given last, by request: path, query string, and what whoever asks may see.
 
-    def __init__(self) -> None:
+    Args:
+        store: whose generation they hold for.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._bodies = Bodies()
         self._known: OrderedDict[tuple[str, bytes, frozenset[str] | None], Remembered] = OrderedDict()
 
-    def recall(self, request: Request, generation: int) -> Response | None:
+    def recall(self, request: Request) -> Response | None:
         """The same answer as the last time, if nothing has been stored since; else None."""
         known = self._known.get(_place(request))
-        if known is None or known.generation != generation:
+        if known is None or known.generation != self._store.generation or request.method not in ("GET", "HEAD"):
             return None
         found = self.answer(request, known.etag, known.form)
         if found is not None:
-            request.state.asked = known.asked
+            request.scope["state"] |= {"asked": known.asked, "route": known.route}
         return found
 
     def answer(self, request: Request, etag: str, form: str) -> Response | None:
@@ -132,13 +140,16 @@ class Memory:
         """Remember which answer a request has."""
         if len(request.scope["query_string"]) > LONGEST_QUERY:
             return
-        self._known[_place(request)] = Remembered(generation, etag, form, request.state.asked)
+        self._known[_place(request)] = Remembered(
+            generation, etag, form, request.state.asked, request.scope["route"].path
+        )
         while len(self._known) > TAGS:
             self._known.popitem(last=False)
 
 
 def _place(request: Request) -> tuple[str, bytes, frozenset[str] | None]:
-    return request.scope["path"], request.scope["query_string"], request.state.allowed
+    scope = request.scope
+    return scope["path"], scope["query_string"], scope["state"]["allowed"]
 
 
 def tag(body: bytes) -> str:

@@ -71,7 +71,7 @@ class Pool:
         self._deadline_s = deadline_s
         self.processes = processes
         self._changed = threading.Condition()
-        self._asked = FairQueue()
+        self._asked = FairQueue[Job]()
         self._running: list[Job] = []
         self._by_name: dict[Name, Job] = {}
         self._by_future: dict[Future[Computed], Job] = {}

@@ -29,7 +29,6 @@ class Path(APIRoute):
         path: with its parameters in braces.
         endpoint: answers. Its parameter `asked`, if it has one, is a model of the query string.
         admit: refuses what must not be told apart from what is not there; asked before parameters are read.
-        recall: the answer that a request had the last time, if it still holds; asked before everything else.
         settings: of the framework's route.
     """
 
@@ -39,24 +38,19 @@ class Path(APIRoute):
         endpoint: Callable[..., Any],
         *,
         admit: Callable[[Request], object] | None = None,
-        recall: Callable[[Request], Response | None] | None = None,
         **settings: Any,
     ) -> None:
-        self._admit, self._recall = admit, recall
+        self._admit = admit
         super().__init__(path, endpoint, **settings)
         self.methods = {*(self.methods or ()), *(("HEAD",) if "GET" in (self.methods or ()) else ())}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The function that answers a request."""
         answer = super().get_route_handler()
-        admit, recall = self._admit, self._recall
+        admit = self._admit
         model = _model(self.dependant.query_params)
 
         async def handle(request: Request) -> Response:
-            if recall is not None:
-                found = recall(request)
-                if found is not None:
-                    return found
             if admit is not None:
                 admit(request)
             if model is None:
@@ -97,7 +91,7 @@ def get(
         endpoint: see `Path`; its docstring is the summary.
         shape: model of the JSON.
         table: whether there are other formats.
-        checks: `admit` and `recall`; see `Path`.
+        checks: `admit`; see `Path`.
     """
     return Path(path, endpoint, **checks, **described(endpoint, shape, table=table))
 

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from sketchstream.errors import ConfigError
-from sketchstream.serve.connections import limited, most_connections
+from sketchstream.serve.connections import MOST_BYTES, limited, most_connections
 
 FINISH_S: Final = 4
 """How long requests may take that are running when the server is to finish."""
@@ -72,6 +72,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 log_config=None,
+                log_level="error",  # what a client sends writes no lines of the framework's
                 access_log=False,
                 server_header=False,
                 # nobody else may say who asks
@@ -79,8 +80,9 @@ class Server(uvicorn.Server):
                 forwarded_allow_ips=list(proxies),
                 lifespan="off",
                 ws="none",
+                h11_max_incomplete_event_size=MOST_BYTES,
                 loop="asyncio",
-                http=limited(most_connections(), app.state.service.traffic),
+                http=limited(most_connections(), app.state.guard),
                 backlog=AT_ONCE,
                 timeout_keep_alive=IDLE_S,
                 timeout_graceful_shutdown=FINISH_S,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hashlib
 import os
 import re
 import resource
@@ -23,14 +25,17 @@ import pytest
 from helpers.serving import FILES, MINUTE, free_port, publish, serving, wait_ready
 from helpers.streams import EPOCH
 from sketchstream.errors import BusyError, StoreError
-from sketchstream.serve import connections, pool, server
+from sketchstream.serve import connections, pool, server, turns
+from sketchstream.serve.access import Access, Token
 from sketchstream.serve.child import Child
 from sketchstream.serve.clients import CLIENT, InProgress
 from sketchstream.serve.database import READERS, lock
 from sketchstream.serve.fair_queue import WAITING, FairQueue, Job
+from sketchstream.serve.page import views
 from sketchstream.serve.questions import Question
 from sketchstream.serve.store import Store
 from sketchstream.serve.traffic import Traffic
+from sketchstream.serve.turns import Turns
 from sketchstream.stream.windows import iso
 
 SPAN = {"from": iso(EPOCH), "to": iso(EPOCH + MINUTE)}
@@ -200,6 +205,66 @@ def test_sixty_four_clients_share_the_queue_and_the_next_one_waits_for_a_place()
         queue.put(jobs(1, "hours")[0], "one more")
 
 
+def test_nobodys_charts_take_the_threads_of_another():
+    """One client asks for forty charts, then another one for two: his are the next ones to be drawn."""
+
+    async def played():
+        turns, go, drawn = Turns(2), threading.Event(), []
+
+        def draw(name):
+            go.wait(30)
+            drawn.append(name)
+
+        async def page(client, number):
+            CLIENT.set(client)
+            await turns.run(draw, (client, number))
+
+        tasks = [asyncio.create_task(page("greedy", number)) for number in range(40)]
+        await asyncio.sleep(0)
+        tasks += [asyncio.create_task(page("modest", number)) for number in range(2)]
+        await asyncio.sleep(0.05)
+        gone = asyncio.create_task(page("gone", 0))
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        go.set()
+        await asyncio.gather(*tasks)
+        assert turns._free == 2
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        return drawn
+
+    drawn = asyncio.run(played())
+    assert len(drawn) == 42
+    assert ("gone", 0) not in drawn
+    assert {("modest", 0), ("modest", 1)} <= set(drawn[:8])
+
+
+def test_who_asks_for_charts_takes_turns_with_others(folder, monkeypatch):
+    """The same over HTTP: with many pages of one token in progress, that of another one comes soon."""
+    monkeypatch.setattr(turns, "DRAWING", 1)
+    digests = {name: hashlib.sha256(f"{name}-of-the-analysts".encode()).digest() for name in ("greedy", "modest")}
+    access = Access([Token(name, one, None) for name, one in digests.items()], None)
+    drawn, go, whole = [], threading.Event(), views.rendering.html
+
+    def slowly(*given, **more):
+        go.wait(30)
+        drawn.append(CLIENT.get())
+        return whole(*given, **more)
+
+    monkeypatch.setattr(views.rendering, "html", slowly)
+    with serving(folder, processes=0, access=access) as (service, client), contextlib.ExitStack() as stack:
+        sent = "GET /help HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}-of-the-analysts\r\n\r\n"
+        sockets = [stack.enter_context(connect(client, sent.format("greedy").encode())) for _ in range(20)]
+        wait_for(lambda: service.traffic.in_progress == 20)
+        sockets.append(stack.enter_context(connect(client, sent.format("modest").encode())))
+        wait_for(lambda: service.traffic.in_progress == 21)
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/v1/sketches", headers={"Authorization": "Bearer modest-of-the-analysts"}).status_code == 200
+        go.set()
+        assert {response(one)[0][9:12] for one in sockets} == {b"200"}
+    assert drawn.index("modest") <= 3
+
+
 def test_questions_whose_clients_have_gone_are_not_computed(folder):
     """As an attacker asks: many questions, and none of the answers is waited for."""
     with serving(folder) as (service, client):
@@ -344,14 +409,17 @@ def test_what_would_wait_for_long_is_refused_at_once_and_the_connection_goes_on(
     monkeypatch.setattr(connections, "AT_A_TIME", 4)
     whole, first = connections.Line.admit, []
 
-    def slowly(self, address, loop):
+    def slowly(self, *given):
         if not first:
-            first.append(time.sleep(1))
-        return whole(self, address, loop)
+            first.append(self)
+            time.sleep(1)
+        return whole(self, *given)
 
     with serving(folder, processes=0) as (service, client), contextlib.ExitStack() as stack:
         monkeypatch.setattr(connections.Line, "admit", slowly)
-        sockets = [stack.enter_context(connect(client, REQUEST)) for _ in range(31)]
+        sockets = [stack.enter_context(connect(client, REQUEST))]
+        wait_for(lambda: first)
+        sockets += [stack.enter_context(connect(client, REQUEST)) for _ in range(30)]
         health = stack.enter_context(connect(client, REQUEST.replace(b"v1/sketches", b"healthz")))
         codes = [response(one)[0][9:12] for one in sockets]
         assert response(health)[0][9:12] == b"200"
@@ -372,6 +440,11 @@ def test_what_would_wait_for_long_is_refused_at_once_and_the_connection_goes_on(
         (REQUEST.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"), False),
         (REQUEST.replace(b"HTTP/1.1", b"HTTP/1.0"), False),
         (REQUEST * 2, False),
+        (b"GET / HTTP/1.1\nHost: localhost\n\n" + REQUEST, False),  # two requests, to who takes a line feed for an end
+        (REQUEST.replace(b"\r\n\r\n", b"\r\nX-Odd: a\n\nGET / HTTP/1.1\r\n\r\n"), False),
+        (REQUEST.replace(b"\r\n\r\n", b"\r\nContent-Length : 3\r\n\r\n"), False),
+        (REQUEST.replace(b"\r\n\r\n", b"\r\nX-Odd: a\r\n Content-Length: 3\r\n\r\n"), False),
+        (REQUEST.replace(b"GET", b"get"), False),
         (REQUEST[:-3], False),
         (b"\x16\x03\x01", False),
     ],
@@ -393,6 +466,94 @@ def test_after_a_refusal_unread_nothing_of_the_request_is_taken_for_another_one(
             assert response(one)[0].startswith(b"HTTP/1.1 200")
         else:
             assert closed_after(one)[1] == b""
+
+
+TABLE = b"GET /v1/tables/minutes/windows.parquet HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def undated(head):
+    """The head of a response, as it is at any time."""
+    return sorted(line for line in head.lower().split(b"\r\n") if not line.startswith(b"date:"))
+
+
+def test_what_is_asked_again_byte_by_byte_is_answered_without_being_read_and_as_before(folder, monkeypatch):
+    read = []
+    whole = connections.H11Protocol.data_received
+    monkeypatch.setattr(
+        connections.H11Protocol, "data_received", lambda self, data: read.append(data) or whole(self, data)
+    )
+    with serving(folder, processes=0) as (service, client), connect(client) as one:
+
+        def asked(request=TABLE):
+            del read[:]
+            one.sendall(request)
+            return response(one), bool(read)
+
+        (head, body), _ = asked()
+        assert body.startswith(b"PAR1")
+        found = [asked() for _ in range(3)]
+        assert [was_read for _, was_read in found] == [True, False, False]
+        assert all((undated(again), rest) == (undated(head), body) for (again, rest), _ in found)
+        assert not asked(TABLE)[1]
+        etag = re.search(rb'(?i)etag: ("[^"]+")', head)[1]
+        for more, status in ((b"Range: bytes=0-3", b"206"), (b"If-None-Match: " + etag, b"304")):
+            request = TABLE[:-2] + more + b"\r\n\r\n"
+            for number in range(3):
+                one.sendall(request)
+                head, part = response(one) if status == b"206" else (one.recv(1 << 16), b"")
+                assert head[9:12] == status, number
+                assert part == (b"PAR1" if status == b"206" else b"")
+        route = "/v1/tables/{name}/{table}.parquet"
+        assert service.traffic.requests[route, 200] == 5
+        assert service.traffic.requests[route, 304] == 3
+        for other in (
+            TABLE.replace(b"windows", b"nothing"),
+            TABLE.replace(b"GET", b"DELETE"),
+            TABLE.replace(b"localhost", b"evil.example"),
+            TABLE[:-2] + b"Origin: http://evil.example\r\n\r\n",
+        ):
+            for _ in range(3):
+                (head, _), was_read = asked(other)
+                assert was_read
+                assert head[9:10] == b"4"
+        assert not asked()[1]
+        service.store.generation += 1  # something was stored: the answer may be another one
+        assert asked()[1]
+        assert not asked()[1]
+
+
+def test_an_answer_that_is_ready_is_given_to_nobody_whose_token_has_left(folder):
+    access = Access([Token("ops", hashlib.sha256(b"correct-horse-battery").digest(), None)], None)
+    request = TABLE[:-2] + b"Authorization: Bearer correct-horse-battery\r\n\r\n"
+    with serving(folder, processes=0, access=access) as (_, client), connect(client) as one:
+
+        def status(sent):
+            one.sendall(sent)
+            return response(one)[0][9:12]
+
+        assert [status(request) for _ in range(4)] == [b"200"] * 4
+        assert status(TABLE) == b"401"
+        tokens, access.tokens = access.tokens, ()
+        assert status(request) == b"401"
+        access.tokens = (Token("ops", tokens[0].digest, frozenset()),)  # it may see no sketch any more
+        assert status(request) == b"404"
+
+
+def test_a_connection_whose_requests_are_not_read_stays_as_long_as_it_is_used(folder, monkeypatch):
+    monkeypatch.setattr(server, "IDLE_S", 1)
+    with serving(folder, processes=0) as (_, client), connect(client) as one:
+        for _ in range(3):
+            one.sendall(TABLE)
+            response(one)
+        with connect(client) as fresh:  # its first request is known already
+            for _ in range(12):
+                time.sleep(0.25)
+                for each in (one, fresh):
+                    each.sendall(TABLE)
+                    assert response(each)[0].startswith(b"HTTP/1.1 200")
+            began = time.monotonic()
+            assert closed_after(fresh)[1] == b""
+            assert time.monotonic() - began < 30
 
 
 def test_a_client_that_reads_no_refusals_is_not_sent_more_of_them(folder, monkeypatch):
@@ -429,6 +590,74 @@ def test_one_address_does_not_keep_another_out_of_a_turn():
         line.refused(loop)
     assert len(loop.later) == 1  # one line in the log
     assert traffic.requests["-", 503] == 3
+
+
+def test_large_requests_count_as_several(folder, monkeypatch):
+    """To read 20 kB of headers takes as long as to answer many small requests."""
+    counted, whole = [], connections.Line.admit
+    monkeypatch.setattr(connections.Line, "admit", lambda *given: counted.append(given[3]) or whole(*given))
+    with serving(folder, processes=0) as (_, client), connect(client) as one:
+        for part in (REQUEST[:-2], b"X-Odd: " + b"a" * 20_000, b"\r\n", b"\r\n"):
+            one.sendall(part)
+            time.sleep(0.05)
+        assert response(one)[0].startswith(b"HTTP/1.1 200")
+        assert counted[0] == 1
+        assert counted[-1] > 20_000 / connections.USUAL_BYTES - 1  # whatever comes last, all of it is read then
+        one.sendall(REQUEST)
+        response(one)
+        assert counted[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (REQUEST.replace(b"sketches", b"sketches?" + b"&".join([b"a"] * 5000)), b"431"),
+        (REQUEST[:-2] + b"".join(b"X%d: 1\r\n" % one for one in range(1000)) + b"\r\n", b"431"),
+        (REQUEST[:-2] + b"X: " + b"a" * 100_000 + b"\r\n\r\n", b"400"),
+    ],
+)
+def test_what_is_long_to_read_is_refused_before_it_is_read(folder, monkeypatch, sent, status):
+    with serving(folder, processes=0) as (_, client):
+        read = []
+        monkeypatch.setattr("starlette.datastructures.QueryParams.__init__", lambda *given, **_: read.append(given))
+        with connect(client) as one:
+            with contextlib.suppress(OSError):  # it is refused before all of it has come
+                one.sendall(sent)
+            assert response(one)[0][9:12] == status
+        assert not read
+
+
+def test_a_request_with_two_lengths_is_refused_and_nothing_behind_it_is_a_request(folder):
+    """A proxy that goes by Content-Length takes the rest for the form, and would not look at what it asks."""
+    rest = b"0\r\n\r\n" + REQUEST
+    for path in (b"/v1/sketches/minutes/estimate", b"/healthz"):
+        sent = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % len(rest)
+        sent += b"Transfer-Encoding: chunked\r\n\r\n" + rest
+        with serving(folder, processes=0) as (_, client):
+            _, got = closed_after(connect(client, sent))
+            assert re.findall(rb"HTTP/1\.1 ([0-9]+)", got) == [b"400"]
+
+
+def test_no_address_leads_to_the_host_that_a_request_names(folder):
+    access = Access([Token("ops", hashlib.sha256(b"correct-horse-battery").digest(), None)], None)
+    headers = {"Authorization": "Bearer correct-horse-battery", "Host": "evil.example"}
+    with serving(folder, processes=0, access=access) as (_, client):
+        for path in ("/v1/sketches/", "/sketches/minutes/", "/login/", "/v1/sketches/minutes/windows/"):
+            found = client.get(path, headers=headers)
+            assert found.status_code == 404
+            assert "location" not in found.headers
+
+
+def test_requests_that_are_none_write_no_lines_and_are_counted(folder, caplog):
+    caplog.set_level("INFO")
+    with serving(folder, processes=0) as (service, client):
+        for _ in range(20):
+            closed_after(connect(client, b"\x16\x03\x01 nonsense\r\n\r\n"))
+        upgrade = REQUEST[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        with connect(client, upgrade) as one:
+            assert response(one)[0].startswith(b"HTTP/1.1 200")
+        assert service.traffic.requests["-", 400] == 20
+    assert not [one for one in caplog.records if one.name.startswith("uvicorn")]
 
 
 def test_silent_connections_make_room_for_others(folder, monkeypatch):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from starlette.requests import Request
 
 from helpers.paths import ROOT
 from helpers.serving import MINUTE, publish, serving
@@ -107,26 +109,28 @@ def test_a_file_is_made_once_and_again_only_when_something_was_stored(site, monk
 
 def test_answers_are_remembered_by_what_may_be_seen_and_long_queries_are_not(site):
     _, client = site
-    memory = formats.Memory()
+    store = SimpleNamespace(generation=1)
+    memory = formats.Memory(store)
 
-    class Asked:
-        def __init__(self, query, allowed):
-            self.scope = {"path": PROFILE, "query_string": query}
-            self.headers = {}
-            self.state = type("State", (), {"allowed": allowed, "asked": ""})()
+    def asked(query, allowed, method="GET"):
+        scope = {"type": "http", "method": method, "path": PROFILE, "query_string": query, "headers": []}
+        return Request({**scope, "route": SimpleNamespace(path=PROFILE), "state": {"allowed": allowed, "asked": ""}})
 
-    memory.keep(Asked(b"a", None), 1, '"all"', "json", b"all")
-    memory.keep(Asked(b"a", frozenset({"x"})), 1, '"x"', "json", b"x only")
-    assert memory.recall(Asked(b"a", None), 1).body == b"all"
-    assert memory.recall(Asked(b"a", frozenset({"x"})), 1).body == b"x only"
-    assert memory.recall(Asked(b"a", frozenset({"y"})), 1) is None
-    assert memory.recall(Asked(b"a", None), 2) is None
+    memory.keep(asked(b"a", None), 1, '"all"', "json", b"all")
+    memory.keep(asked(b"a", frozenset({"x"})), 1, '"x"', "json", b"x only")
+    assert memory.recall(asked(b"a", None)).body == b"all"
+    assert memory.recall(asked(b"a", frozenset({"x"}))).body == b"x only"
+    assert memory.recall(asked(b"a", frozenset({"y"}))) is None
+    assert memory.recall(asked(b"a", None, "POST")) is None
     long = b"a" * (formats.LONGEST_QUERY + 1)
-    memory.keep(Asked(long, None), 1, '"long"', "json", b"long")
-    assert memory.recall(Asked(long, None), 1) is None
+    memory.keep(asked(long, None), 1, '"long"', "json", b"long")
+    assert memory.recall(asked(long, None)) is None
     for number in range(formats.TAGS + 10):
-        memory.learn(Asked(str(number).encode(), None), 1, '"all"', "json")
+        memory.learn(asked(str(number).encode(), None), 1, '"all"', "json")
     assert len(memory._known) == formats.TAGS
+    memory.keep(asked(b"a", None), 1, '"all"', "json", b"all")
+    store.generation = 2
+    assert memory.recall(asked(b"a", None)) is None
     assert client.get(PROFILE, params=FIRST).headers["ETag"] == client.get(PROFILE, params=FIRST).headers["ETag"]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -46,6 +46,7 @@ from sketchstream.serve.service import (
     check_metric,
     read_time,
 )
+from sketchstream.serve.turns import Turns
 from sketchstream.stream.windows import iso
 
 if TYPE_CHECKING:
@@ -82,13 +83,13 @@ UNCOUNTED: Final = ("mean", "one_hit_ratio", "coverage", "entropy", "quantile")
 View = Callable[..., Response]
 
 
-def guarded(view: View) -> View:
-    """A view whose refusals are pages that say what to do."""
+def guarded(view: View) -> Callable[[Views, Request], Awaitable[Response]]:
+    """A view that is drawn when it is its client's turn, and whose refusals are pages that say what to do."""
 
     @functools.wraps(view)
-    def shown(self: Views, request: Request) -> Response:
+    async def shown(self: Views, request: Request) -> Response:
         try:
-            return view(self, request)
+            return await self._turns.run(view, self, request)
         except NotFoundError as error:
             return _refusal(404, "Not found", error)
         except SeveralWindowsError as error:
@@ -149,6 +150,7 @@ class Views:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._drawn = Drawn()
+        self._turns = Turns()
 
     # ------------------------------------------------------------------ pages
 

@@ -1,0 +1,266 @@
+"""The guard of the application: access, limits, answers that are ready, the request log, headers of every response.
+
+In: requests. Out: refusals, answers that are ready, and what the application says to the others. Touches: the request
+log.
+
+The log has one line a request: method, path, what was asked, status, bytes, milliseconds, the token's name and the
+address. What was asked is the range of time and the names of the other parameters: the log never holds a query string,
+a form, or a header.
+
+An answer that a request had before is a lookup of ready bytes: the framework is not asked. The server asks the guard
+for it too, before it makes a request of what a client has sent again byte by byte.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from starlette.datastructures import Headers
+from starlette.requests import Request, cookie_parser
+from starlette.responses import RedirectResponse, Response
+
+from sketchstream.events import say
+from sketchstream.serve import problems
+from sketchstream.serve.access import COOKIE, VIEWER, Access
+from sketchstream.serve.clients import CLIENT, REQUESTS, InProgress, address_of, foreign
+from sketchstream.serve.connections import most_connections
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, MutableMapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from sketchstream.serve.formats import Memory
+    from sketchstream.serve.traffic import Traffic
+
+log = logging.getLogger("sketchstream.serve")
+
+UNKNOWN_HOST: Final = (
+    "this service answers by localhost, 127.0.0.1 and [::1]; to be reached by another name it needs tokens "
+    "(serve.tokens)"
+)
+TOO_MANY: Final = "this client has too many requests in progress: wait for some of their answers"
+BUSY: Final = "too many requests are in progress: ask again later"
+BAD: Final = 400
+"""Status codes from here on are refusals."""
+OPEN: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that need no token, by whatever name the service is called: they say nothing of any sketch."""
+ENTRANCE: Final = ("/login/", "/static/")
+"""Where a visitor without a token gets in, beside /login: the form for one, and what that page looks like."""
+FOREIGN: Final = "a page of another site sent this request; open the service's own page, or use another program"
+MOST_HEADERS: Final = 100
+MOST_PARAMETERS: Final = 2000
+TOO_LARGE: Final = f"a request has at most {MOST_HEADERS} headers and {MOST_PARAMETERS:,} parameters"
+TWO_LENGTHS: Final = "a request has Content-Length or Transfer-Encoding: a proxy may go by the other one"
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
+"""Methods that the request log names; what calls itself otherwise may be anything."""
+HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "private, no-cache",
+    "Vary": "Accept-Encoding, Authorization, Cookie",
+}
+"""Of every response, unless it says otherwise."""
+_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the log says of a request.
+
+    Args:
+        began: when, monotonic.
+        status: of the response.
+        bytes: of its body.
+        who: name of the token.
+    """
+
+    began: float
+    status: int = 500
+    bytes: int = 0
+    who: str = "-"
+
+
+class Guard:
+    """Access, limits, headers and the request log, around an application.
+
+    Args:
+        access: access rules.
+        traffic: counts requests.
+        memory: of answers.
+    """
+
+    def __init__(self, access: Access, traffic: Traffic, memory: Memory) -> None:
+        self.traffic = traffic
+        self._access, self._memory = access, memory
+        # half of the connections, so that one is left for who asks whether the service is alive
+        self._limits = InProgress(min(REQUESTS, most_connections() // 2))
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """The application behind this guard."""
+
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                await self._request(app, scope, receive, send)
+            else:
+                await app(scope, receive, send)
+
+        return guarded
+
+    def recall(self, scope: Scope) -> Response | None:
+        """The answer that the same request had before, if it holds still and the request is not refused.
+
+        Args:
+            scope: of a request that the application has answered so before.
+        """
+        seen = Seen(time.monotonic())
+        _prepare(scope)
+        found = None if self._refused(scope, Headers(scope=scope), seen) else self._memory.recall(Request(scope))
+        if found is not None:
+            found.raw_headers += _lacking(found.raw_headers)
+            seen.status, seen.bytes = found.status_code, len(found.body)
+            self._done(scope, seen)
+        return found
+
+    async def _request(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        seen = Seen(time.monotonic())
+        _prepare(scope)
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen.status = message["status"]
+                message["headers"] = [*message["headers"], *_lacking(message["headers"])]
+            elif message["type"] == "http.response.body":
+                seen.bytes += len(message.get("body", b""))
+            await send(message)
+
+        self.traffic.in_progress += 1
+        try:
+            await self._admit(app, scope, receive, counted, seen)
+        finally:
+            self.traffic.in_progress -= 1
+            self._done(scope, seen)
+
+    def _done(self, scope: Scope, seen: Seen) -> None:
+        """Count a request, and log it."""
+        seconds, state = time.monotonic() - seen.began, scope["state"]
+        route = state["route"] or getattr(scope.get("route"), "path", "-")
+        self.traffic.done(route, seen.status, seconds)
+        if not log.isEnabledFor(logging.INFO):
+            return
+        say(
+            log,
+            logging.INFO,
+            "request",
+            method=scope["method"] if scope["method"] in METHODS else "-",
+            # the path of a refused request may be anything, so only its route is logged
+            path=_quoted(scope["path"]) if seen.status < BAD else route,
+            asked=state["asked"] or "-",
+            status=seen.status,
+            bytes=seen.bytes,
+            ms=round(1000 * seconds, 1),
+            who=seen.who,
+            client=state["address"],
+        )
+
+    async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, seen: Seen) -> None:
+        """Let a request through, or refuse it."""
+        said = _malformed(scope)
+        if said is None and scope["path"] in OPEN:
+            await app(scope, receive, send)
+            return
+        said = said or self._refused(scope, Headers(scope=scope), seen)
+        client = scope["state"]["client"]
+        if said is None and not self._limits.begin(client):
+            said = problems.problem(429, "Too many requests", TOO_MANY, {"Retry-After": "1"})
+        if said is not None:
+            await said(scope, receive, send)
+            return
+        VIEWER.set(scope["state"]["allowed"])
+        CLIENT.set(client)
+        try:
+            known = self._memory.recall(Request(scope))
+            scope["state"]["recalled"] = known is not None
+            await (known or app)(scope, receive, send)
+        finally:
+            self._limits.end(client)
+
+    def _refused(self, scope: Scope, headers: Headers, seen: Seen) -> Response | None:
+        """The refusal of a request; None if it may be answered: then its state says who asks, and what he may see."""
+        state, path = scope["state"], scope["path"]
+        if self._limits.full:
+            return problems.problem(503, "Too many requests", BUSY, {"Retry-After": "1"})
+        if not self._access.knows_host(headers.get("host")):
+            return problems.problem(421, "Misdirected request", UNKNOWN_HOST)
+        if foreign(scope["method"], path, headers):
+            return problems.problem(403, "Another site's request", FOREIGN)
+        state["client"] = state["address"]
+        if not self._access.needed:
+            return None
+        given = headers.get("authorization")
+        if given is None:
+            token = self._access.resume(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
+        else:
+            wait = self._access.guesses.wait_s(state["address"])
+            if wait:  # a right token is refused too: otherwise guessing would go on
+                return guessed(wait)
+            token = self._access.find(given)
+            if token is None:
+                self._access.guesses.wrong(state["address"])
+        if token is None:
+            state["allowed"] = frozenset()
+            return None if path == "/login" or path.startswith(ENTRANCE) else _unknown(scope, headers)
+        seen.who = state["client"] = token.name
+        state["allowed"] = token.sketches
+        return None
+
+
+def _malformed(scope: Scope) -> Response | None:
+    """The refusal of a request that costs more to read than any of ours, or that a proxy may read otherwise."""
+    if len(scope["headers"]) > MOST_HEADERS or scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+        return problems.problem(431, "Too large a request", TOO_LARGE)
+    names = {name for name, _ in scope["headers"]}
+    if names >= {b"content-length", b"transfer-encoding"}:
+        return problems.problem(400, "Bad request", TWO_LENGTHS, {"Connection": "close"})
+    return None
+
+
+def guessed(wait_s: float) -> Response:
+    """The response to an address that has sent too many wrong tokens."""
+    text = "too many wrong tokens came from this address: try again later"
+    return problems.problem(429, "Too many wrong tokens", text, {"Retry-After": str(math.ceil(wait_s))})
+
+
+def _unknown(scope: Scope, headers: Headers) -> Response:
+    """The response to a request without a token; for browsers, the sign-in form."""
+    if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+        query = scope["query_string"].decode("latin-1")
+        wanted = scope["path"] + (f"?{query}" if query else "")
+        return RedirectResponse(f"/login?{urlencode({'next': wanted})}", 303)
+    text = "send the header `Authorization: Bearer TOKEN`, or sign in at /login with a browser"
+    return problems.problem(401, "A token is needed", text, {"WWW-Authenticate": "Bearer"})
+
+
+def _prepare(scope: Scope) -> None:
+    """Begin what the service notes of a request."""
+    about: MutableMapping[str, Any] = scope.setdefault("state", {})
+    about.update(allowed=None, address=address_of(scope), client="-", asked="", route="", recalled=False)
+
+
+def _lacking(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The usual headers that a response does not have."""
+    there = {name.lower() for name, _ in headers}
+    return [one for one in _HEADERS if one[0] not in there]
+
+
+def _quoted(text: str) -> str:
+    """Text of a request as one word of a log line: at most 200 characters, everything odd escaped."""
+    return text[:200].encode("unicode_escape").decode().replace(" ", "\\x20").replace("\x7f", "\\x7f")

@@ -1,0 +1,66 @@
+"""Threads that draw pages and their charts, shared out fairly among clients.
+
+In: a function and the client that asks for what it draws. Out: its result. Touches: threads.
+
+A page takes up to some tenths of a second of Python, and one client may ask for many at once. Only some threads draw,
+and clients take turns, as they do with questions: nobody waits behind all the charts of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from sketchstream.serve.clients import CLIENT, REQUESTS
+from sketchstream.serve.fair_queue import FairQueue
+
+DRAWING: Final = 3
+"""Threads that draw at a time: fewer than there are, so that data are answered meanwhile."""
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class Turns:
+    """Threads that draw. Only the event loop's thread calls it.
+
+    Args:
+        most: at a time; default: `DRAWING`.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._free = DRAWING if most is None else most
+        self._waiting = FairQueue[asyncio.Future[None]](REQUESTS)
+
+    async def run(self, draw: Callable[Given, Result], *given: Given.args, **more: Given.kwargs) -> Result:
+        """What a function gives that draws, in a thread, when it is its client's turn."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._turn()
+        try:
+            return await run_in_threadpool(draw, *given, **more)
+        finally:
+            self._next()
+
+    async def _turn(self) -> None:
+        """Wait for a thread."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.put(turn, CLIENT.get())
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.remove(turn)
+            if turn.done() and not turn.cancelled():  # it was given to somebody who has just gone
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        """A thread is free again."""
+        while (turn := self._waiting.take()) is not None:
+            if not turn.done():  # its client has not gone meanwhile
+                turn.set_result(None)
+                return
+        self._free += 1
