@@ -15,6 +15,8 @@ from starlette.requests import ClientDisconnect
 from sketchstream.errors import SketchstreamError
 from sketchstream.serve import api, page, problems
 from sketchstream.serve.access import Access
+from sketchstream.serve.clients import REQUESTS
+from sketchstream.serve.connections import most_connections
 from sketchstream.serve.formats import Memory
 from sketchstream.serve.guard import Guard
 from sketchstream.serve.service import NotFoundError, Service, SeveralWindowsError
@@ -37,7 +39,8 @@ def create(service: Service, access: Access | None = None) -> FastAPI:
     }
     access = Access() if access is None else access
     memory = Memory(service.store)
-    guard = Guard(access, service.traffic, memory)
+    # half of the connections, so that one is left for who asks whether the service is alive
+    guard = Guard(access, service.traffic, memory, min(REQUESTS, most_connections() // 2))
     app = FastAPI(
         openapi_url=None,  # it is a path like the others
         redirect_slashes=False,  # it would lead to whatever host the request names

@@ -28,7 +28,6 @@ from sketchstream.events import say
 from sketchstream.serve import problems
 from sketchstream.serve.access import COOKIE, VIEWER, Access
 from sketchstream.serve.clients import CLIENT, REQUESTS, InProgress, address_of, foreign
-from sketchstream.serve.connections import most_connections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping
@@ -95,13 +94,13 @@ class Guard:
         access: access rules.
         traffic: counts requests.
         memory: of answers.
+        most: requests in progress.
     """
 
-    def __init__(self, access: Access, traffic: Traffic, memory: Memory) -> None:
+    def __init__(self, access: Access, traffic: Traffic, memory: Memory, most: int = REQUESTS) -> None:
         self.traffic = traffic
         self._access, self._memory = access, memory
-        # half of the connections, so that one is left for who asks whether the service is alive
-        self._limits = InProgress(min(REQUESTS, most_connections() // 2))
+        self._limits = InProgress(most)
 
     def around(self, app: ASGIApp) -> ASGIApp:
         """The application behind this guard."""
