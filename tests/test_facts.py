@@ -25,8 +25,8 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
 Lines of code grew from 70,000 by histories, their boundary with live windows and tables in Python (1,500), Avro files,
 sets of groups over HTTP, the page's numbers, names of items, kind `hierarchy` with its audit and the plans of all
 kinds (1,050), trees, causal factors and projected answers (900, of which 750 are the linear kinds'), denoisers and rows
-as they are (400), early answers in plans and ten thousand open windows (150), crowded sketches of groups (130), answers of the
-service given unread and pages drawn in turns (165).
+as they are (400), early answers in plans and ten thousand open windows (150), crowded sketches of groups
+(130), answers of the service given unread and pages drawn in turns (165).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
