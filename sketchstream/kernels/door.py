@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import numba
 from numba.core import event
+from numba.core.runtime.nrt import rtsys
 
 _NOTICE = "sketchstream: compiling for this machine; it happens once and takes up to half a minute\n"
 
@@ -67,6 +68,7 @@ def kernel(function: Function) -> Function:
         stored = compiled._cache._cache_file
         stored._source_stamp = (stored._source_stamp, _folder_stamp())
         _take_turns(stored)
+        _load_alone(compiled._cache)
     out: Function = compiled
     return out
 
@@ -129,6 +131,17 @@ def _folder_stamp() -> tuple[tuple[str, float, int], ...]:
     """A stamp that changes with every edit of a file of this folder."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return tuple((file.name, file.stat().st_mtime, file.stat().st_size) for file in files)
+
+
+def _load_alone(cache: Any) -> None:
+    """Load cached code without numba's registries (a second, `scipy.linalg` among it): only compilation needs them."""
+
+    def load(signature: Any, context: Any) -> Any:
+        rtsys.initialize(context)
+        with cache._guard_against_spurious_io_errors():
+            return cache._load_overload(signature, context)
+
+    cache.load_overload = load
 
 
 def _take_turns(stored: Any) -> None:

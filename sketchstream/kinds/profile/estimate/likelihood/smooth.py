@@ -179,22 +179,19 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
 
     Steps are scaled to |change of log f| <= 3 and halved while the objective falls; stops at a gain below ENOUGH.
     """
-    from scipy.linalg import cho_factor, cho_solve
-
     q = model.columns
     prior = strength * model.penalty
     prior.ravel()[:: prior.shape[0] + 1] += model.fixed
     f = law(model, c)
     value, ratio, mu = problem.score(f)
     target = value - 0.5 * float(c @ prior @ c)
-    factor, moved = None, math.inf
+    system, moved = prior, math.inf
     for _ in range(steps if value > kernels.IMPOSSIBLE else 0):
         information = _information(problem, f, mu, q)
         gradient = q.T @ (f * (ratio - problem.d)) - prior @ c
         system = information + prior
         system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
-        factor = cho_factor(system, lower=True, check_finite=False)
-        step = cho_solve(factor, gradient, check_finite=False)
+        step = np.linalg.solve(system, gradient)  # importing scipy.linalg takes as long as a whole fit
         reach = float(np.abs(q @ step).max())
         scale = min(1.0, 3.0 / max(reach, 1e-300))
         gain = -math.inf
@@ -215,14 +212,12 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
             break
     evidence = -math.inf
     if weigh and value > kernels.IMPOSSIBLE:
-        if factor is None or moved > 0.1:  # else the information of the last but one step is close enough
+        if moved > 0.1:  # else the information of the last but one step is close enough
             system = _information(problem, f, mu, q) + prior
             system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
-            factor = cho_factor(system, lower=True, check_finite=False)
-        logdet = 2.0 * float(np.log(np.diag(factor[0])).sum())
         evidence = (
             target
-            - 0.5 * logdet
+            - 0.5 * float(np.linalg.slogdet(system)[1])
             + 0.5 * float(np.log(strength * model.curvatures + 1e-6).sum())
             + 0.5 * float(np.log(model.atoms).sum())
             + model.bonus
