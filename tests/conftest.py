@@ -16,6 +16,7 @@ import pytest
 from sketchstream.privacy.gaussian import loss_of
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: threads that wait for a core spin
+os.environ["SKETCHSTREAM_ANSWERS"] = ""  # commands compute what they print: kept answers have tests of their own
 
 hypothesis.settings.register_profile("commit", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("commit")

@@ -50,6 +50,7 @@ def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("SKETCHSTREAM_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("SKETCHSTREAM_ANSWERS", "")
 
     def call(*arguments: str | Path) -> Result:
         capfd.readouterr()

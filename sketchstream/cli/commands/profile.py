@@ -2,7 +2,7 @@
 
 In: a published file, or the windows that a configuration's worker published. Out: a table, JSON (one object a line
 for several windows) or CSV, and optionally a plot and an HTML report. Touches: published files, the sealed topic or
-directory.
+directory; the answers kept for files, see `stored`.
 """
 
 from __future__ import annotations
@@ -87,6 +87,9 @@ def command(
     Only what was published is read, so no key is needed and no privacy is lost, however often it is asked. An open
     sketch has no profile: seal it, or release from it.
 
+    What was printed for a file is kept in your cache, where only you can read it: the same question about the same
+    bytes is answered from there. SKETCHSTREAM_ANSWERS names another folder, or, if it is empty, none.
+
     \b
     Examples:
       sketchstream profile s.sealed --max-count 50 --format json --plot profile.png
@@ -96,10 +99,7 @@ def command(
       sketchstream profile -c sketchstream.toml --sketch reach --group spring-sale
       sketchstream profile -c sketchstream.toml --sketch reach --all --by group --format csv
     """
-    from sketchstream.cli import results, sketches
     from sketchstream.errors import ConfigError
-    from sketchstream.kinds import groups_of
-    from sketchstream.query.answers import Answer, of_file
 
     how = Method(method, norm, beta, max_count)
     if (file is None) == (config_file is None):
@@ -115,18 +115,7 @@ def command(
         if by:
             msg = "--by group belongs to -c; choose a group of a file with --group"
             raise ConfigError(msg)
-        published = sketches.read_published(file, "profile")
-        if group is None and published.groups:
-            msg = f"{file.name} has {len(published.groups):,} groups: choose one with --group NAME"
-            raise ConfigError(msg)
-        published = published if group is None else published.group(group)
-        answer = of_file(published, how.apply(published))
-        answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})
-        warning = (answer.profile.guarantee or {}).get("warning")
-        if warning is not None and not published.spec.no_privacy:  # of which reading the file has warned
-            click.echo(f"sketchstream: warning: {warning}", err=True)
-        present(answer, plot, html, file.name)
-        results.print_one(answer, form)
+        _of_file(file, how, group, plot, html, form)
         return
     assert config_file is not None
     if every and merge:
@@ -141,7 +130,9 @@ def command(
     if every and plot is not None:
         msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
         raise ConfigError(msg)
-    from sketchstream.cli import clusters
+    from sketchstream.cli import clusters, results
+    from sketchstream.kinds import groups_of
+    from sketchstream.query.answers import Answer
     from sketchstream.query.windows import to_ms
     from sketchstream_connectors.published import open_published
 
@@ -174,6 +165,35 @@ def command(
         show.remarks(published_windows, plan.name, still_open=since is None and until is None)
     present(answer, plot, html, plan.name)
     results.print_one(answer, form)
+
+
+def _of_file(
+    file: Path, how: Method, group: str | None, plot: Path | None, html: Path | None, form: show.Format
+) -> None:
+    """Print the profile of a published file; one without a plot, a report or a warning is kept for the next time."""
+    from sketchstream.cli import sketches, stored
+
+    data = sketches.read_bytes(file)
+    where = stored.place(data, ("profile", how, group, form)) if plot is html is None else None
+    if stored.shown(where):
+        return
+    from sketchstream.cli import results
+    from sketchstream.errors import ConfigError
+    from sketchstream.query.answers import of_file
+
+    published = sketches.read_published(file, "profile", data)
+    if group is None and published.groups:
+        msg = f"{file.name} has {len(published.groups):,} groups: choose one with --group NAME"
+        raise ConfigError(msg)
+    published = published if group is None else published.group(group)
+    answer = of_file(published, how.apply(published))
+    answer = answer if group is None else replace(answer, facts={**answer.facts, "group": group})
+    warning = (answer.profile.guarantee or {}).get("warning")
+    if warning is not None and not published.spec.no_privacy:  # of which reading the file has warned
+        click.echo(f"sketchstream: warning: {warning}", err=True)
+    present(answer, plot, html, file.name)
+    with stored.kept(None if warning is not None or published.spec.no_privacy else where):
+        results.print_one(answer, form)
 
 
 def chosen(windows: Iterable[SealedWindow], group: str | None) -> Iterator[SealedWindow]:
