@@ -1,7 +1,8 @@
 """How quick commands that only read are, when everything is warm: ledger, validate, inspect, profile.
 
-In: nothing. Out: the least seconds of each command over the rounds, and its ratio to the named peer of the same round,
-`python -c "import pandas"`. Touches: a temporary folder; numba's cache and the package's byte code, as users' do.
+In: nothing. Out: the median seconds of each command over the rounds, on the clock and of the processor, and the medians
+of both ratios to the named peer of the same round, `python -c "import numpy"`. Touches: a temporary folder; numba's
+cache and the package's byte code, as users' do.
 
     python bench/commands.py [--rounds 9] [--quick]
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -38,7 +40,8 @@ epsilon = "1"
 max_count = 20
 domain = { size = 2000 }
 """
-PEER = [sys.executable, "-c", "import pandas"]
+PEER = [sys.executable, "-c", "import numpy"]
+STORED = "profile, a kept answer"
 LEAST_RECORDS = 20_000
 
 
@@ -61,17 +64,21 @@ def prepare(folder: Path) -> dict[str, list[str]]:
             ("inspect", "inspect one.sealed"),
             ("validate of a file", "validate -c c.toml"),
             ("profile of 2,000 slots", "profile one.sealed"),
+            (STORED, "profile one.sealed"),
+            ("profile by inversion", "profile one.sealed --method inverse"),
             ("profile -c", "profile -c c.toml"),
         )
     }
 
 
-def seconds(command: list[str], folder: Path) -> float:
-    """Of one run; byte code is kept, as it is by default."""
+def seconds(command: list[str], folder: Path, answers: str = "") -> tuple[float, float]:
+    """Of one run, on the clock and of the processor; byte code is kept, as it is by default."""
     around = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    began = time.perf_counter()
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    around["SKETCHSTREAM_ANSWERS"] = answers
     subprocess.run(command, cwd=folder, check=True, capture_output=True, env=around)
-    return time.perf_counter() - began
+    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return took, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def main() -> None:
@@ -82,19 +89,18 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        commands = prepare(folder)
-        for command in (PEER, *commands.values()):
-            seconds(command, folder)
-        peers: list[float] = []
-        found: dict[str, list[tuple[float, float]]] = {one: [] for one in commands}
-        for _ in range(3 if options.quick else options.rounds):
+        commands = {"import numpy (peer)": PEER} | prepare(folder)
+        found: dict[str, list[tuple[float, ...]]] = {one: [] for one in commands}
+        for warm in range(1 + (3 if options.quick else options.rounds)):
             for one, command in commands.items():
-                peers.append(seconds(PEER, folder))
-                found[one].append((seconds(command, folder), peers[-1]))
-    print(f"import pandas (peer): {min(peers):.2f} s")
+                peer = seconds(PEER, folder)
+                mine = seconds(command, folder, "answers" if one == STORED else "")
+                if warm:
+                    found[one].append((*mine, mine[0] / peer[0], mine[1] / peer[1]))
+    print(f"{'median of':26}{'clock':>8}{'processor':>11}{'to the peer':>13}{'processor':>11}")
     for one, runs in found.items():
-        ratio = statistics.median(mine / peer for mine, peer in runs)
-        print(f"{one:24} {min(mine for mine, _ in runs):5.2f} s at least, {ratio:4.2f} times the peer (median)")
+        clock, processor, ratio, share = map(statistics.median, zip(*runs, strict=True))
+        print(f"{one:26}{clock:6.2f} s{processor:9.2f} s{ratio:12.2f}x{share:10.2f}x")
 
 
 if __name__ == "__main__":
