@@ -88,7 +88,9 @@ class Backfill:
         names: of the sketches; empty: all.
         engine: that counts, see `lake.engines`. All of them count the same, so another one may go on with a job.
         again: reason why windows that are booked are published a second time, under a new revision and at a second
-            charge; the same reason over the same files goes on with that revision. "": they are not.
+            charge; the same reason over the same files goes on with that revision. Sketches of which no window of the
+            range is booked are left out: nothing of theirs was wrong, and they are charged where they are asked for.
+            "": no window is.
 
     Raises:
         ConfigError: the configuration is not one whose history can be counted, with the reason.
@@ -107,17 +109,22 @@ class Backfill:
         if not EARLIEST_MS <= start < end <= LATEST_MS:
             msg = f"--from must lie before --to, both from 1900 to 2200; found {iso(start)} and {iso(end)}"
             raise ConfigError(msg)
-        self.plans = [config.plan(name) for name in names] or list(config.sketches)
-        for plan in self.plans:
-            require_history(plan)
-        self._config = config
-        self._range = start, end
-        self._key: Key | None = config.load_key()
         if again and names:
             msg = "--again begins a new revision of all sketches of the configuration: leave --sketch out"
             raise ConfigError(msg)
+        self._config = config
+        self._range = start, end
         self._again = again
         self._folder = config.history_path
+        self.plans = [config.plan(name) for name in names] or list(config.sketches)
+        if again:
+            self.plans = [plan for plan in self.plans if self._revisions(plan)]
+            if not self.plans:
+                msg = "no window of this range is booked, so none can be published again: leave --again out"
+                raise ConfigError(msg)
+        for plan in self.plans:
+            require_history(plan)
+        self._key: Key | None = config.load_key()
         self._root = config.resolve(config.history_name)
         self._paths = files_of(self._root, ".parquet")
         self._layout = history_layout(config)
@@ -170,6 +177,12 @@ class Backfill:
         ours = any(row.get("again") == self._again and row["input"] == self.input for row in rows)
         return bool(self._again and rows and not ours)
 
+    def _revisions(self, plan: SketchPlan) -> set[int]:
+        """The revisions in which windows of the range are booked for a sketch."""
+        starts = {iso(start) for start, _ in self.windows(plan)}
+        rows = [row for row, _ in booked(self._folder) if row["sketch"] == plan.name]
+        return {row["revision"] for row in rows if row["window"][0] in starts}
+
     def charged(self, plan: SketchPlan) -> int:
         """In how many revisions windows of this sketch are booked, this job's own included."""
         revisions = {row["revision"] for row, _ in booked(self._folder) if row["sketch"] == plan.name}
@@ -217,7 +230,7 @@ class Backfill:
             if not windows:
                 continue
             self._require_no_gap(plan, windows)
-            self._require_uncharged(plan, windows)
+            self._require_uncharged(plan)
             self._claim(plan, windows)
             for window in windows:
                 yield self._window(plan, window)
@@ -387,14 +400,12 @@ class Backfill:
                 raise
         return _named(path, b"sketch-ledger", None)
 
-    def _require_uncharged(self, plan: SketchPlan, windows: Sequence[tuple[int, int]]) -> None:
+    def _require_uncharged(self, plan: SketchPlan) -> None:
         """Refuse to charge windows again that are booked in an earlier revision, unless a reason is given."""
-        starts = {iso(start) for start, _ in windows}
-        rows = [row for row, _ in booked(self._folder) if row["sketch"] == plan.name and row["window"][0] in starts]
-        earlier = {row["revision"] for row in rows if row["revision"] < self.revision}
-        if earlier and not self._again and not any(row["revision"] == self.revision for row in rows):
+        newest = max(self._revisions(plan), default=self.revision)
+        if newest < self.revision and not self._again:
             msg = (
-                f"windows of sketch {plan.name} are booked in revision {max(earlier)}: to publish them in revision "
+                f"windows of sketch {plan.name} are booked in revision {newest}: to publish them in revision "
                 f"{self.revision} too, whose loss is added, say --again REASON"
             )
             raise ConfigError(msg)

@@ -419,6 +419,34 @@ def test_again_charges_a_second_time_once_and_says_why(tmp_path: Path, run: Run)
     assert len(booked(given.history_path)) == 2 * DAYS
 
 
+def test_again_publishes_nothing_of_a_sketch_that_was_not_booked(tmp_path: Path) -> None:
+    write(tmp_path, table())
+    early = 'window = "1d"\nemit_every = "6h"\nepsilon_early = "1/10"\n'
+
+    def given() -> Config:
+        loaded = config(tmp_path, "distinct", "only_a")
+        early_one = SKETCHES["only_a"].replace(BARE, "")
+        loaded.path.write_text(loaded.path.read_text() + f'\n[[sketch]]\nname = "early"\n{early}{early_one}\n')
+        return Config.load(loaded.path)  # which has a sketch without a history too
+
+    with pytest.raises(ss.ConfigError, match="leave --again out"):
+        run_all(given(), again="nothing to correct")
+    job = Backfill(given(), START, START + 24 * HOUR, ["distinct"])
+    assert [one.what for one in job.run()] == ["published"]
+    job.close()
+    job = Backfill(given(), START, END, again="late files")
+    assert [plan.name for plan in job.plans] == ["distinct"]
+    assert [(one.sketch, one.what) for one in job.run()] == [("distinct", "published")] * DAYS
+    job.close()
+    assert {row["sketch"] for row, _ in booked(given().history_path)} == {"distinct"}
+    with pytest.raises(ss.ConfigError, match="leave --again out"):
+        run_all(given(), END + 1, END + 72 * HOUR, again="late files")
+    job = Backfill(given(), START, END, ["only_a"])  # its first charge, under the revision of now
+    assert [one.what for one in job.run()] == ["published"] * DAYS
+    assert job.charged(job.plans[0]) == 1
+    job.close()
+
+
 def test_the_ledger_shows_what_is_booked_and_has_no_body(tmp_path: Path, hooks: Any, run: Run) -> None:
     write(tmp_path, table(100))
     given = config(tmp_path, "distinct")
