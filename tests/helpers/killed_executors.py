@@ -6,7 +6,7 @@ driver and two executors, which are processes of their own. Bodies have no noise
 
 Executors are killed (SIGKILL) while a stage runs that has ended some of its tasks, after the one that reads the files:
 so what they had read for others, and had kept, is lost and computed a second time. Second copies of slow tasks are
-allowed (`spark.speculation`), but Spark runs none on the host of the first, and both executors have one host.
+allowed (`spark.speculation`); none was seen to run here, where both executors have one host.
 """
 
 from __future__ import annotations
