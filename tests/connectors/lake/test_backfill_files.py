@@ -254,7 +254,7 @@ def test_every_engine_counts_what_a_worker_counts(what: str, engine: str, tmp_pa
     write(tmp_path, table(**changed))
     live, history = (config(tmp_path, *names, out=out) for out in ("live", "history"))
     if what in NOT_READ[engine]:
-        with pytest.raises(ss.FormatError, match=r"cannot count these files|would count other items"):
+        with pytest.raises(ss.FormatError, match=r"cannot count these rows|would count other items"):
             run_all(history, start, end, engine)
         assert not bodies(history)
         return
