@@ -405,14 +405,14 @@ def response(one):
 
 
 def test_what_would_wait_for_long_is_refused_at_once_and_the_connection_goes_on(folder, monkeypatch):
-    """Thirty requests arrive while the service is busy with one: it lets in four of them in the next turn."""
+    """Thirty requests arrive while the service is busy with one: it lets in four of them in each of the next turns."""
     monkeypatch.setattr(connections, "AT_A_TIME", 4)
-    whole, first = connections.Line.admit, []
+    whole, first, sent = connections.Line.admit, [], threading.Event()
 
     def slowly(self, *given):
         if not first:
             first.append(self)
-            time.sleep(1)
+            sent.wait(20)
         return whole(self, *given)
 
     with serving(folder, processes=0) as (service, client), contextlib.ExitStack() as stack:
@@ -421,14 +421,16 @@ def test_what_would_wait_for_long_is_refused_at_once_and_the_connection_goes_on(
         wait_for(lambda: first)
         sockets += [stack.enter_context(connect(client, REQUEST)) for _ in range(30)]
         health = stack.enter_context(connect(client, REQUEST.replace(b"v1/sketches", b"healthz")))
+        sent.set()
         codes = [response(one)[0][9:12] for one in sockets]
         assert response(health)[0][9:12] == b"200"
-        assert codes.count(b"503") == 26
-        assert codes.count(b"200") == 5
+        refused = codes.count(b"503")  # it takes them off the network in one turn, or in few
+        assert 18 <= refused <= 27
+        assert codes.count(b"200") == 31 - refused
         for one in sockets:  # no longer busy
             one.sendall(REQUEST)
             assert response(one)[0].startswith(b"HTTP/1.1 200")
-        assert service.traffic.requests["-", 503] == 26
+        assert service.traffic.requests["-", 503] == refused
 
 
 @pytest.mark.parametrize(
