@@ -62,7 +62,7 @@ def checked(command: list[str], cache: Path) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.statistics
+@pytest.mark.slow
 def test_kernels_stay_inside_their_arrays_under_bounds_checks(tmp_path: Path) -> None:
     assert "IndexError" in checked(["-c", OUTSIDE], tmp_path).stderr  # the checks are on
     files = [str(TESTS / "connectors" / name) for name in TESTED]
