@@ -57,7 +57,7 @@ demo: $(DEMO_READY)  ## the main job on real data: 336,776 flights, no broker, r
 test: setup jars chromium proxies promtool lint types  ## everything CI runs: lint, types, contracts, the whole suite with a real broker
 	@trap 'exit 130' INT; alone=passed brokers=passed; \
 	$(BIN)/python -m pytest $(SPREAD) -m 'not slow and not kafka' || alone=FAILED; \
-	$(BIN)/python -m pytest -n $(or $(JOBS),2) --dist loadfile -m 'kafka and not slow' || brokers=FAILED; \
+	$(BIN)/python -m pytest -m 'kafka and not slow' || brokers=FAILED; \
 	echo "tests without a broker: $$alone; tests with brokers: $$brokers"; \
 	[ "$$alone $$brokers" = 'passed passed' ]
 

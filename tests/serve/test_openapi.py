@@ -23,7 +23,7 @@ from sketchstream.serve import shapes
 from sketchstream.serve.api import Api
 from sketchstream.stream.windows import iso
 
-DOCUMENT = Api(None).document
+DOCUMENT = Api(None, None).document
 EXAMPLES = {name: one["examples"] for name, one in DOCUMENT["components"]["schemas"].items() if "examples" in one}
 CHECKS = [
     not_a_server_error,
@@ -107,7 +107,7 @@ def test_every_path_of_the_service_is_in_the_document(site):
     described = {(path, method.upper()) for path, one in DOCUMENT["paths"].items() for method in one}
     served = {
         (route.path, method)
-        for route in Api(None).routes
+        for route in Api(None, None).routes
         for method in route.methods - {"HEAD"}
         if route.path not in ("/metrics", "/openapi.json")
     }
