@@ -85,7 +85,7 @@ def visit(browser: Browser, base: str, width: int = 1280, scheme: str = "light",
     """
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **more)  # type: ignore[arg-type]
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     found = Visit(page, base)
     page.on("request", lambda request: found.asked.append(request.url))
     page.on("console", lambda message: found.complaints.append(message.text))
