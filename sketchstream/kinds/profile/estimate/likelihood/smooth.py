@@ -187,10 +187,8 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
     target = value - 0.5 * float(c @ prior @ c)
     system, moved = prior, math.inf
     for _ in range(steps if value > kernels.IMPOSSIBLE else 0):
-        information = _information(problem, f, mu, q)
         gradient = q.T @ (f * (ratio - problem.d)) - prior @ c
-        system = information + prior
-        system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
+        system = _system(problem, f, mu, q, prior)
         step = np.linalg.solve(system, gradient)  # importing scipy.linalg takes as long as a whole fit
         reach = float(np.abs(q @ step).max())
         scale = min(1.0, 3.0 / max(reach, 1e-300))
@@ -213,8 +211,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
     evidence = -math.inf
     if weigh and value > kernels.IMPOSSIBLE:
         if moved > 0.1:  # else the information of the last but one step is close enough
-            system = _information(problem, f, mu, q) + prior
-            system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
+            system = _system(problem, f, mu, q, prior)
         evidence = (
             target
             - 0.5 * float(np.linalg.slogdet(system)[1])
@@ -224,6 +221,13 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
             - 8.0
         )
     return Fitted(model, strength, c, f, evidence)
+
+
+def _system(problem: Likelihood, f: Floats, mu: Floats, q: Floats, prior: Floats) -> Floats:
+    """Information and prior together, with a little more on the diagonal, so that it can be solved."""
+    system = _information(problem, f, mu, q) + prior
+    system.ravel()[:: system.shape[0] + 1] += 1e-10 * np.trace(system) / system.shape[0]
+    return system
 
 
 def _information(problem: Likelihood, f: Floats, mu: Floats, q: Floats) -> Floats:
