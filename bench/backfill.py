@@ -192,6 +192,8 @@ def main() -> None:
         (folder / "sketchstream.toml").write_text(CONFIG.format(weight=weight, slots=said.slots, most=most))
         ss.Key.generate().save(folder / "key")
         threads = os.cpu_count() or 1
+        if said.engine == "spark":
+            session()
         whole(folder, said.engine)  # compiles, and warms the page cache
         took: dict[str, list[tuple[float, float, int]]] = {"bare GROUP BY": [], "backfill": []}
         memory = {}

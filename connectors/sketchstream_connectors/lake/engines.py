@@ -189,8 +189,8 @@ class Polars:
 class Spark:
     """The session that is active, or that Spark's own configuration gives; its executors read the files by their paths.
 
-    The rows of a window stay with the executors, divided by Spark's hash of them, and come to the driver in parts, each
-    of some of its partitions (`PART`): what the driver holds does not grow with the window.
+    What the driver holds does not grow with the window: one of at most `PART` events comes to it at once; the rows of a
+    larger one stay with the executors, divided by Spark's hash of them, and come in parts, each of some partitions.
     """
 
     name = "Spark"
@@ -231,20 +231,27 @@ class Spark:
         if asked.step is not None:
             since, step = at - start * unit, asked.step * unit
             position = ((since - since % step) / step).cast("long")  # exact: multiples of a step below 2^53
-        found = (
-            rows.filter((at >= start * unit) & (at < end * unit))
-            .groupBy(*(column(name).alias(name) for name in asked.names), position.alias(POSITION))
-            .agg(f.count(f.lit(1)).alias(EVENTS))
+        rows = rows.filter((at >= start * unit) & (at < end * unit))
+        found = rows.groupBy(*(column(name).alias(name) for name in asked.names), position.alias(POSITION)).agg(
+            f.count(f.lit(1)).alias(EVENTS)
         )
+        # events are counted first, from one column: a window that the driver can hold is not written to Spark's cache
+        for part in [found.toArrow()] if rows.count() <= PART else self._parts(found):
+            for first in range(0, part.num_rows, BATCH):  # chunks of Spark are small
+                yield from part.slice(first, BATCH).combine_chunks().to_batches()
+
+    @staticmethod
+    def _parts(found: Any) -> Iterator[Any]:
+        """Tables of about `PART` rows, each of whole partitions; the rows are computed once and kept until the end."""
+        from pyspark.sql import functions as f
+
         kept = found.withColumn(_PLACE, f.spark_partition_id()).persist()
         try:
             sizes = sorted((row[0], row[1]) for row in kept.groupBy(_PLACE).count().collect())
             ends = accumulate(rows for _, rows in sizes)
             for _, places in groupby(zip(sizes, ends, strict=True), key=lambda one: one[1] // PART):
                 here = [place for (place, _), _ in places]
-                part = kept.filter(f.col(_PLACE).isin(here)).drop(_PLACE).toArrow()
-                for at in range(0, part.num_rows, BATCH):  # chunks of Spark are small
-                    yield from part.slice(at, BATCH).combine_chunks().to_batches()
+                yield kept.filter(f.col(_PLACE).isin(here)).drop(_PLACE).toArrow()
         finally:
             kept.unpersist()
 
