@@ -1,4 +1,4 @@
-"""Executors of Spark that are killed while they count: the bodies and bookings of an undisturbed run."""
+"""Executors of Spark that are killed, or stopped, while they count: the bodies and bookings of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WINDOWS = 2
 EVENTS = 12_000
 FILES = 12
 """Each is a task of the first stage of a window."""
-KILLS = 2
+TIMES = 2
 CONFIG = """
 [input]
 file = "events.parquet"
@@ -98,21 +98,24 @@ def numbers(given: Config) -> dict[int, list[int]]:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-def test_executors_that_are_killed_change_no_body_and_no_booking(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("what", "seen"), [("kill", ("tasks not ended well", "stages computed again")), ("stop", ("second copies",))]
+)
+def test_executors_that_are_killed_or_stopped_change_no_body_and_no_booking(
+    what: str, seen: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path)
     history, live = config(tmp_path, "sealed"), config(tmp_path, "live")
-    script = ROOT / "tests" / "helpers" / "killed_executors.py"
-    command = [sys.executable, str(script), str(history.path), str(START), str(START + WINDOWS * DAY), str(KILLS)]
+    script = ROOT / "tests" / "helpers" / "disturbed_executors.py"
+    command = [sys.executable, str(script), str(history.path), str(START), str(START + WINDOWS * DAY), what, str(TIMES)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     print(said)
-    assert said["killed"] == KILLS
-    assert said["tasks not ended well"], "no task was lost"
-    assert said["stages computed again"], "nothing that an executor had kept was lost"
+    assert said["disturbed"] == TIMES
+    for one in seen:
+        assert said[one], f"no {one}"
     without_noise(monkeypatch)
     file_worker(live).run()
     assert numbers(history) == numbers(live)
