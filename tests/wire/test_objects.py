@@ -67,3 +67,15 @@ def test_a_long_list_of_long_names_is_read() -> None:
     body = msgpack.packb([f"{number:0200d}" for number in range(65_536)])
     assert len(body) > objects.SURE
     header.require_few_objects(body)
+
+
+def test_a_header_longer_than_any_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one text, which is few objects: whoever only asks what bytes claim to be gets the same refusal."""
+    body = msgpack.packb({"kind": "release", "spec": "x" * header.LONGEST_HEADER})
+    sample = packed("release-raw")
+    data = sample[:12] + len(body).to_bytes(4, "little") + sample[16:40] + body
+    for name in ("unpackb", "packb"):
+        monkeypatch.setattr(msgpack, name, None)
+    for read in (wire.claimed, wire.unpack_header):
+        with pytest.raises(FormatError, match="a header has at most 67108864 bytes, found 67108"):
+            read(data)
