@@ -28,10 +28,10 @@ from sketchstream.kinds.profile.group_list import GroupLimit, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.interfaces import Chunk, Restored, Snapshot
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.rules import Rules
-from sketchstream.stream.windows import Calendar, Width
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.windows import Calendar, Width
 from sketchstream_connectors.files.store import DirectoryStore
 from sketchstream_connectors.kafka import blobs
 

@@ -51,7 +51,7 @@ from sketchstream.serve.server import Server, listening, url
 from sketchstream.serve.service import Service
 from sketchstream.serve.store import Store, StoredWindow
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver
 
 Form = tuple[bytearray, list[tuple[bytes, list[int], list[int]]], list[tuple[list[int], int]]]

@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from helpers.kafka.app import AT_ONCE, App, Nobody  # noqa: E402
 from helpers.kafka.quotas import limit  # noqa: E402
 from sketchstream.stream.interfaces import Snapshot  # noqa: E402
-from sketchstream.stream.policy import snapshot_every_s  # noqa: E402
-from sketchstream.stream.settings import Settings  # noqa: E402
+from sketchstream.stream.worker.policy import snapshot_every_s  # noqa: E402
+from sketchstream.stream.worker.settings import Settings  # noqa: E402
 from sketchstream_connectors.kafka import topics  # noqa: E402
 from sketchstream_connectors.kafka.client import Connection  # noqa: E402
 from sketchstream_connectors.kafka.devbroker import DevCluster, free_ports  # noqa: E402

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kernels import kernel
-from sketchstream.stream.quorum import MAXIMUM, Quorum, Watermark
+from sketchstream.stream.state.quorum import MAXIMUM, Quorum, Watermark
 
 Ints = npt.NDArray[np.int64]
 

@@ -26,14 +26,14 @@ from sketchstream.kernels import compile_first, kernel
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
-from sketchstream.stream.buffers import Buffers
 from sketchstream.stream.interfaces import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.quorum import Quorum, Watermark
-from sketchstream.stream.rules import Rules
-from sketchstream.stream.windows import Calendar, Width
-from sketchstream.stream.worker import Settings, Worker
+from sketchstream.stream.state.buffers import Buffers
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.quorum import Quorum, Watermark
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.windows import Calendar, Width
+from sketchstream.stream.worker.worker import Settings, Worker
 from sketchstream.testing.memory import MemoryPublisher
 
 # this folder has a kafka.py, which must not be taken for the client

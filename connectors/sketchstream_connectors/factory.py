@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from sketchstream import kinds
 from sketchstream.config.loader import Config
-from sketchstream.stream.metrics import Metrics
-from sketchstream.stream.rules import Rules
-from sketchstream.stream.sampling import Wanted
-from sketchstream.stream.worker import Progress, Settings, Worker
+from sketchstream.stream.input.sampling import Wanted
+from sketchstream.stream.monitoring.metrics import Metrics
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.worker.worker import Progress, Settings, Worker
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.files.publisher import DirectoryPublisher
 from sketchstream_connectors.files.source import FileSource, Layout, sample_of

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.guarantee import Context, Guarantee
     from sketchstream.privacy.ledger import Loss
-    from sketchstream.stream.plans import EarlyAnswers, Memory, SketchPlan
-    from sketchstream.stream.windows import Calendar
+    from sketchstream.stream.windows.plans import EarlyAnswers, Memory, SketchPlan
+    from sketchstream.stream.windows.windows import Calendar
 
 LOSSES: Final = ("a loss is at most", "windows", "event", "item")
 
@@ -158,8 +158,8 @@ class Deployment:
         from sketchstream.config.plans import early_answers
         from sketchstream.config.schema import InputTable
         from sketchstream.errors import ConfigError
-        from sketchstream.stream.units import duration_ms
-        from sketchstream.stream.windows import hopping
+        from sketchstream.stream.windows.units import duration_ms
+        from sketchstream.stream.windows.windows import hopping
 
         table = InputTable.model_fields
         if self.window is None:
@@ -256,7 +256,7 @@ class Around:
     @cached_property
     def windows(self) -> SketchPlan | None:
         """The windows of a worker."""
-        from sketchstream.stream.plans import SketchPlan
+        from sketchstream.stream.windows.plans import SketchPlan
 
         if self.given is None:
             return None
@@ -278,8 +278,8 @@ class Around:
     @cached_property
     def memory(self) -> Memory:
         """Memory of one partition; without windows that of one sketch."""
-        from sketchstream.stream.plans import Memory, SketchPlan
-        from sketchstream.stream.windows import hopping
+        from sketchstream.stream.windows.plans import Memory, SketchPlan
+        from sketchstream.stream.windows.windows import hopping
 
         if self.windows is None or self.given is None:
             alone = SketchPlan("sketch", self.plan.spec, hopping("1d")[0])
@@ -354,7 +354,7 @@ class Around:
 
     def sentences(self) -> list[str]:
         """The groups and the memory, for people."""
-        from sketchstream.stream.units import spell_bytes
+        from sketchstream.stream.windows.units import spell_bytes
 
         spec, memory, out = self.plan.spec, self.memory, []
         if spec.groups is not None:

@@ -23,7 +23,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.privacy.composition import Losses
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledger import Loss, show
-from sketchstream.stream.windows import DAY_MS, MINUTE_MS, Calendar, Width
+from sketchstream.stream.windows.windows import DAY_MS, MINUTE_MS, Calendar, Width
 
 if TYPE_CHECKING:
     from sketchstream.privacy.deployment import AnyLedger

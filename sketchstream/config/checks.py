@@ -16,11 +16,11 @@ from sketchstream.errors import ConfigError, SpecError
 from sketchstream.spec import exact_epsilon
 from sketchstream.stream import formats
 from sketchstream.stream.interfaces import MOST_COLUMNS
-from sketchstream.stream.windows import DAY_MS
+from sketchstream.stream.windows.windows import DAY_MS
 
 if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 NO_PARTITIONER = (
     "input.partitioner is missing: how the producers choose the partition of a key; `sketchstream validate -c FILE "

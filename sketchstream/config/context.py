@@ -13,7 +13,7 @@ from sketchstream.kinds import groups_of_item
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.privacy.guarantee import Beside, Context
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 
 def context(
@@ -33,7 +33,7 @@ def context(
         retention_ms: retention of the input topic; `math.inf`: records are never deleted, None: unknown.
         counts: distinct numbers of partitions that were valid while the window was open.
     """
-    from sketchstream.stream.evidence import EvidenceNoise
+    from sketchstream.stream.state.evidence import EvidenceNoise
 
     evidence = EvidenceNoise.of(plan, checked=config.partitioner is not None)
     letters: Literal["payload", "envelope"] = "payload" if config.input.dead_letter_payload else "envelope"
@@ -81,7 +81,7 @@ def of_windows(plan: SketchPlan, **known: Any) -> Context:
 def a_day(plan: SketchPlan, timezone: str) -> int:
     """Most windows of a series that have a part in one day of a time zone."""
     from sketchstream.config.budget import most_windows
-    from sketchstream.stream.windows import Calendar, Width
+    from sketchstream.stream.windows.windows import Calendar, Width
 
     return most_windows(plan.starts, Calendar(Width(1, "day"), timezone), plan.overlap)
 

@@ -31,9 +31,9 @@ from sketchstream.naming import Names
 from sketchstream.published import MOST_PARTITIONS
 from sketchstream.quality import DEFAULT, Rule, Tolerance
 from sketchstream.spec import exact_delta, exact_epsilon
-from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.quorum import Quorum
-from sketchstream.stream.units import spell_bytes, spell_snapshots
+from sketchstream.stream.state.quorum import Quorum
+from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.units import spell_bytes, spell_snapshots
 
 if TYPE_CHECKING:
     from sketchstream.config.budget import Budget
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
     from sketchstream.kinds.tables import QualityTable, SketchTable
     from sketchstream.privacy.composition import Losses
-    from sketchstream.stream.partitioner import Partitioner
+    from sketchstream.stream.input.partitioner import Partitioner
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from sketchstream.errors import ConfigError, SpecError
 from sketchstream.item_lists import read_items
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain, Epsilon, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
-from sketchstream.stream.evidence import misplaced_noise
-from sketchstream.stream.plans import EarlyAnswers, SketchPlan
-from sketchstream.stream.windows import Calendar, Width, hopping
+from sketchstream.stream.state.evidence import misplaced_noise
+from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
+from sketchstream.stream.windows.windows import Calendar, Width, hopping
 
 if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 from sketchstream.kinds.tables import DomainTable, Number, QualityTable, SketchTable, Table, read_block
 from sketchstream.naming import Names
 from sketchstream.stream import formats
-from sketchstream.stream.partitioner import FORMER, Partitioner
-from sketchstream.stream.units import duration_ms, size_bytes
+from sketchstream.stream.input.partitioner import FORMER, Partitioner
+from sketchstream.stream.windows.units import duration_ms, size_bytes
 from sketchstream.topics import MOST_TOPICS
 
 FILE_ONLY = ("jsonl", "lines", "csv", "parquet", "msgpack")

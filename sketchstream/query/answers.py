@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.published import Stack, partition_counts
 from sketchstream.quality import judge
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile

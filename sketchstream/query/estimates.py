@@ -18,7 +18,7 @@ from sketchstream.query.slots import kept_by
 
 if TYPE_CHECKING:
     from sketchstream.published import Published
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 
 def known_names(plan: SketchPlan, published: Published) -> dict[str, Any]:

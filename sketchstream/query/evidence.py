@@ -15,9 +15,9 @@ from sketchstream.components import DISCRETE_LAPLACE, Noise
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.quality import Quality, Rule, Verdict
-from sketchstream.stream.evidence import EvidenceNoise, Shown, misplaced_law
 from sketchstream.stream.interfaces import Frontier
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.state.evidence import EvidenceNoise, Shown, misplaced_law
+from sketchstream.stream.windows.windows import NO_TIME
 
 Span = tuple[int, int]
 OLDER_ALARM = 1e-5

@@ -13,7 +13,7 @@ from sketchstream.kinds.exports import WINDOW, Types
 from sketchstream.kinds.profile.overlap import answers
 from sketchstream.kinds.profile.overlap.expression import member, quoted, regions_of
 from sketchstream.published import Stack, partition_counts
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.overlap.answers import Overlap

@@ -19,7 +19,7 @@ from sketchstream.query.evidence import Heard, heard, weigh
 from sketchstream.sketch import merge
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry, SealedSource
-from sketchstream.stream.windows import NO_TIME, iso
+from sketchstream.stream.windows.windows import NO_TIME, iso
 from sketchstream.topics import HISTORY, everywhere
 
 Span = tuple[int, int]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from sketchstream.published import Stack
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.partitioner import Partitioner, kept
+from sketchstream.stream.input.partitioner import Partitioner, kept
 
 if TYPE_CHECKING:
     from sketchstream.published import Published
-    from sketchstream.stream.partitioner import Mask
+    from sketchstream.stream.input.partitioner import Mask
 
 
 def kept_by(published: Published, items: Sequence[Any] | None = None) -> list[Mask] | None:

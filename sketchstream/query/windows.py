@@ -28,9 +28,9 @@ from sketchstream.query.answers import Answer
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.late import late_records
 from sketchstream.sketch import merge
-from sketchstream.stream.evidence import noise_of
 from sketchstream.stream.interfaces import SealedEntry
-from sketchstream.stream.windows import iso
+from sketchstream.stream.state.evidence import noise_of
+from sketchstream.stream.windows.windows import iso
 from sketchstream.topics import HISTORY
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sketchstream.query.late import LateRecords
     from sketchstream.query.sealed import SealedReader, SealedWindow, Span
     from sketchstream.stream.interfaces import SealedSource
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 
 SHOWN: Final = 5

@@ -28,7 +28,7 @@ from sketchstream.privacy.census import Kind as Alike
 from sketchstream.privacy.deployment import Deployment, Record
 from sketchstream.privacy.publications import cost_of_record
 from sketchstream.published import Instalment, Origin, Release, SealedState, read
-from sketchstream.stream.evidence import noise_of
+from sketchstream.stream.state.evidence import noise_of
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.serve.newest import newest_answers
-from sketchstream.stream.exposition import build_info, text_of
+from sketchstream.stream.monitoring.exposition import build_info, text_of
 
 if TYPE_CHECKING:
     from sketchstream.serve.service import Service

@@ -22,7 +22,7 @@ from sketchstream.kinds.projection.questions import MOST_AMONG
 from sketchstream.query.estimates import RowQuestion, vector_of
 from sketchstream.serve.questions import METHODS, Question
 from sketchstream.serve.service import LIMIT, read_time
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 Format = Literal["json", "csv", "arrow", "parquet"]
 Method = Literal["likelihood", "circulant", "inverse", "monotone"]

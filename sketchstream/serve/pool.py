@@ -29,7 +29,7 @@ from sketchstream.serve.fair_queue import FairQueue, Job, Name
 from sketchstream.serve.questions import Question
 from sketchstream.serve.reconstruct import read_computed
 from sketchstream.serve.store import GUARANTEE, Computed, Store, StoredWindow
-from sketchstream.stream.histogram import Histogram
+from sketchstream.stream.monitoring.histogram import Histogram
 
 log = logging.getLogger("sketchstream.serve")
 

@@ -27,7 +27,7 @@ from sketchstream.query.estimates import (
     require_rows,
 )
 from sketchstream.serve.store import Computed
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile

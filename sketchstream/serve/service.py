@@ -38,7 +38,7 @@ from sketchstream.serve.questions import Question, point, titled
 from sketchstream.serve.reconstruct import published_in
 from sketchstream.serve.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
 from sketchstream.serve.traffic import Traffic
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
     from sketchstream.serve.follower import Follower
     from sketchstream.serve.pool import Pool
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 LIMIT: Final = 1000
 """Most windows of one response."""

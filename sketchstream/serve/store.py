@@ -31,10 +31,10 @@ from sketchstream.kinds import continuing
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
 from sketchstream.serve.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
-from sketchstream.stream.evidence import Reported
 from sketchstream.stream.interfaces import EVIDENCE, Deleted, Frontier, SealedEntry
-from sketchstream.stream.window_ranges import Mark
-from sketchstream.stream.windows import iso
+from sketchstream.stream.state.evidence import Reported
+from sketchstream.stream.windows.window_ranges import Mark
+from sketchstream.stream.windows.windows import iso
 from sketchstream.wire import claimed, noise_names
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from sketchstream.serve.formats import flat
 from sketchstream.serve.questions import Question
 from sketchstream.serve.service import SERIES_LIMIT, Service
 from sketchstream.serve.store import StoredWindow
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from sketchstream.stream.histogram import QUICK_S, Histogram
+from sketchstream.stream.monitoring.histogram import QUICK_S, Histogram
 
 STEPS_S: Final = QUICK_S
 """Upper ends of the histogram's steps, seconds."""

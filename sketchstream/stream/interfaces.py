@@ -2,7 +2,7 @@
 
 In: nothing. Out: the protocols, and the plain data that they exchange. Touches: nothing.
 
-The worker (`sketchstream.stream.worker`) is written against these protocols only, so files, standard input and
+The worker (`sketchstream.stream.worker.worker`) is written against these protocols only, so files, standard input and
 Kafka run through the same code. Laws are numbered; each is a test for every implementation.
 """
 
@@ -17,15 +17,15 @@ import numpy.typing as npt
 
 from sketchstream.errors import FormatError
 from sketchstream.published import require_partitions
-from sketchstream.stream.window_ranges import UNMARKED, Mark
-from sketchstream.stream.windows import NO_TIME, iso
+from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
+from sketchstream.stream.windows.windows import NO_TIME, iso
 from sketchstream.topics import APART
 
 if TYPE_CHECKING:
     from sketchstream.columns import Column
     from sketchstream.items import Items
-    from sketchstream.stream.boundary import Boundary, Claim
-    from sketchstream.stream.evidence import Reported
+    from sketchstream.stream.state.evidence import Reported
+    from sketchstream.stream.windows.boundary import Boundary, Claim
 
 Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
 """What a manifest is made of: msgpack can write it, and nothing in it is code."""

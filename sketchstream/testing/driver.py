@@ -18,8 +18,8 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
 from sketchstream.query.sealed import SealedReader, SealedWindow
-from sketchstream.stream.partitioner import belongs
-from sketchstream.stream.worker import Worker
+from sketchstream.stream.input.partitioner import belongs
+from sketchstream.stream.worker.worker import Worker
 from sketchstream.testing.memory import (
     ManualClock,
     MemoryLog,

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DataLossError, FencedError
-from sketchstream.stream.boundary import Boundary, Claim
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -29,7 +28,8 @@ from sketchstream.stream.interfaces import (
     Snapshot,
     SourceEvent,
 )
-from sketchstream.stream.windows import within
+from sketchstream.stream.windows.boundary import Boundary, Claim
+from sketchstream.stream.windows.windows import within
 from sketchstream_connectors.decode.records import Records
 
 if TYPE_CHECKING:

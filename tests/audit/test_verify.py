@@ -26,7 +26,7 @@ from sketchstream.noise import laws
 from sketchstream.privacy.ledger import Ledger
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
-from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.state.partition import PartitionState
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics

@@ -31,7 +31,7 @@ from sketchstream.privacy.deployment import Deployment
 from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledger import Ledger
 from sketchstream.sketch import Sketch
-from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.state.partition import PartitionState
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics

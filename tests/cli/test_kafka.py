@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from helpers.commands import Run
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 pytestmark = pytest.mark.kafka
 

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from helpers.commands import Run
 from sketchstream.config.loader import Config
-from sketchstream.stream.partitioner import HASHES
+from sketchstream.stream.input.partitioner import HASHES
 from sketchstream_connectors.kafka import sample
 from sketchstream_connectors.kafka.client import Connection
 

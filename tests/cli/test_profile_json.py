@@ -83,7 +83,7 @@ def test_a_window_of_mixed_sketches_has_a_row_that_says_so_and_the_others_their_
     from sketchstream.sketch import Sketch
     from sketchstream.spec import ClosedDomain
     from sketchstream.stream.interfaces import Frontier, SealedEntry
-    from sketchstream.stream.window_ranges import Mark
+    from sketchstream.stream.windows.window_ranges import Mark
     from sketchstream_connectors.files.publisher import DirectoryPublisher
 
     hour, first = 3_600_000, 1_357_002_000_000

@@ -23,7 +23,7 @@ from sketchstream.kinds import planned
 from sketchstream.privacy.deployment import Deployment, Record
 from sketchstream.privacy.guarantee import Guarantee
 from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
-from sketchstream.stream.windows import Calendar, Times, Width
+from sketchstream.stream.windows.windows import Calendar, Times, Width
 
 F = Fraction
 MINUTE = 60_000

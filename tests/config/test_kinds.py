@@ -13,7 +13,7 @@ import sketchstream as ss
 from helpers.configurations import EVENTS_TOPIC
 from sketchstream import kinds
 from sketchstream.config.loader import Config
-from sketchstream.stream.partitioner import kept
+from sketchstream.stream.input.partitioner import kept
 from sketchstream.testing.driver import Driver
 
 GAUSSIAN = """[[sketch]]

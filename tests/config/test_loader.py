@@ -12,8 +12,8 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.item_lists import read_items
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
-from sketchstream.stream.quorum import Quorum
-from sketchstream.stream.units import duration_ms, size_bytes
+from sketchstream.stream.state.quorum import Quorum
+from sketchstream.stream.windows.units import duration_ms, size_bytes
 from sketchstream_connectors.factory import rules
 
 TOPIC = HOURLY_TOPIC

@@ -17,7 +17,7 @@ from sketchstream.cli.app import COMMANDS, app
 from sketchstream.config import schema
 from sketchstream.kinds import tables
 from sketchstream.kinds.workload.table import ColumnTable
-from sketchstream.stream.units import duration_ms, size_bytes
+from sketchstream.stream.windows.units import duration_ms, size_bytes
 
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [

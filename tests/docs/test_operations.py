@@ -22,8 +22,8 @@ from helpers.workers import driver, send
 from sketchstream import events
 from sketchstream.serve.metrics import exposition as of_service
 from sketchstream.serve.newest import SHOWN
-from sketchstream.stream.exposition import exposition as of_worker
-from sketchstream.stream.metrics import PAYLOAD, Metrics
+from sketchstream.stream.monitoring.exposition import exposition as of_worker
+from sketchstream.stream.monitoring.metrics import PAYLOAD, Metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

@@ -20,7 +20,7 @@ from sketchstream.errors import DataLossError
 from sketchstream.items import Items
 from sketchstream.query.sealed import SealedWindow
 from sketchstream.spec import NoPrivacyWarning
-from sketchstream.stream.partitioner import Partitioner, belongs
+from sketchstream.stream.input.partitioner import Partitioner, belongs
 from sketchstream.testing.driver import Driver
 
 MINUTE = 60_000

@@ -34,7 +34,7 @@ from sketchstream.stream.interfaces import (
     Snapshot,
     SourceEvent,
 )
-from sketchstream.stream.worker import Worker
+from sketchstream.stream.worker.worker import Worker
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import MemoryPublisher, MemorySource, MemoryStore, chunk_of
 from sketchstream_connectors.factory import settings

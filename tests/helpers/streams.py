@@ -15,14 +15,14 @@ from sketchstream.items import Items
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
+from sketchstream.stream.input.partition_counts import CountNeeded, Result, Steps, answered
 from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream.stream.kernels import ADMITTED, FUTURE
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.partition_counts import CountNeeded, Result, Steps, answered
-from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.quorum import MAXIMUM, Quorum
-from sketchstream.stream.rules import Rules
-from sketchstream.stream.windows import LATEST_MS, NO_TIME, Calendar, Width
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.quorum import MAXIMUM, Quorum
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME, Calendar, Width
 
 SECOND = 1000
 MINUTE = 60 * SECOND

@@ -13,7 +13,7 @@ import numpy as np
 
 from sketchstream.config.loader import Config
 from sketchstream.query.sealed import SealedReader, SealedWindow
-from sketchstream.stream.worker import Worker
+from sketchstream.stream.worker.worker import Worker
 from sketchstream.testing.memory import (
     ManualClock,
     MemoryLog,

@@ -25,7 +25,7 @@ MODULES = (
         "composition", "copies", "deployment", "gaussian", "guarantee", "census", "publications",
         "calibration/continuous", "calibration/discrete",
     )),
-    "stream/evidence",
+    "stream/state/evidence",
     *(f"noise/{name}" for name in ("laplace", "response", "gaussian", "varied", "thresholds", "entropy", "selection")),
     *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind")),
     *(f"kinds/linear/{name}" for name in ("kind", "index")),

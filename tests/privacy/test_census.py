@@ -20,7 +20,7 @@ from sketchstream.privacy.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.history import LayerEntry
 from sketchstream.privacy.ledger import Ledger, Promise
 from sketchstream.privacy.publications import Evidence
-from sketchstream.stream.windows import Calendar, Width
+from sketchstream.stream.windows.windows import Calendar, Width
 
 F = Fraction
 HOUR = 3_600_000

@@ -27,8 +27,8 @@ from sketchstream.events import JsonLines
 from sketchstream.published import Release
 from sketchstream.sketch import Sketch
 from sketchstream.spec import NoPrivacyWarning
-from sketchstream.stream.exposition import exposition
-from sketchstream.stream.metrics import PAYLOAD
+from sketchstream.stream.monitoring.exposition import exposition
+from sketchstream.stream.monitoring.metrics import PAYLOAD
 from sketchstream.testing.driver import Driver
 
 MARK = "zq7markedperson"
@@ -340,8 +340,8 @@ def test_columns_and_what_is_made_of_them_show_no_value() -> None:
 def test_metrics_hold_no_payload_counter_when_diagnostics_are_off() -> None:
     from prometheus_client import CollectorRegistry, generate_latest
 
-    from sketchstream.stream.exposition import _Collector
-    from sketchstream.stream.metrics import Metrics
+    from sketchstream.stream.monitoring.exposition import _Collector
+    from sketchstream.stream.monitoring.metrics import Metrics
 
     driver = Driver(CONFIG, partitions=1, now=START, key=ss.Key(bytes(16)))
     for _ in range(UNUSUAL):
@@ -395,8 +395,8 @@ def test_dead_letters_hold_no_payload_unless_it_is_asked_for() -> None:
 
 
 def test_what_became_of_a_chunk_shows_no_payload_counter() -> None:
-    from sketchstream.stream.outcome import Outcome
-    from sketchstream.stream.status import Progress
+    from sketchstream.stream.state.outcome import Outcome
+    from sketchstream.stream.worker.status import Progress
 
     counted = dict.fromkeys(("updates", "nulls", "invalid", "misplaced"), UNUSUAL)
     assert not holds(repr(Outcome(records=3, **counted)))

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from sketchstream.spec import NoPrivacyWarning
-from sketchstream.stream.metrics import PAYLOAD
-from sketchstream.stream.partition_counts import Steps
+from sketchstream.stream.input.partition_counts import Steps
+from sketchstream.stream.monitoring.metrics import PAYLOAD
 from sketchstream.testing.driver import Driver
 
 SIZE = 16
@@ -117,7 +117,7 @@ def run(unit: str, form: str, payloads: list[tuple[int, int, Payload]], **more: 
 def home(item: int, partitions: int = 2) -> int:
     """Partition of an item."""
     from sketchstream.items import Items
-    from sketchstream.stream.partitioner import belongs
+    from sketchstream.stream.input.partitioner import belongs
 
     return next(p for p in range(partitions) if belongs(Items.of([str(item).encode()]), "murmur2", [partitions], p)[0])
 
@@ -277,7 +277,7 @@ def broken(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
         patch.setattr(Sketch, "update", whole)
 
     def lazy_windows(patch: pytest.MonkeyPatch) -> None:
-        from sketchstream.stream.partition import PartitionState
+        from sketchstream.stream.state.partition import PartitionState
 
         count = PartitionState._count
 

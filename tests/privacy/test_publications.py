@@ -25,8 +25,8 @@ from sketchstream.privacy.deployment import Deployment
 from sketchstream.privacy.guarantee import DAY_MS, Beside, Context
 from sketchstream.privacy.publications import PUBLICATIONS, Evidence, Publication
 from sketchstream.published import Origin
-from sketchstream.stream.evidence import EvidenceNoise, Reported, noise_of
 from sketchstream.stream.interfaces import Frontier
+from sketchstream.stream.state.evidence import EvidenceNoise, Reported, noise_of
 
 F = Fraction
 HOUR = 3_600_000

@@ -16,12 +16,12 @@ from helpers.streams import EPOCH, HOUR, MINUTE, Stream, exact, plan, rules, spe
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import SealedState, Stack
 from sketchstream.query.sealed import SealedReader
-from sketchstream.stream.evidence import EvidenceNoise, Reported
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.rules import Rules
-from sketchstream.stream.window_ranges import Mark
-from sketchstream.stream.windows import within
+from sketchstream.stream.state.evidence import EvidenceNoise, Reported
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.window_ranges import Mark
+from sketchstream.stream.windows.windows import within
 from sketchstream.wire import envelope
 from sketchstream_connectors.files.publisher import (
     Both,

@@ -23,7 +23,7 @@ from sketchstream.serve.access import Access, read_tokens
 from sketchstream.serve.app import create
 from sketchstream.serve.clients import Guesses
 from sketchstream.serve.settings import ServeSettings
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 ALL, SOME = "all-of-the-sketches", "only-the-minutes-please"
 TOKENS = f"""

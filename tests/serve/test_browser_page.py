@@ -24,7 +24,7 @@ from helpers.serving import MINUTE
 from helpers.streams import EPOCH
 from sketchstream.charts import said
 from sketchstream.pictures import spelling
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 pytestmark = pytest.mark.browser
 

@@ -24,9 +24,9 @@ from sketchstream.query.closed import closed_windows
 from sketchstream.serve import service as serve_module
 from sketchstream.serve.feed import Batch
 from sketchstream.serve.ledgers import Ledgers
-from sketchstream.stream.evidence import noise_of
 from sketchstream.stream.interfaces import SealedEntry
-from sketchstream.stream.windows import iso
+from sketchstream.stream.state.evidence import noise_of
+from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.sealed import DirectorySealed
 

@@ -23,7 +23,7 @@ from sketchstream.serve.access import COOKIE, SESSION_S, Access, Token, TokenFil
 from sketchstream.serve.app import create
 from sketchstream.serve.clients import ADDRESSES, Guesses, address_of, foreign
 from sketchstream.serve.settings import ServeSettings
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 TOKEN = "correct-horse-battery"
 EMPTY = hashlib.sha256(b"").hexdigest()

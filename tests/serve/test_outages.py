@@ -36,7 +36,7 @@ from sketchstream.serve.questions import Question
 from sketchstream.serve.store import Store
 from sketchstream.serve.traffic import Traffic
 from sketchstream.serve.turns import Turns
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 SPAN = {"from": iso(EPOCH), "to": iso(EPOCH + MINUTE)}
 PROFILE = "/v1/sketches/minutes/profile"

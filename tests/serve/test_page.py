@@ -23,7 +23,7 @@ from sketchstream.query import differences, words
 from sketchstream.serve.access import Access, Token
 from sketchstream.serve.page import calendar, home, pictures, rendering, series, wording
 from sketchstream.serve.service import read_time
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 
 @pytest.fixture(scope="module")

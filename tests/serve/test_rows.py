@@ -21,7 +21,7 @@ from sketchstream.config.loader import Config
 from sketchstream.kinds.shown import rows_of
 from sketchstream.query.estimates import as_json
 from sketchstream.serve.service import COMPARED, Service
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "estimate.schema.json").read_text())

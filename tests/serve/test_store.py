@@ -19,7 +19,7 @@ from sketchstream.serve.feed import Batch
 from sketchstream.serve.ledgers import Ledgers
 from sketchstream.serve.store import Store
 from sketchstream.stream.interfaces import Deleted, SealedEntry
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 
 def params(number):

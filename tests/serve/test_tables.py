@@ -18,7 +18,7 @@ from helpers.streams import EPOCH
 from sketchstream.kinds.exports import with_columns
 from sketchstream.serve import formats, tables
 from sketchstream.serve.access import Access, Token
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 NUMBERS = "/v1/tables/minutes/numbers.parquet"
 PROFILE = "/v1/sketches/minutes/profile"

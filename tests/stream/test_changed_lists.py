@@ -18,12 +18,12 @@ from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning
-from sketchstream.stream import checkpoint
-from sketchstream.stream.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.interfaces import Restored, Snapshot
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.rules import Rules
+from sketchstream.stream.state import checkpoint
+from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.plans import SketchPlan
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 KEY = Key(bytes(16))

@@ -12,12 +12,12 @@ from helpers.streams import EPOCH, HOUR, MINUTE, Stream, plan, published, rules,
 from sketchstream.hashing import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.checkpoint import CHANGE_AHEAD_MS, boundary
 from sketchstream.stream.interfaces import Peer, Restored, Snapshot
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.rules import Rules
-from sketchstream.stream.windows import NO_TIME, Calendar, Width
+from sketchstream.stream.state.checkpoint import CHANGE_AHEAD_MS, boundary
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.windows import NO_TIME, Calendar, Width
 from sketchstream_connectors.kafka.pointer import Pointer
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

@@ -26,7 +26,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.kinds.gaussian.kind import GaussianKind
 from sketchstream.kinds.gaussian.table import GaussianTable
 from sketchstream.kinds.interface import Events, Given
-from sketchstream.stream.sampling import Sample
+from sketchstream.stream.input.sampling import Sample
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.factory import decoder_of, file_layout, wanted_fields
 from sketchstream_connectors.files.source import batches

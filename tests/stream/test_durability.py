@@ -15,10 +15,10 @@ import pytest
 from helpers.streams import EPOCH, MINUTE
 from helpers.workers import close_windows, counts, driver, send
 from sketchstream.errors import BrokerError, SnapshotsGoneError
-from sketchstream.stream.assigned_partition import AssignedPartition, Job
-from sketchstream.stream.durability import FAILING_S, WRITTEN_BYTES_PER_S, Durability
-from sketchstream.stream.endpoint import readiness
-from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.monitoring.durability import FAILING_S, WRITTEN_BYTES_PER_S, Durability
+from sketchstream.stream.monitoring.endpoint import readiness
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.worker.assigned_partition import AssignedPartition, Job
 from sketchstream.testing.driver import Driver
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

@@ -23,14 +23,14 @@ from sketchstream.privacy.ledger import Ledger
 from sketchstream.published import Release, read
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
-from sketchstream.stream import partition as partitions_of
-from sketchstream.stream.checkpoint import EARLY_FORMAT, MANIFEST_FORMAT
 from sketchstream.stream.interfaces import Restored, SealedEntry
 from sketchstream.stream.kernels import ADMITTED
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.plans import EarlyAnswers, SketchPlan
-from sketchstream.stream.quorum import MAXIMUM, Quorum
-from sketchstream.stream.windows import LATEST_MS, NO_TIME
+from sketchstream.stream.state import partition as partitions_of
+from sketchstream.stream.state.checkpoint import EARLY_FORMAT, MANIFEST_FORMAT
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.quorum import MAXIMUM, Quorum
+from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
+from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME
 from sketchstream.testing.memory import MemorySealed
 
 pytestmark = pytest.mark.filterwarnings(

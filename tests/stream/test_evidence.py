@@ -14,8 +14,9 @@ import pytest
 from helpers.streams import EPOCH, HOUR, MINUTE, open_spec, plan, spec
 from sketchstream.items import Items
 from sketchstream.noise.laws import DiscreteLaplace
-from sketchstream.stream.account import Recent, main_reason, published_reason
-from sketchstream.stream.evidence import (
+from sketchstream.stream.interfaces import Frontier
+from sketchstream.stream.monitoring.metrics import Metrics
+from sketchstream.stream.state.evidence import (
     KEPT,
     MOST_AHEAD,
     Evidence,
@@ -28,9 +29,8 @@ from sketchstream.stream.evidence import (
     passed,
     refused_noise,
 )
-from sketchstream.stream.interfaces import Frontier
-from sketchstream.stream.metrics import Metrics
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.worker.account import Recent, main_reason, published_reason
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10", "ignore:.*NO PRIVACY")
 
@@ -163,7 +163,7 @@ def test_cells_follow_their_law_with_and_without_misplaced_items(items: int, see
         found.seal(plan(), EPOCH, EPOCH + MINUTE)
         published.append(found.report().windows[WINDOW].misplaced)
     mean, variance = misplaced_law(given, 1)
-    from sketchstream.stream.partitioner import spread
+    from sketchstream.stream.input.partitioner import spread
 
     cells = len(np.unique(spread(batch) % np.uint64(1024)))
     expected = mean + cells * (1.0 - 2.0 / (1.0 + np.e))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sketchstream.stream.field_survey import Field, Survey
+from sketchstream.stream.input.field_survey import Field, Survey
 
 
 def survey(*documents: dict[str, Any]) -> Survey:

@@ -15,9 +15,9 @@ import pytest
 from helpers.interleaving import ITEMS, Model
 from sketchstream import image
 from sketchstream.kinds.profile.kind import ProfileKind
-from sketchstream.stream import partition
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.sketch_state import OpenWindow, Track
+from sketchstream.stream.state import partition
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.sketch_state import OpenWindow, Track
 
 pytestmark = [pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning"), pytest.mark.statistics]
 SEEDS = range(20)

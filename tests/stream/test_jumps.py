@@ -9,9 +9,9 @@ import pytest
 
 from helpers.streams import EPOCH, MINUTE
 from helpers.workers import TEXT, driver, send
-from sketchstream.stream.jumps import LATE_SHARE, LEAST_LATE, Jumps
-from sketchstream.stream.lag import MOST, LogEnds
-from sketchstream.stream.outcome import Outcome
+from sketchstream.stream.monitoring.lag import MOST, LogEnds
+from sketchstream.stream.state.outcome import Outcome
+from sketchstream.stream.worker.jumps import LATE_SHARE, LEAST_LATE, Jumps
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 LATENESS, QUORUM_MS = 5_000, 15_000

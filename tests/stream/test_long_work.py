@@ -14,10 +14,10 @@ from helpers.streams import EPOCH, HOUR, MINUTE, at_least
 from helpers.workers import TEXT, close_windows, counts, driver, send, truth
 from sketchstream.errors import BrokerError
 from sketchstream.sketch import Sketch
-from sketchstream.stream import partition as partitions_of
-from sketchstream.stream.io_tasks import Inline
-from sketchstream.stream.partition_manager import TURN_S
-from sketchstream.stream.settings import Settings
+from sketchstream.stream.state import partition as partitions_of
+from sketchstream.stream.worker.io_tasks import Inline
+from sketchstream.stream.worker.partition_manager import TURN_S
+from sketchstream.stream.worker.settings import Settings
 from sketchstream.testing.driver import Driver
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

@@ -9,9 +9,9 @@ import pytest
 
 from helpers.streams import EPOCH
 from helpers.workers import driver, send
-from sketchstream.stream.endpoint import readiness
 from sketchstream.stream.interfaces import Peer
-from sketchstream.stream.mixed_configurations import ASK_EVERY_S, LASTS_S, MixedConfigurations
+from sketchstream.stream.monitoring.endpoint import readiness
+from sketchstream.stream.worker.mixed_configurations import ASK_EVERY_S, LASTS_S, MixedConfigurations
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

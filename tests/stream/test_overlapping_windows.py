@@ -29,13 +29,13 @@ from sketchstream.published import Release
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream import windows
 from sketchstream.stream.interfaces import Restored
 from sketchstream.stream.kernels import ADMITTED
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.quorum import MAXIMUM, Quorum
-from sketchstream.stream.windows import DAY_MS, LATEST_MS, Calendar, Width
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.quorum import MAXIMUM, Quorum
+from sketchstream.stream.windows import windows
+from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.windows import DAY_MS, LATEST_MS, Calendar, Width
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import MemorySealed
 

@@ -34,12 +34,12 @@ from sketchstream.errors import DataLossError
 from sketchstream.hashing import Key
 from sketchstream.items import Items
 from sketchstream.published import Release, SealedState, read
-from sketchstream.stream.checkpoint import mark_diverged
+from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Chunk, Restored
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.partitioner import belongs, kept
-from sketchstream.stream.quorum import MAXIMUM, Quorum
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.state.checkpoint import mark_diverged
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.quorum import MAXIMUM, Quorum
+from sketchstream.stream.windows.windows import NO_TIME
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
 

@@ -18,9 +18,9 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
+from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Frontier, Restored
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.partitioner import belongs, kept
+from sketchstream.stream.state.partition import PartitionState
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
 from sketchstream_connectors.kafka.sealed import frontier_record, read_frontier
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sketchstream.items import Items
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.partitioner import PARTITIONERS, Partitioner, belongs, kept
+from sketchstream.stream.input.partitioner import PARTITIONERS, Partitioner, belongs, kept
 
 
 def reference(key: bytes, way: str, count: int) -> int:

@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.items import Items
-from sketchstream.stream.partitioner import PARTITIONERS, Partitioner, belongs
-from sketchstream.stream.partitioner_detection import CANDIDATES, ENOUGH, Placements, agrees, contradiction, missing
+from sketchstream.stream.input.partitioner import PARTITIONERS, Partitioner, belongs
+from sketchstream.stream.input.partitioner_detection import (
+    CANDIDATES,
+    ENOUGH,
+    Placements,
+    agrees,
+    contradiction,
+    missing,
+)
 
 Record = tuple[str, int]
 EXTENT = "it has 7 records"

@@ -21,7 +21,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.quality import NEVER, Rule, Tolerance, judge, threshold
 from sketchstream.stream.interfaces import Restored
-from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.state.partition import PartitionState
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
 
@@ -171,7 +171,7 @@ def test_counts_of_late_records_are_in_frontiers_and_survive_snapshots() -> None
 
 
 def test_no_exact_number_of_late_records_is_kept() -> None:
-    from sketchstream.stream.sketch_state import LateCount
+    from sketchstream.stream.state.sketch_state import LateCount
 
     seen = {LateCount.of(plan(made=spec(epsilon_records="1/10"))).value for _ in range(50)}
     assert len(seen) > 10

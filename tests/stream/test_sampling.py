@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
-from sketchstream.stream.sampling import ENOUGH, UNITS_PER_S, Sample, Wanted
-from sketchstream.stream.windows import DAY_MS
+from sketchstream.stream.input.sampling import ENOUGH, UNITS_PER_S, Sample, Wanted
+from sketchstream.stream.windows.windows import DAY_MS
 from sketchstream_connectors.decode.fields import Decoded
 from sketchstream_connectors.files.source import Layout, sample_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.two_topics import BASE, MINUTE, Two, state_of
 from sketchstream.query.sealed import SealedReader
-from sketchstream.stream.exposition import exposition
+from sketchstream.stream.monitoring.exposition import exposition
 from sketchstream.testing.memory import MemorySealed
 from sketchstream.topics import APART
 

@@ -16,13 +16,13 @@ from sketchstream.hashing import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
-from sketchstream.stream.buffers import KEPT_BYTES, Buffers
 from sketchstream.stream.interfaces import Snapshot
-from sketchstream.stream.io_tasks import IoTasks
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.policy import snapshot_every_s
-from sketchstream.stream.units import spell_snapshots
-from sketchstream.stream.worker import Settings, Worker
+from sketchstream.stream.state.buffers import KEPT_BYTES, Buffers
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.windows.units import spell_snapshots
+from sketchstream.stream.worker.io_tasks import IoTasks
+from sketchstream.stream.worker.policy import snapshot_every_s
+from sketchstream.stream.worker.worker import Settings, Worker
 from sketchstream.testing.memory import ManualClock, MemorySource, MemoryStore
 from sketchstream.wire import envelope
 

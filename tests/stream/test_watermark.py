@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from helpers.streams import EPOCH, HOUR, MINUTE, SECOND
 from helpers.watermark_reference import Reference
-from sketchstream.stream.quorum import MAXIMUM, Quorum, Watermark
-from sketchstream.stream.windows import DAY_MS, EARLIEST_MS, LATEST_MS, NO_TIME
+from sketchstream.stream.state.quorum import MAXIMUM, Quorum, Watermark
+from sketchstream.stream.windows.windows import DAY_MS, EARLIEST_MS, LATEST_MS, NO_TIME
 
 LATENESS = 10 * MINUTE
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from helpers.streams import EPOCH, MINUTE, Stream, rules
-from sketchstream.stream import window_ranges
 from sketchstream.stream.interfaces import Frontier, Restored
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.window_ranges import UNMARKED, Mark
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.windows import window_ranges
+from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
 from sketchstream_connectors.kafka.sealed import frontier_record, read_frontier
 

@@ -17,11 +17,11 @@ from helpers.workers import STATE, TEXT, close_windows, config, counts, driver, 
 from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
 from sketchstream.items import Items
 from sketchstream.published import SealedState
-from sketchstream.stream.boundary import Boundary
-from sketchstream.stream.endpoint import readiness
+from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
-from sketchstream.stream.partitioner import belongs, kept
-from sketchstream.stream.worker import FLYING_S, JUDGE_EVERY_S, Settings, Worker
+from sketchstream.stream.monitoring.endpoint import readiness
+from sketchstream.stream.windows.boundary import Boundary
+from sketchstream.stream.worker.worker import FLYING_S, JUDGE_EVERY_S, Settings, Worker
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import ManualClock, MemorySink, MemorySnapshots, MemorySource, MemoryStore
 
@@ -739,7 +739,7 @@ def test_refused_records_are_acknowledged_before_the_snapshot_that_passes_them()
 
 def test_refused_records_that_wait_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition whose letters are many is paused and committed before its time."""
-    from sketchstream.stream import assigned_partition
+    from sketchstream.stream.worker import assigned_partition
 
     monkeypatch.setattr(assigned_partition, "MAX_REFUSED_BYTES", 5000)
     d = driver(TEXT.replace('snapshot_every = "1s"', 'snapshot_every = "1h"'), partitions=1)
@@ -924,7 +924,7 @@ def test_item_units_count_modulo_and_only_where_the_item_belongs() -> None:
 def send_and_find(d: Driver, item: int, partition: int) -> bool:
     """Send one record to a partition; whether it belongs there."""
     from sketchstream.items import Items
-    from sketchstream.stream.partitioner import belongs
+    from sketchstream.stream.input.partitioner import belongs
 
     send(d, item, EPOCH, partition)
     return bool(belongs(Items.of([item]), "murmur2", [len(d.log.partitions)], partition)[0])
@@ -1149,7 +1149,7 @@ def test_partitions_whose_windows_do_not_fit_into_memory_wait_for_another_worker
 
 def test_copies_in_flight_stay_small_beside_the_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight partitions want a snapshot at once: only as many are copied as the budget lets wait."""
-    from sketchstream.stream import policy as module
+    from sketchstream.stream.worker import policy as module
 
     monkeypatch.setattr(module, "LEAST_COPIES", 100)
     d = driver(partitions=8)
@@ -1216,7 +1216,7 @@ def test_a_full_disk_ends_a_bounded_worker() -> None:
 
 def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture) -> None:
     """A marked item goes through everything that can happen to a record; all output is searched."""
-    from sketchstream.stream.exposition import exposition
+    from sketchstream.stream.monitoring.exposition import exposition
 
     mark = "marker-7351-secret"
     text = TEXT.replace('item_type = "int"', "").replace("size = 40", "slots = 64, levels = 2")
@@ -1260,8 +1260,8 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
 
 
 def test_diagnostics_off_counts_no_payloads() -> None:
-    from sketchstream.stream.exposition import exposition
-    from sketchstream.stream.metrics import Metrics
+    from sketchstream.stream.monitoring.exposition import exposition
+    from sketchstream.stream.monitoring.metrics import Metrics
 
     d = driver(partitions=1)
     for diagnostics in (True, False):
@@ -1289,7 +1289,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
     import urllib.error
     import urllib.request
 
-    from sketchstream.stream.endpoint import Endpoint
+    from sketchstream.stream.monitoring.endpoint import Endpoint
 
     d = driver(partitions=2)
     endpoint = Endpoint(("127.0.0.1", 0), d.worker.metrics, d.worker.gauges, ["events"])
@@ -1341,7 +1341,7 @@ def test_the_endpoint_tells_health_readiness_and_metrics() -> None:
 
 
 def test_large_outboxes_pause_their_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.stream import assigned_partition as module
+    from sketchstream.stream.worker import assigned_partition as module
 
     monkeypatch.setattr(module, "MAX_OUTBOX_BYTES", 1000)
     d = driver(partitions=1)

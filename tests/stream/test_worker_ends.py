@@ -12,8 +12,8 @@ import pytest
 from helpers.configurations import EVENTS_FILE, EVENTS_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, FormatError, StoreError
+from sketchstream.stream.input.partition_counts import CountNeeded, Steps
 from sketchstream.stream.interfaces import PartitionError, Snapshot
-from sketchstream.stream.partition_counts import CountNeeded, Steps
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.publisher import DirectoryPublisher

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sketchstream.columns import Column
 from sketchstream.items import Items
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.items import Items
 from sketchstream.stream.formats import Fields
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import kernels
 from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded, record_times
 from sketchstream_connectors.decode.raw_values import check_unnamed

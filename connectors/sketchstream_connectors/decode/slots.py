@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sketchstream.columns import Column
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
 from sketchstream.stream.formats import Fields
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import APICURIO, BARE, CONFLUENT, GLUE
 from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.json_values import column_times

@@ -16,7 +16,7 @@ from sketchstream.errors import FormatError, StoreError
 from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.serve.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,
     EARLY_NAME,

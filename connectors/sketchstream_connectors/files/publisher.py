@@ -27,11 +27,11 @@ from pathlib import Path
 
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
-from sketchstream.stream import window_ranges
-from sketchstream.stream.boundary import Boundary, Claim
-from sketchstream.stream.evidence import Reported
 from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Frontier, Publisher, SealedEntry
-from sketchstream.stream.windows import iso
+from sketchstream.stream.state.evidence import Reported
+from sketchstream.stream.windows import window_ranges
+from sketchstream.stream.windows.boundary import Boundary, Claim
+from sketchstream.stream.windows.windows import iso
 
 SEALED_NAME = re.compile(r"p(\d{5,})\.sealed")
 CLOSED_NAME = re.compile(r"p(\d{5,})\.(\d{7,})-(\d{7,})\.closed")

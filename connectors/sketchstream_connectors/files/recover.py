@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sketchstream.errors import DataLossError, StoreError
-from sketchstream.stream.checkpoint import mark_diverged
 from sketchstream.stream.interfaces import Snapshot
 from sketchstream.stream.recover import Finding
+from sketchstream.stream.state.checkpoint import mark_diverged
 from sketchstream_connectors.files import store as stores
 
 

@@ -19,7 +19,7 @@ from sketchstream.columns import Column
 from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
 from sketchstream.items import Items, whole_numbers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import json
 from sketchstream_connectors.decode.decoded import Decoded, read_weights
 from sketchstream_connectors.files import blocks

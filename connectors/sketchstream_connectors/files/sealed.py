@@ -17,7 +17,7 @@ from sketchstream.errors import FormatError, StoreError
 from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.published import Instalment, Origin, well_formed
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.windows import within
+from sketchstream.stream.windows.windows import within
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,
     EARLY_NAME,

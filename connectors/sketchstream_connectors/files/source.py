@@ -23,8 +23,8 @@ import numpy as np
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, MissingExtraError, StoreError
 from sketchstream.events import say
 from sketchstream.kinds.interface import Given
+from sketchstream.stream.input.sampling import PARSED, Sample, Wanted
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, SourceEvent
-from sketchstream.stream.sampling import PARSED, Sample, Wanted
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.files import blocks, compression, containers, rows
 from sketchstream_connectors.files.layout import FileFormat, Layout, Piece

@@ -32,8 +32,8 @@ import msgpack
 
 from sketchstream import faults, files, wire
 from sketchstream.errors import DataLossError, StoreError
-from sketchstream.stream import checkpoint
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
+from sketchstream.stream.state import checkpoint
 
 FORMAT = 1
 _SNAPSHOT = re.compile(r"(\d{12})\.[0-9a-f]{16}\.snapshot")

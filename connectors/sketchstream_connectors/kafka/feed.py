@@ -15,7 +15,7 @@ from sketchstream.errors import ConfigError, StoreError
 from sketchstream.events import say
 from sketchstream.serve.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.kafka.log_reader import Log
 from sketchstream_connectors.kafka.sealed import (
     Body,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, FormatError
-from sketchstream.stream.boundary import Boundary, Claim
 from sketchstream.stream.interfaces import Frontier, SealedEntry
+from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, know_partition, ours
 from sketchstream_connectors.kafka.log_reader import Log
 from sketchstream_connectors.kafka.publisher import KafkaPublisher

@@ -16,7 +16,7 @@ from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.events import say
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
-from sketchstream.stream import checkpoint
+from sketchstream.stream.state import checkpoint
 from sketchstream_connectors.kafka.blobs import Reader
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.feed import KafkaFeed

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError
-from sketchstream.stream.boundary import Boundary, Claim
 from sketchstream.stream.interfaces import Frontier, RawRecord, Refusal, SealedEntry
+from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream_connectors.kafka.acknowledgements import Acknowledgements
 from sketchstream_connectors.kafka.client import Connection, know_partition, ours
 from sketchstream_connectors.kafka.log_reader import Log

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgpack
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream.stream.checkpoint import mark_diverged
 from sketchstream.stream.recover import Finding
+from sketchstream.stream.state.checkpoint import mark_diverged
 from sketchstream_connectors.kafka import blobs
 from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
 from sketchstream_connectors.kafka.group_validation import foreign_offsets

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.query.sealed import SealedReader, SealedWindow
     from sketchstream.query.windows import PublishedWindows
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 log = logging.getLogger("sketchstream.kafka")
 

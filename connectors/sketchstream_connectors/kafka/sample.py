@@ -16,9 +16,9 @@ import numpy as np
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.events import say
 from sketchstream.stream import formats
-from sketchstream.stream.partitioner import belongs
-from sketchstream.stream.partitioner_detection import Placements
-from sketchstream.stream.sampling import Sample
+from sketchstream.stream.input.partitioner import belongs
+from sketchstream.stream.input.partitioner_detection import Placements
+from sketchstream.stream.input.sampling import Sample
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.kafka.client import Connection

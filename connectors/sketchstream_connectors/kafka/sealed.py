@@ -22,10 +22,10 @@ from typing import Any
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.events import say
-from sketchstream.stream import window_ranges
-from sketchstream.stream.evidence import Reported
 from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Deleted, Frontier, SealedEntry
-from sketchstream.stream.windows import NO_TIME, within
+from sketchstream.stream.state.evidence import Reported
+from sketchstream.stream.windows import window_ranges
+from sketchstream.stream.windows.windows import NO_TIME, within
 from sketchstream.topics import APART
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.log_reader import Extent, Log

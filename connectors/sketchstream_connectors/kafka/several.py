@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 from sketchstream.serve.feed import Batch, Feed
-from sketchstream.stream.boundary import Boundary, Claim
 from sketchstream.stream.interfaces import (
     Assigned,
     Deleted,
@@ -37,6 +36,7 @@ from sketchstream.stream.interfaces import (
     SourceEvent,
     StateStore,
 )
+from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream.topics import APART
 
 WAIT_S = 0.05

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.events import say
 from sketchstream.kernels import compile_first
-from sketchstream.stream import formats, partitioner_detection
+from sketchstream.stream import formats
+from sketchstream.stream.input import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink, Source, StateStore
-from sketchstream.stream.partition import PartitionState
-from sketchstream.stream.worker import Progress, Settings, Worker
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.worker.worker import Progress, Settings, Worker
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
@@ -40,8 +41,8 @@ from sketchstream_connectors.kafka.topics import state_topics
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.stream.metrics import Metrics
-    from sketchstream.stream.rules import Rules
+    from sketchstream.stream.monitoring.metrics import Metrics
+    from sketchstream.stream.state.rules import Rules
 
 log = logging.getLogger("sketchstream.kafka")
 

@@ -29,7 +29,7 @@ from sketchstream.kinds import closing
 from sketchstream.kinds.interface import Given
 from sketchstream.kinds.linear.events import in_units
 from sketchstream.sketch import Sketch, require_sums_mean_events
-from sketchstream.stream.plans import SketchPlan
+from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
 from sketchstream_connectors.lake.engines import EVENTS, POSITION, Question, engine

@@ -13,7 +13,7 @@ Laws (tests/connectors/lake):
    reverse.
 2. Nothing is published that is not stored, and what is stored never changes. Of two processes one names the file; the
    other one throws its own sketch away, which nobody saw.
-3. No window is booked that the boundary does not give to the history (`sketchstream.stream.boundary`).
+3. No window is booked that the boundary does not give to the history (`sketchstream.stream.windows.boundary`).
 4. The same job again publishes the same bytes. Another job for a window that is booked is refused: two noises over one
    history are two views of it.
 
@@ -39,12 +39,12 @@ from sketchstream.errors import ConfigError, DataLossError, StoreError
 from sketchstream.hashing import Key
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
-from sketchstream.stream.boundary import Boundary
-from sketchstream.stream.evidence import EvidenceNoise, Reported
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.plans import SketchPlan
-from sketchstream.stream.window_ranges import UNMARKED
-from sketchstream.stream.windows import EARLIEST_MS, LATEST_MS, NO_TIME, iso
+from sketchstream.stream.state.evidence import EvidenceNoise, Reported
+from sketchstream.stream.windows.boundary import Boundary
+from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream.stream.windows.window_ranges import UNMARKED
+from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME, iso
 from sketchstream.topics import HISTORY
 from sketchstream_connectors.factory import history_layout
 from sketchstream_connectors.files.publisher import start_name

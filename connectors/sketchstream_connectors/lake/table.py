@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.interface import Spec
     from sketchstream.published import Release, SealedState
     from sketchstream.query.history import Time
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 UNPINNED: Final = "not pinned"
 """Snapshot of a table of which the caller says none."""

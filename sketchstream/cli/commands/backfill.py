@@ -117,7 +117,7 @@ def command(
 
 def _row(done: Done) -> dict[str, str]:
     """A window and what became of it, or would."""
-    from sketchstream.stream.windows import iso
+    from sketchstream.stream.windows.windows import iso
 
     begin, stop = map(iso, done.window)
     return {"sketch": done.sketch, "window": begin, "end": stop, "what": done.what}
@@ -125,7 +125,7 @@ def _row(done: Done) -> dict[str, str]:
 
 def _time(claimed: int) -> str | None:
     """A time that was claimed; None: no window is."""
-    from sketchstream.stream.boundary import NEVER
-    from sketchstream.stream.windows import NO_TIME, iso
+    from sketchstream.stream.windows.boundary import NEVER
+    from sketchstream.stream.windows.windows import NO_TIME, iso
 
     return None if claimed in (NO_TIME, NEVER) else iso(claimed)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.spec import Unit
-    from sketchstream.stream.worker import Progress as WorkerProgress
+    from sketchstream.stream.worker.worker import Progress as WorkerProgress
 
 SKETCH: Final = "aircraft"
 MARK: Final = "sketchstream.toml"

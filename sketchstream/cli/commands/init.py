@@ -19,8 +19,8 @@ from sketchstream.cli.progress import Progress
 if TYPE_CHECKING:
     from sketchstream.config.draft import Draft
     from sketchstream.kinds.profile.planner import Sizing
-    from sketchstream.stream.field_survey import Survey
-    from sketchstream.stream.windows import Width
+    from sketchstream.stream.input.field_survey import Survey
+    from sketchstream.stream.windows.windows import Width
 
 NAME: Final = "people"
 NUMBERS: Final = ("distinct", "at_least.3")
@@ -85,7 +85,7 @@ def command(
     from sketchstream.config.draft import Draft
     from sketchstream.errors import StoreError
     from sketchstream.kinds.profile import planner
-    from sketchstream.stream.windows import Width
+    from sketchstream.stream.windows.windows import Width
 
     if (topic is None) == (file is None):
         msg = "init takes either --topic or --file, not both and not neither"
@@ -173,7 +173,7 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
     from sketchstream.cli import clusters
     from sketchstream.config.loader import Config
     from sketchstream.errors import BrokerError, ConfigError
-    from sketchstream.stream.field_survey import Survey
+    from sketchstream.stream.input.field_survey import Survey
     from sketchstream_connectors import first_records
 
     survey = Survey()

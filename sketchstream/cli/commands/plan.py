@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sketchstream.cli.deployments import Windows
     from sketchstream.kinds.profile import planner
     from sketchstream.kinds.profile.spec import ProfileSpec
-    from sketchstream.stream.plans import EarlyAnswers
+    from sketchstream.stream.windows.plans import EarlyAnswers
 
 SMALLEST: Final = 1024
 """Slots that the search begins with if none are given."""
@@ -173,7 +173,7 @@ def command(
     from sketchstream.errors import ConfigError
     from sketchstream.kinds import plans
     from sketchstream.kinds.profile import planner
-    from sketchstream.stream import units
+    from sketchstream.stream.windows import units
 
     if description.open_domain and description.slots is None and vary == "slots" and target is not None:
         description = replace(description, slots=SMALLEST)

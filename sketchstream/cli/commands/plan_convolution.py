@@ -104,7 +104,7 @@ def _axis(
         msg = "give either --length, or --window and --step, or --column for each column"
         raise ConfigError(msg)
     if window is not None and step is not None:
-        from sketchstream.stream.windows import Calendar, Width
+        from sketchstream.stream.windows.windows import Calendar, Width
 
         step_ms, positions = Calendar(Width.parse(window), timezone).positions(step)
         return {"length": positions, "step_ms": step_ms}

@@ -105,7 +105,7 @@ def command(
 
 def _print(found: Plan) -> None:
     """The table and what follows from it."""
-    from sketchstream.stream.units import spell_bytes
+    from sketchstream.stream.windows.units import spell_bytes
 
     lines: list[tuple[str, ...]] = []
     for one in found.tried:

@@ -82,7 +82,7 @@ def command(
     from sketchstream.kinds import planned
     from sketchstream.kinds.profile import planner
     from sketchstream.privacy.guarantee import Context, Guarantee
-    from sketchstream.stream.windows import Calendar, Width
+    from sketchstream.stream.windows.windows import Calendar, Width
 
     width = Width.parse(window)
     if NAME.fullmatch(name) is None:

@@ -117,7 +117,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
     Raises:
         ConfigError: none of many records has the fields of the options; nothing is added.
     """
-    from sketchstream.stream.sampling import ENOUGH, Sample, Wanted
+    from sketchstream.stream.input.sampling import ENOUGH, Sample, Wanted
     from sketchstream_connectors.files import source as files
 
     path = None if source == STDIN else source

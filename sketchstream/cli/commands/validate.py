@@ -17,7 +17,7 @@ from sketchstream.config import checks
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
     from sketchstream_connectors.kafka.sample import TopicSample
 
 MANY_PARTITIONS: Final = 256
@@ -146,7 +146,7 @@ class Asked:
 def _ask(config: Config, records: int, *, write: bool) -> Asked:
     """Ask for partitions and retention of the input, the state of the worker's topics, and a sample of the input."""
     from sketchstream.cli import clusters
-    from sketchstream.stream import partitioner_detection
+    from sketchstream.stream.input import partitioner_detection
     from sketchstream_connectors.kafka import preflight
     from sketchstream_connectors.kafka import sample as kafka_sample
     from sketchstream_connectors.kafka import topics as kafka_topics
@@ -182,7 +182,7 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
 def _choose_partitioner(config: Config, looked: TopicSample, asked: Asked, *, write: bool) -> None:
     """Find the partitioner where it is not configured, and check it where it is."""
     from sketchstream.cli import config_file
-    from sketchstream.stream import partitioner_detection
+    from sketchstream.stream.input import partitioner_detection
 
     choice = looked.placements.choose()
     if config.partitioner is not None:

@@ -21,7 +21,7 @@ from sketchstream.events import begin, say
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.stream.worker import Progress, Worker
+    from sketchstream.stream.worker.worker import Progress, Worker
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -74,7 +74,7 @@ def run(
         leave: give up static membership at the end.
         watch: called after every step with the worker's status; default: a status line on a terminal.
     """
-    from sketchstream.stream import account
+    from sketchstream.stream.worker import account
 
     with progress.Progress("starting") as bar:
         status = watch or (lambda now: bar.reach(now.records, now.line()))
@@ -91,7 +91,7 @@ def run(
 
 def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None]) -> Worker:
     """The worker, not started."""
-    from sketchstream.stream.metrics import Metrics
+    from sketchstream.stream.monitoring.metrics import Metrics
     from sketchstream_connectors import factory
 
     if not config.from_kafka:
@@ -141,7 +141,7 @@ def _metrics(config: Config, worker: Worker) -> Iterator[None]:
         yield
         return
     from sketchstream.config.addresses import address
-    from sketchstream.stream.endpoint import Endpoint
+    from sketchstream.stream.monitoring.endpoint import Endpoint
 
     place = address(config.worker.metrics, "worker.metrics")
     topics = [one.input.topic or "file" for one in config.apart()]

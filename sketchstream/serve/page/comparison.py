@@ -18,7 +18,7 @@ from sketchstream.pictures import Picture, Spell, ends, interval, listed, spelli
 from sketchstream.report import Table
 from sketchstream.serve.page import links
 from sketchstream.serve.service import NotFoundError, Service, read_time
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span

@@ -15,12 +15,12 @@ from zoneinfo import ZoneInfo
 from sketchstream.errors import ConfigError
 from sketchstream.query import words
 from sketchstream.serve.service import read_time
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
     from sketchstream.serve.store import StoredWindow
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 Links = list[tuple[str, str]]
 """What each is called, and its address or its text."""

@@ -47,14 +47,14 @@ from sketchstream.serve.service import (
     read_time,
 )
 from sketchstream.serve.turns import Turns
-from sketchstream.stream.windows import iso
+from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from sketchstream.query.sealed import Span
     from sketchstream.serve.store import StoredWindow
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 SHOWN: Final = 400
 """Most windows of one page of a sketch; the newest ones, unless the address says otherwise."""

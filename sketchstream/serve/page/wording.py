@@ -15,7 +15,7 @@ from sketchstream.query import words
 from sketchstream.serve.page import calendar
 
 if TYPE_CHECKING:
-    from sketchstream.stream.plans import SketchPlan
+    from sketchstream.stream.windows.plans import SketchPlan
 
 HELP: Final = (
     (

@@ -23,7 +23,7 @@ from helpers.json_texts import BAD_UTF8, GOOD_UTF8, PECULIAR, broken_texts, text
 from helpers.paths import TESTS
 from sketchstream.kernels import check_utf8, read_integers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import json, layouts
 from sketchstream_connectors.decode.json_values import ask_orjson, find_fields
 from sketchstream_connectors.decode.named_fields import Found

@@ -20,7 +20,7 @@ from helpers.schema_registry import StandInRegistry
 from sketchstream.columns import Choices
 from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.protobuf import FORMATS, ProtobufReader, plan

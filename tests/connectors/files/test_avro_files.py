@@ -28,7 +28,7 @@ from avro.io import DatumWriter
 from helpers.avro_reference import Bad, Schemas, Strict
 from helpers.binary_payloads import items_of, laid_out
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.avro import zigzag
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
 from sketchstream_connectors.decode.avro.schema import parse

@@ -21,7 +21,7 @@ import pytest
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
 from sketchstream.items import Ints, Items
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files import rows as file_rows
 from sketchstream_connectors.files.source import FileSource, Layout, batches, pieces

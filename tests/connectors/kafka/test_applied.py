@@ -11,7 +11,7 @@ from helpers.streams import EPOCH, MINUTE
 from helpers.workers import close_windows, driver, send
 from sketchstream.errors import BrokerError
 from sketchstream.stream.interfaces import Snapshot
-from sketchstream.stream.partition import PartitionState
+from sketchstream.stream.state.partition import PartitionState
 from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import MemoryStore
 

@@ -31,7 +31,7 @@ from sketchstream.image import is_large
 from sketchstream.items import Items
 from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking
-from sketchstream.stream.windows import DAY_MS, Calendar, Width
+from sketchstream.stream.windows.windows import DAY_MS, Calendar, Width
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 INPUT = 'item = "tailnum"\ntime = "ts"\nidle = "off"'

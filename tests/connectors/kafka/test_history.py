@@ -21,8 +21,8 @@ from helpers.kafka.app import MINUTE, MISSED_SOON, App
 from sketchstream import faults
 from sketchstream.cli import clusters
 from sketchstream.query.windows import to_ms
-from sketchstream.stream.boundary import Boundary
 from sketchstream.stream.interfaces import Frontier
+from sketchstream.stream.windows.boundary import Boundary
 from sketchstream.topics import HISTORY
 from sketchstream_connectors.kafka import topics
 from sketchstream_connectors.kafka.history import KafkaHistory

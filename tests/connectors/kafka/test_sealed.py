@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Deleted, Frontier, RawRecord, SealedEntry
-from sketchstream.stream.window_ranges import Mark
+from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream_connectors.kafka import client, sealed
 from sketchstream_connectors.kafka import publisher as kafka_publish
 from sketchstream_connectors.kafka.client import Connection

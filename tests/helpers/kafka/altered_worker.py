@@ -44,6 +44,6 @@ def _jumping_clock(file: Path) -> None:
 
 def _newer_release() -> None:
     """Write snapshots in a format that comes after today's, and read all up to it."""
-    from sketchstream.stream import checkpoint
+    from sketchstream.stream.state import checkpoint
 
     checkpoint.MANIFEST_FORMAT = checkpoint.EARLY_FORMAT = checkpoint.EARLY_FORMAT + 1  # type: ignore[misc]

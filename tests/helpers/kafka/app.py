@@ -29,9 +29,9 @@ from helpers.kafka.worker_nest import Forked, Nest
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.published import Release, SealedState, read
+from sketchstream.stream.input.partitioner import kept
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.partitioner import kept
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.kafka import topics
 from sketchstream_connectors.kafka.client import Connection
 from sketchstream_connectors.kafka.log_reader import Log

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.kernels.tokens import INTEGER
 from sketchstream.stream.formats import Fields
-from sketchstream.stream.windows import NO_TIME
+from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import MOST_DEPTH
 from sketchstream_connectors.decode.decoded import Decoded
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields

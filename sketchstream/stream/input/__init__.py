@@ -1,0 +1,1 @@
+"""What the input looks like: its partitions, its producers' partitioner, and samples of its records."""

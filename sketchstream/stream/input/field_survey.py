@@ -1,0 +1,96 @@
+"""Surveys the fields of a sample of records, for `init`: which there are, of which type, which hold people or times.
+
+In: documents (decoded JSON objects, rows of a table). Out: fields by name, with type and share. Touches: nothing.
+
+Like `stream.sampling` this is for the operator who asks: nothing is kept or published, a field is named only if at
+least `NAMED_FROM` records and half of the sample have it, and no value is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from sketchstream.stream.input.sampling import NAMED_FROM, RECENT_S, paths
+
+TIME_NAMES: Final = ("ts", "time", "timestamp", "event_time", "eventtime", "occurred_at", "created_at", "at", "when")
+"""Names of event times, the likeliest first."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of the records.
+
+    Args:
+        name: The dotted name.
+        kind: "text", "whole number", "decimal", "truth value", "time" or "list"; "mixed" for several.
+        share: The share of the records that have it, 0 to 1.
+    """
+
+    name: str
+    kind: str
+    share: float
+
+
+@dataclass
+class Survey:
+    """Counts of fields and of types of their values, over the records of a sample."""
+
+    records: int = 0
+    has: Counter[str] = field(default_factory=Counter, repr=False)
+    kinds: dict[str, Counter[str]] = field(default_factory=dict, repr=False)
+
+    def add(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Add records."""
+        for document in documents:
+            self.records += 1
+            for name, value in paths(document):
+                self.has[name] += 1
+                if value is not None:
+                    self.kinds.setdefault(name, Counter())[_kind(value)] += 1
+
+    def fields(self) -> list[Field]:
+        """Return the fields that at least half of the records have, the most frequent first, then by name."""
+        least = max(NAMED_FROM, (self.records + 1) // 2)
+        known = sorted((name for name, count in self.has.items() if count >= least), key=lambda n: (-self.has[n], n))
+        return [Field(name, self._kind(name), self.has[name] / self.records) for name in known]
+
+    def time(self) -> str | None:
+        """Return the field that is probably the event time: milliseconds or RFC 3339 in nearly all records."""
+        found = [one.name for one in self.fields() if one.kind == "time"]
+        named = [name for want in TIME_NAMES for name in found if name.rpartition(".")[2].lower() == want]
+        return next(iter(named or found), None)
+
+    def _kind(self, name: str) -> str:
+        """Type of nearly all values of a field."""
+        seen = self.kinds.get(name, Counter())
+        total = seen.total()
+        return next((kind for kind, count in seen.most_common(1) if count * 20 >= total * 19), "mixed")
+
+
+def _kind(value: object) -> str:
+    """Type of one value; whole numbers that are milliseconds of 1990 to 2099 are times."""
+    if isinstance(value, bool):
+        return "truth value"
+    if isinstance(value, int):
+        return "time" if RECENT_S[0] * 1000 <= value < RECENT_S[1] * 1000 else "whole number"
+    if isinstance(value, float):
+        return "decimal"
+    if isinstance(value, str):
+        return "time" if _is_rfc3339(value) else "text"
+    if isinstance(value, datetime):
+        return "time"
+    return "list" if isinstance(value, (list, tuple)) else "mixed"
+
+
+def _is_rfc3339(text: str) -> bool:
+    """Whether a text is a time with its offset."""
+    if not 17 <= len(text) <= 40 or not text[:4].isdecimal():
+        return False
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False

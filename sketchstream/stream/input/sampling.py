@@ -1,0 +1,286 @@
+"""Checks the configured fields against a sample of the input, before any sketch exists.
+
+In: decoded records of a sample, and their JSON texts where they have any. Out: mistakes (nothing of the kind is in the
+sample) and warnings, one line each. Touches: nothing.
+
+These are exact statements about payloads. They are for the operator, at `validate`, `update` and the start of a worker:
+nothing of them is kept or published. A line names fields that at least half of the records have, and at least ten of
+them; it holds no value.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import ConfigError
+from sketchstream.stream.interfaces import Decoded
+from sketchstream.stream.windows.windows import DAY_MS, NO_TIME
+
+Ints = npt.NDArray[np.int64]
+ENOUGH: Final = 100
+"""Records from which a sample without a field is a mistake; below it is a warning."""
+PARSED: Final = 1000
+"""Most JSON texts that are looked at field by field."""
+NAMED_FROM: Final = 10
+"""Fewest records that must have a field before its name is shown."""
+SHOWN: Final = 20
+DEPTH: Final = 3
+TOLERATED: Final = 20
+"""One record in so many may be unusable before that is a warning."""
+YEAR_MS: Final = 366 * DAY_MS
+UNITS_PER_S: Final = {"seconds": 1, "microseconds": 10**6, "nanoseconds": 10**9}
+"""Units of time that are taken for milliseconds, and how many of them a second has."""
+RECENT_S: Final = (631_152_000, 4_102_444_800)
+"""Seconds since 1970 of the years 1990 to 2099. Read as milliseconds, seconds are 6 weeks of 1970, and microseconds and
+nanoseconds lie after the year 20,000: no stream of events is there."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The configured fields, and the names of the settings by which the user chose them.
+
+    Args:
+        item: field of the item, None where the format has no named fields.
+        weight: field of the weight, None if none is configured.
+        time: field of the event time, None if none is configured.
+        item_type: "text", "int" or "bytes".
+        max_weight: largest weight that counts; None: any.
+        timed: whether events have a time of their own.
+        called: "item" -> "input.item" or "--item", and so on.
+        columns: (field, name of the setting) of further fields that sketches need.
+        decimals: whether weights may have fractions.
+    """
+
+    item: str | None
+    weight: str | None = None
+    time: str | None = None
+    item_type: str = "text"
+    max_weight: int | None = 1
+    timed: bool = True
+    called: Callable[[str], str] = "input.{}".format
+    columns: tuple[tuple[str, str], ...] = ()
+    decimals: bool = False
+
+
+@dataclass
+class Sample:
+    """Counts over the records of a sample."""
+
+    wanted: Wanted
+    records: int = 0
+    with_item: int = field(default=0, repr=False)
+    usable: int = field(default=0, repr=False)
+    too_heavy: int = field(default=0, repr=False)
+    light: int = field(default=0, repr=False)
+    with_time: int = field(default=0, repr=False)
+    far: int = field(default=0, repr=False)
+    in_unit: Counter[str] = field(default_factory=Counter, repr=False)
+    texts: int = field(default=0, repr=False)
+    objects: int = field(default=0, repr=False)
+    arrays: int = field(default=0, repr=False)
+    has: Counter[str] = field(default_factory=Counter, repr=False)
+    names: Counter[str] = field(default_factory=Counter, repr=False)
+
+    def add(
+        self, decoded: Decoded, text: Callable[[int], bytes | None] | None = None, stamps: Ints | None = None
+    ) -> None:
+        """Add the records of a batch.
+
+        Args:
+            decoded: of the batch.
+            text: the JSON text of a record; None for other formats.
+            stamps: (n,) the records' own timestamps, ms; None: they have none, or are counted by them.
+        """
+        n = decoded.null.size
+        self.records += n
+        self.with_item += int(np.count_nonzero(~decoded.null))
+        usable = np.zeros(n, np.bool_)
+        usable[np.flatnonzero(decoded.valid) if decoded.record is None else decoded.record[decoded.valid]] = True
+        self.usable += int(np.count_nonzero(usable))
+        if decoded.weights is not None and self.wanted.max_weight is not None:
+            weights, limit = decoded.weights, self.wanted.max_weight
+            if decoded.weight is not None:
+                units, number = decoded.weight.decimals(0)
+                weights = np.where(number, units, weights)
+            weights = weights[decoded.valid]
+            light = (weights <= limit) & (weights >= -limit)
+            self.light += int(np.count_nonzero(light))
+            self.too_heavy += int(np.count_nonzero(~light))
+        self.with_time += int(np.count_nonzero(decoded.times != NO_TIME))
+        self._time(
+            decoded.times[decoded.times != NO_TIME], None if stamps is None else stamps[decoded.times != NO_TIME]
+        )
+        if text is not None:
+            for index in range(min(n, PARSED - self.texts)):
+                self._look(text(index))
+
+    def _time(self, times: Ints, stamps: Ints | None) -> None:
+        """Which times would be recent, or near the records' own, in another unit than milliseconds. All (n,)."""
+        apart = None if stamps is None else np.abs(times - stamps.astype(np.float64)) > YEAR_MS
+        if apart is not None:
+            self.far += int(np.count_nonzero(apart))
+        for unit, per_s in UNITS_PER_S.items():
+            first, last = (second * per_s for second in RECENT_S)
+            fits = (times >= first) & (times < last)
+            if stamps is not None and apart is not None:
+                fits |= apart & (np.abs(times * (1000.0 / per_s) - stamps) <= YEAR_MS) & (stamps > 10 * YEAR_MS)
+            self.in_unit[unit] += int(np.count_nonzero(fits))
+
+    def _look(self, text: bytes | None) -> None:
+        """Which fields one JSON text has."""
+        import orjson
+
+        if text is None:
+            return
+        self.texts += 1
+        try:
+            document = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            self.arrays += text.lstrip()[:1] == b"["
+            return
+        if not isinstance(document, dict):
+            self.arrays += isinstance(document, list)
+            return
+        self.objects += 1
+        self.names.update(name for name, _ in paths(document))
+        named = (self.wanted.item, self.wanted.weight, self.wanted.time, *(name for name, _ in self.wanted.columns))
+        wanted = {name for name in named if name}
+        self.has.update(name for name in wanted if _has(document, name.split(".")))
+
+    # ------------------------------------------------------------------------------------------------ verdicts
+
+    def verdict(self) -> tuple[list[str], list[str]]:
+        """Mistakes and warnings, for an operator who asks; fields that many records lack are warnings too."""
+        refused, warned = self.lacking()
+        return refused, warned + ([] if refused or warned else list(self._doubts()))
+
+    def lacking(self) -> tuple[list[str], list[str]]:
+        """Fields that no record of the sample has: mistakes, or warnings in a sample of fewer than `ENOUGH` records."""
+        if not self.records:
+            return [], []
+        found = list(self._mistakes())
+        sure = self.records >= ENOUGH or (self.arrays > 0 and not self.usable)
+        return (found, []) if sure else ([], found)
+
+    def require(self) -> list[str]:
+        """Return the warnings of a sample without mistakes.
+
+        Raises:
+            ConfigError: one line for each mistake.
+        """
+        refused, warned = self.lacking()
+        if refused:
+            raise ConfigError(*refused)
+        return warned
+
+    def _mistakes(self) -> Iterator[str]:
+        """Fields that no record of the sample has."""
+        wanted, called = self.wanted, self.wanted.called
+        if self.texts and not self.objects:
+            if self.arrays:
+                yield (
+                    "the input is a JSON array, not one JSON object a line: "
+                    "`jq -c '.[]' FILE > FILE.jsonl` makes lines of it"
+                )
+            else:
+                yield f"{self._none()} is a JSON object: check {called('format')}"
+            return
+        for role, name in (("item", wanted.item), ("weight", wanted.weight), ("time", wanted.time)):
+            if name is not None and self.objects and not self.has[name]:
+                effect = {"weight": ": every event would count as 1"}.get(role, "")
+                yield f"{self._none()} has the field {name!r} ({called(role)}){effect}{self._advice(name)}"
+        for name, called_so in wanted.columns:
+            if self.objects and not self.has[name]:
+                yield f"{self._none()} has the field {name!r} ({called_so}){self._advice(name)}"
+        if self.with_item == 0 and not self.objects:
+            yield f"{self._none()} holds an item: check {called('item')} and {called('format')}"
+        elif self.with_item and not self.usable and (wanted.item is None or not self.objects or self.has[wanted.item]):
+            weighted = wanted.weight is not None and (not self.objects or self.has[wanted.weight])
+            number = "number" if wanted.decimals else "whole number"
+            whole = f", or no {number} as its weight ({called('weight')})" if weighted else ""
+            yield (
+                f"all {self.records:,} records of a sample hold no item of type {wanted.item_type} "
+                f"({called('item_type')}){whole}"
+            )
+        if self.too_heavy and not self.light:
+            yield (
+                f"every weight of a sample is above max_weight = {wanted.max_weight}: no event would be counted; "
+                "raise max_weight"
+            )
+        if wanted.timed and not self.with_time and (wanted.time is None or not self.objects or self.has[wanted.time]):
+            where = f" in {wanted.time!r}" if wanted.time else ""
+            yield f"{self._none()} has a readable time{where} ({called('time')}): whole milliseconds or RFC 3339"
+        unit = self._other_unit()
+        if unit is not None:
+            place = f"of {wanted.time!r}" if wanted.time else "of the records themselves"
+            read = "of January and February 1970" if unit == "seconds" else "of a year after 20,000"
+            yield (
+                f"the times {place} in a sample ({called('time')}) are {unit} since 1970: as milliseconds, which are "
+                f"expected, they would be times {read}; write milliseconds or RFC 3339"
+                + (", or count by the records' own times where these are right" if wanted.time else "")
+            )
+
+    def _doubts(self) -> Iterator[str]:
+        """Fields that many records of the sample lack."""
+        wanted, called = self.wanted, self.wanted.called
+        many = "more than one in twenty records of a sample"
+        without = self.texts - self.has[wanted.item] if wanted.item is not None and self.texts else 0
+        if (self.records - self.usable) * TOLERATED > self.records or without * TOLERATED > max(self.texts, 1):
+            yield f"{many} hold no item: check {called('format')}, {called('item')} and {called('item_type')}"
+        if self.too_heavy * TOLERATED > self.too_heavy + self.light:
+            yield (
+                f"more than one in twenty weights of a sample are above max_weight = {wanted.max_weight}: such events "
+                "are not counted"
+            )
+        if wanted.timed and (self.records - self.with_time) * TOLERATED > self.records:
+            yield f"{many} have no readable time: check {called('time')}"
+        if wanted.timed and self.far * TOLERATED > self.with_time:
+            yield (
+                f"{many} have a time ({called('time')}) more than a year away from the record's own timestamp: check "
+                "the field and its unit, unless these are old events that were written lately"
+            )
+
+    def _other_unit(self) -> str | None:
+        """The unit in which most times of the sample are recent, if it is not milliseconds."""
+        if not self.wanted.timed:
+            return None
+        return next((unit for unit in UNITS_PER_S if 2 * self.in_unit[unit] > self.with_time), None)
+
+    def _none(self) -> str:
+        """The beginning of a mistake."""
+        return f"none of the {self.records:,} records of a sample" if self.records > 1 else "the only record"
+
+    def _advice(self, name: str) -> str:
+        """Fields that most records have, and the one that was probably meant."""
+        least = max(NAMED_FROM, (self.objects + 1) // 2)
+        known = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:SHOWN]
+        if not known:
+            return ""
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        return f"; fields there are: {', '.join(sorted(known))}{meant}"
+
+
+def paths(document: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
+    """Dotted fields of a JSON object that hold no object, with their values."""
+    for name, value in document.items():
+        if isinstance(value, dict) and depth < DEPTH:
+            yield from paths(value, f"{before}{name}.", depth + 1)
+        else:
+            yield before + name, value
+
+
+def _has(document: object, path: list[str]) -> bool:
+    """Whether a JSON document has this field, null or not."""
+    for part in path:
+        if not isinstance(document, dict) or part not in document:
+            return False
+        document = document[part]
+    return True

@@ -1,0 +1,555 @@
+"""Converts the state of a partition to a snapshot and back, and rejects snapshots that do not fit.
+
+In: a `PartitionState`; a restored snapshot. Out: a `Snapshot`; a `PartitionState`. Touches: the state it is given.
+Source: docs/streams.md, "Snapshots" and "Changing the configuration while windows are open".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sketchstream import kinds, wire
+from sketchstream.errors import DataLossError, KeyMismatchError, SketchstreamError, SpecError, VersionError
+from sketchstream.kinds.interface import Spec
+from sketchstream.sketch import Sketch
+from sketchstream.spec import ClosedDomain
+from sketchstream.stream.input.partition_counts import PartitionCounts
+from sketchstream.stream.interfaces import EVIDENCE, Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.state.buffers import Buffers
+from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
+from sketchstream.stream.state.evidence import Reported
+from sketchstream.stream.state.outbox import Outgoing, new_name
+from sketchstream.stream.state.sketch_state import OpenWindow, Track
+from sketchstream.stream.windows import window_ranges
+from sketchstream.stream.windows.boundary import NEVER
+from sketchstream.stream.windows.window_ranges import Mark
+from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.wire import Streamed, Unfinished
+
+if TYPE_CHECKING:
+    from sketchstream.stream.state.partition import PartitionState
+    from sketchstream.stream.windows.plans import SketchPlan
+
+MANIFEST_FORMAT = 3
+"""Written; 1, whose blobs are all of byte format 1, and 2, without evidence about windows, are read too."""
+EARLY_FORMAT = 4
+"""Written instead where the outbox holds releases from open windows: earlier versions of the program would publish them
+as those of sealed ones."""
+CHANGE_AHEAD_MS = 600_000
+"""How far beyond the latest event time changed sketches begin: time for all workers to be started anew."""
+
+
+class Blobs(Mapping[str, Bytes]):
+    """The new blobs of a snapshot, in memory that `release` returns.
+
+    Tags and checksums are computed when a blob is read, so not by the thread that counts. A large state is not copied:
+    `pieces` reads it, once.
+    """
+
+    def __init__(self, held: Mapping[str, bytes | Unfinished | Streamed], buffers: Buffers | None) -> None:
+        self._held = dict(held)
+        self._buffers = buffers
+
+    def __getitem__(self, name: str) -> Bytes:
+        return b"".join(found.pieces()) if isinstance(found := self._held[name], Streamed) else _whole(found)
+
+    def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
+        """Size of a blob, and its bytes in order, each piece good until the next one is asked for."""
+        held = self._held[name]
+        if isinstance(held, Streamed):
+            return held.size, held.pieces()
+        whole = _whole(held)
+        return len(whole), iter((whole,))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all blobs without the headers of open states."""
+        return sum(len(one) if isinstance(one, bytes) else one.body_bytes for one in self._held.values())
+
+    @property
+    def copied_bytes(self) -> int:
+        """Memory that they need beside the states."""
+        return self.n_bytes - sum(one.body_bytes for one in self._held.values() if isinstance(one, Streamed))
+
+    def release(self) -> None:
+        """Overwrite the copies of open states and return their memory; no blob is read after this."""
+        for one in self._held.values():
+            if isinstance(one, Streamed):
+                one.close()
+        if self._buffers is not None:
+            held, self._held = self._held, {}
+            for one in held.values():
+                if isinstance(one, Unfinished):
+                    self._buffers.give(one.buffer)
+
+
+def _whole(held: bytes | Unfinished) -> Bytes:
+    """A blob that lies in memory."""
+    return held if isinstance(held, bytes) else held.finish()
+
+
+def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
+    """Copy a state completely. The windows and entries that it marks as saved are saved once it is committed.
+
+    Args:
+        state: to be copied.
+        buffers: memory for the copies, returned by `Snapshot.release`; None: fresh memory.
+    """
+    blobs: dict[str, bytes | Unfinished | Streamed] = {}
+    room = bytearray if buffers is None else buffers.take
+    keep: set[str] = set()
+    sketches: dict[str, Plain] = {}
+    for track in state.tracks.values():
+        windows: list[Plain] = []
+        for window in track.windows.values():
+            if window.dirty or window.blob is None:
+                window.blob, window.dirty = new_name(), False
+                blobs[window.blob] = (
+                    window.sketch.image_open(with_items=False)
+                    if window.sketch.large
+                    else window.sketch.copy_open(with_items=False, room=room)
+                )
+            else:
+                keep.add(window.blob)
+            windows.append(
+                {
+                    "start": window.start,
+                    "end": window.end,
+                    "counts": list(window.counts),
+                    "slots_for": list(window.slots_for),
+                    "blob": window.blob,
+                    **({"closed": window.closed} if window.closed else {}),
+                    **({"early": window.early} if window.early else {}),
+                }
+            )
+        sketches[track.name] = {
+            "through": track.through,
+            **({} if track.published == track.through else {"published": track.published}),
+            **_mark_fields("partial", track.partial),
+            **_mark_fields("diverged", track.diverged),
+            "sequence": track.sequence,
+            "announced": track.announced,
+            "grown_from": track.grown_from,
+            "grown_through": track.grown_through,
+            "late": f"{track.late.value % (1 << 64):016x}",  # one size, whatever it is
+            "late_draws": track.late.draws,
+            "evidence": track.evidence.fields(),
+            "reported": track.reported,
+            "retired": track.plan is None,
+            **({"begins": track.begins} if track.overlapping else {}),
+            **({} if track.live == NEVER else {"live": track.live}),
+            "windows": windows,
+            **({} if track.closed == NO_TIME else {"closed": track.closed, "opens_from": track.opens_from}),
+        }
+    outbox: list[Plain] = []
+    for one in state.waiting.entries:
+        if one.saved:
+            keep.add(one.blob)
+        else:
+            blobs[one.blob] = one.entry.body
+            one.saved = True
+        entry = one.entry
+        outbox.append(
+            {
+                "sketch": entry.sketch,
+                "revision": entry.revision,
+                "start": entry.window[0],
+                "end": entry.window[1],
+                "seal_id": entry.seal_id,
+                "blob": one.blob,
+                **({} if entry.positions is None else {"positions": list(entry.positions)}),
+                **({} if entry.early is None else {"early": entry.early}),
+            }
+        )
+    state.waiting.capture()
+    lists, fresh = state.lists.capture(_specs(state))
+    blobs |= fresh
+    keep |= set(lists.values()) - fresh.keys()
+    has_early = any(one.entry.early is not None for one in state.waiting.entries)
+    manifest: dict[str, Plain] = {
+        "format": EARLY_FORMAT if has_early else MANIFEST_FORMAT,
+        "partition": state.partition,
+        "position": state.position,
+        "revision": state.revision,
+        "watermark": state.watermark,
+        "votes": state._watermark.fields(),
+        "newest": state.newest,
+        "partitions": state.partitions,
+        "former_counts": [[count, until] for count, until in state.counts.former.items()],
+        "partial": state._partial,
+        "idled": [list(one) for one in state._idled],
+        "fingerprint": state.rules.fingerprint,
+        "begins": state.begins,
+        "specs": {plan.name: plan.spec.to_dict() for plan in state.rules.sketches},
+        "former_specs": {name: spec.to_dict() for name, spec in state.former_specs.items()},
+        "lists": dict(lists),
+        "sketches": sketches,
+        "outbox": outbox,
+        "frontiers": [_frontier_fields(frontier) for frontier in state.waiting.frontiers.values()],
+    }
+    rewound, state._rewound, state._changed = state._rewound, False, False
+    held = Blobs(blobs, buffers)
+    return Snapshot(
+        partition=state.partition,
+        position=state.position,
+        manifest=manifest,
+        blobs=held,
+        keep=frozenset(keep),
+        revision=state.revision,
+        spec_fingerprint=state.rules.fingerprint,
+        rewound=rewound,
+        begins=state.begins,
+        newest=state.newest,
+        blob_bytes=held.n_bytes,
+        copied_bytes=held.copied_bytes,
+        release=held.release,
+    )
+
+
+def _specs(state: PartitionState) -> Iterator[Spec]:
+    """The specs of all windows that are open or will be."""
+    yield from (plan.spec for plan in state.rules.sketches)
+    yield from state.former_specs.values()
+    yield from (window.sketch.spec for track in state.tracks.values() for window in track.windows.values())
+
+
+def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
+    """The bounds of the windows that are open in some of these manifests, by sketch, ascending. Nothing of a state."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for said in manifests:
+        for name, fields in said["sketches"].items():
+            bounds = {(int(one["start"]), int(one["end"])) for one in fields["windows"]}
+            found.setdefault(name, set()).update(bounds)
+    return {name: sorted(bounds) for name, bounds in found.items()}
+
+
+def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) -> None:
+    """Fill a new state from a snapshot.
+
+    Args:
+        state: of the partition, at the snapshot's position, otherwise fresh. Its rules may have other sketches than
+            the snapshot's: open windows finish under the spec they began with, new sketches begin with the next window.
+        restored: from the store.
+        peers: snapshots of all partitions, for a change of the configuration.
+
+    Raises:
+        DataLossError: the snapshot cannot be used; the message says why and what to do.
+    """
+    rules, partition = state.rules, state.partition
+    manifest = restored.manifest
+    with _Usable(partition):
+        if manifest["format"] not in range(1, EARLY_FORMAT + 1):
+            msg = (
+                f"partition {partition}: its snapshot has format {manifest['format']!r:.20}, this version reads "
+                f"formats 1 to {EARLY_FORMAT}; run the version that wrote it, or a newer one"
+            )
+            raise DataLossError(msg)
+        if manifest["partition"] != partition or manifest["position"] != restored.position:
+            msg = f"partition {partition}: its snapshot belongs to another partition or position"
+            raise DataLossError(msg)
+        state.counts = PartitionCounts(_int(manifest["partitions"]))
+        state.revision = _int(manifest["revision"])
+        votes = manifest.get("votes")
+        state._watermark.restore(_int(manifest["watermark"]), None if votes is None else _table(votes))
+        state.early_through = state.watermark
+        state.newest = _int(manifest.get("newest", state.watermark))  # older snapshots: no time is beyond the watermark
+        state._idled = [(_int(before), _int(after)) for before, after in _pairs(manifest.get("idled", []))]
+        state.counts.restore(_former_counts(manifest.get("former_counts", [])))
+        names = {str(digest): str(name) for digest, name in _table(manifest.get("lists", {})).items()}
+        key = state.rules.key
+        state.lists, lists = DomainLists(key, names), SavedLists(key, names, restored.blobs)
+        _restore_specs(state, manifest, peers, lists)
+        saved = _table(manifest["sketches"])
+        for name, fields in saved.items():
+            _restore_track(state, name, _table(fields), restored.blobs, lists)
+        if manifest["partial"]:
+            state._watermark.forget_votes()
+            state.lack()
+        for plan in rules.sketches:
+            if plan.name not in saved:
+                _begin(state, plan)
+        for one in _tables(manifest["outbox"]):
+            _restore_outgoing(state, one, restored.blobs)
+        for one in _tables(manifest["frontiers"]):
+            frontier = _frontier(one)
+            state.waiting.frontiers[frontier.sketch] = frontier
+    state._changed = bool(state.waiting.pending)
+
+
+def _restore_track(
+    state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists
+) -> None:
+    track = state.tracks.get(name) or Track(name, None)
+    track.through = _int(fields["through"])
+    track.published = _int(fields.get("published", track.through))
+    track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
+    track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
+    track.closed, track.opens_from = _int(fields.get("closed", NO_TIME)), _int(fields.get("opens_from", NO_TIME))
+    track.grown_from, track.grown_through = (
+        _int(fields.get("grown_from", 0)),
+        _int(fields.get("grown_through", NO_TIME)),
+    )
+    if track.late.epsilon and _int(fields.get("late_draws", 0)):  # else its own first draw
+        track.late.value, track.late.draws = _signed(str(fields["late"])), _int(fields["late_draws"])
+    known = track.through
+    for one in _tables(fields["windows"]):
+        start, end = _int(one["start"]), _int(one["end"])
+        counts = tuple(_int(count) for count in one["counts"])
+        slots_for = tuple(_int(count) for count in one.get("slots_for", one["counts"][:1]))
+        sketch = _restore_sketch(state, track, blobs[one["blob"]], slots_for, lists)
+        origin = sketch.origin
+        if (origin.name, origin.partition, origin.window, origin.revision) != (
+            name,
+            state.partition,
+            (start, end),
+            state.revision,
+        ):
+            msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
+            raise DataLossError(msg)
+        window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
+        window.closed, window.early = _int(one.get("closed", 0)), _int(one.get("early", 0))
+        state.slots.fit(window, counts)
+        track.windows[start] = window
+        known = max(known, end)
+        if track.fields(sketch.spec) is None:  # records can no longer be counted in it
+            track.mark_partial(end)
+    state.tracks[name] = track
+    evidence = fields.get("evidence")
+    track.evidence.restore(None if evidence is None else _table(evidence), known)
+    track.reported = _int(fields.get("reported", NO_TIME))
+    track.begins = _int(fields.get("begins", NO_TIME))
+    track.live = _int(fields.get("live", NEVER))
+    track.restored()
+    if fields["retired"] and track.plan is not None:
+        _begin(state, track.plan)
+
+
+def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
+    """The time from which windows have the sketches that are configured now; the same in all partitions.
+
+    If a partition already has this configuration, its snapshot says the time. Otherwise it is a time so far ahead
+    of all partitions that the others learn of it before they reach it.
+
+    Args:
+        peers: snapshots of all partitions; none if there is only one (a file), which needs no agreement.
+        fingerprint: of the configuration.
+        newest: latest event time of the partition that asks.
+    """
+    said = [peer.begins for peer in peers if peer.spec_fingerprint == fingerprint]
+    if said or not peers:
+        return max(said, default=NO_TIME)
+    latest = max([newest, *(peer.newest for peer in peers)])
+    return NO_TIME if latest == NO_TIME else latest + CHANGE_AHEAD_MS
+
+
+def _restore_specs(
+    state: PartitionState, manifest: Mapping[str, Any], peers: Sequence[Peer], lists: SavedLists
+) -> None:
+    """After a change of the configuration: the sketches of windows that start before it takes effect."""
+    if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
+        return
+    begins, specs, former = _int(manifest["begins"]), _table(manifest["specs"]), _table(manifest["former_specs"])
+    if manifest["fingerprint"] == state.rules.fingerprint:
+        state.begins = begins
+    else:
+        state.begins = boundary(peers, state.rules.fingerprint, state.newest)
+        former = specs | (former if state.newest < begins else {})
+    for plan in state.rules.sketches:
+        if plan.name in former:
+            spec = _spec(_table(former[plan.name]), plan, lists)
+            if spec is not None and spec.fingerprint != plan.spec.fingerprint:
+                state.former_specs[plan.name] = spec
+
+
+def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLists) -> Spec | None:
+    """Rebuild a spec with its list of items, the configured one or one of the snapshot; None if neither is the list."""
+    configured = None if plan is None else getattr(plan.spec.domain, "items", None)
+    for items in (configured, *lists, None):
+        try:
+            found: Spec = kinds.read_spec(described, items)
+        except SpecError:  # another list
+            continue
+        if not (isinstance(found.domain, ClosedDomain) and found.domain.listed and found.domain.items is None):
+            return found
+    return None
+
+
+def _restore_sketch(
+    state: PartitionState, track: Track, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
+) -> Sketch:
+    """Read an open sketch from its bytes; the configuration or the snapshot has the list of items of its domain."""
+    plan, key = track.plan, state.rules.key
+    header = wire.unpack_header(data)
+    same = plan is not None and kinds.read_spec(header["spec"]).fingerprint == plan.spec.fingerprint
+    if same:
+        assert plan is not None
+        return Sketch.from_bytes(data, key, spec=plan.spec, keep=state.slots.keep(plan.spec, slots_for), take_over=True)
+    old = _spec(header["spec"], plan, lists)
+    if old is None:
+        msg = (
+            f"partition {state.partition}: sketch {track.name!r} has open windows with another list of items, and its "
+            "snapshot, of an older release, does not hold that list; put the former sketch and items_file back, run "
+            "this release until it has committed once, and change them then"
+        )
+        raise DataLossError(msg)
+    return Sketch.from_bytes(data, key, spec=old, keep=state.slots.keep(old, slots_for), take_over=True)
+
+
+def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
+    entry = SealedEntry(
+        sketch=str(fields["sketch"]),
+        revision=_int(fields["revision"]),
+        window=(_int(fields["start"]), _int(fields["end"])),
+        partition=state.partition,
+        seal_id=bytes(fields["seal_id"]),
+        body=bytes(blobs[fields["blob"]]),
+        positions=_positions(fields.get("positions")),
+        early=None if fields.get("early") is None else _int(fields["early"]),
+    )
+    state.waiting.entries.append(Outgoing(entry, str(fields["blob"]), saved=True))
+
+
+def _positions(value: object) -> tuple[int, int] | None:
+    """Positions of an instalment; None for a whole sketch."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2:
+        msg = "expected two positions"
+        raise TypeError(msg)
+    return _int(value[0]), _int(value[1])
+
+
+def _begin(state: PartitionState, plan: SketchPlan) -> None:
+    """Begin a sketch that was added (or put back) while the stream ran, with the first window without a past.
+
+    It adds nothing to new windows that begin by the watermark. Windows up to the newest record that was read
+    without it are partial. Windows that were open when the sketch was removed are still open, and finish.
+    """
+    if state.newest == NO_TIME and state.watermark == NO_TIME:
+        return
+    track = state.tracks[plan.name]
+    track.mark_partial(plan.last_end(max(state.newest, state.watermark)))
+    if not track.windows and state.watermark != NO_TIME:
+        track.through = max(track.through, plan.last_end(state.watermark))
+    state._announce(track)
+
+
+class _Usable:
+    """Within this block, an incomplete or malformed snapshot halts its partition."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Turn errors caused by a wrong snapshot into a DataLossError that says what to do."""
+        if error is None or isinstance(error, DataLossError):
+            return
+        if isinstance(error, KeyMismatchError):
+            msg = (
+                f"partition {self._partition}: its open windows were made with another hash key; put the former key "
+                "back, or start a new revision with `sketchstream reset`"
+            )
+            raise DataLossError(msg) from None
+        if isinstance(error, VersionError):
+            msg = f"partition {self._partition}: its snapshot was written by a newer release: {error}; run that release"
+            raise DataLossError(msg) from None
+        broken = (KeyError, TypeError, ValueError, AttributeError)
+        if isinstance(error, (*broken, SketchstreamError)):
+            msg = f"partition {self._partition}: its snapshot cannot be read ({type(error).__name__})"
+            raise DataLossError(msg) from None
+
+
+def _frontier_fields(frontier: Frontier) -> Plain:
+    return {
+        "sketch": frontier.sketch,
+        "revision": frontier.revision,
+        "partition": frontier.partition,
+        "published_through": frontier.published_through,
+        "partitions": frontier.partitions,
+        "sequence": frontier.sequence,
+        **window_ranges.numbers(frontier.partial, frontier.diverged),
+        **frontier.growth(),
+        **frontier.lateness(),
+        **frontier.closing(),
+        **({} if frontier.evidence is None else {EVIDENCE: frontier.evidence.stored()}),
+    }
+
+
+def _frontier(fields: dict[str, Any]) -> Frontier:
+    partial, diverged = window_ranges.read({name: _int(fields[name]) for name in window_ranges.NAMES if name in fields})
+    plain = {name: value for name, value in fields.items() if name not in (*window_ranges.NAMES, EVIDENCE)}
+    said = fields.get(EVIDENCE)
+    return Frontier(
+        **plain, partial=partial, diverged=diverged, evidence=None if said is None else Reported.read(_table(said))
+    )
+
+
+def _mark_fields(name: str, mark: Mark) -> dict[str, int]:
+    """A track's mark in the form that a snapshot stores."""
+    return {name: mark.through, f"{name}_from": mark.after}
+
+
+def _mark(fields: Mapping[str, Any], name: str) -> Mark:
+    """Read a track's mark; older snapshots lack some marks."""
+    return Mark(_int(fields.get(f"{name}_from", NO_TIME)), _int(fields.get(name, NO_TIME)))
+
+
+def _signed(text: str) -> int:
+    """The signed 64-bit number of 16 hexadecimal digits."""
+    return int.from_bytes(bytes.fromhex(text), "big", signed=True)
+
+
+def mark_diverged(manifest: dict[str, Any]) -> None:
+    """Mark the open windows of a snapshot: they may hold records that the input has lost (`PartitionState.rewind`)."""
+    manifest.pop("votes", None)
+    for track in manifest["sketches"].values():
+        ends = [window["end"] for window in track["windows"]]
+        if ends:
+            mark = _mark(track, "diverged").stretched(track["through"], max(ends))
+            track.update(_mark_fields("diverged", mark))
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        msg = "expected a whole number"
+        raise TypeError(msg)
+    return value
+
+
+def _pairs(value: object) -> list[tuple[object, object]]:
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return [(first, second) for first, second in value]
+
+
+def _former_counts(value: object) -> dict[int, int | None]:
+    """Former partition counts, and the position up to which records may be placed by them."""
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return {_int(count): None if until is None else _int(until) for count, until in value}
+
+
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        msg = "expected a table"
+        raise TypeError(msg)
+    return value
+
+
+def _tables(value: object) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return [_table(one) for one in value]

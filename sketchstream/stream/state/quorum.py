@@ -1,0 +1,223 @@
+"""The watermark of a partition: the time that a quorum of its records agrees has been reached.
+
+In: event times and record timestamps, in offset order. Out: verdicts and watermarks. Touches: nothing.
+Source: docs/streams.md, "The watermark", which states the rule, its promises and its limits.
+
+Everything here is a function of envelopes. The rule itself is the compiled `admit`; this file keeps its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.stream.interfaces import Plain
+from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
+
+Ints = npt.NDArray[np.int64]
+
+RUNGS = 34
+"""Target times at once: the next multiple of a slice * 2^i after the watermark, i < RUNGS. At 15 s they span the years
+that an event time can have."""
+
+_NO_STAMPS: Ints = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """The conditions under which a watermark moves.
+
+    Args:
+        records: number of records that must agree, and of slices of time that their times must fall into.
+        time_ms: length of all slices together; a shorter burst does not move the watermark.
+        most: number of records that suffices even in fewer slices.
+    """
+
+    records: int = 10
+    time_ms: int = 150_000
+    most: int = 10_000
+
+    @property
+    def slice_ms(self) -> int:
+        """Width of one slice of time."""
+        return max(1, self.time_ms // self.records)
+
+
+DEFAULT = Quorum()
+MAXIMUM = Quorum(records=1, time_ms=1)
+"""Every record moves the watermark: the largest min(event time, timestamp) so far."""
+
+
+@dataclass(slots=True)
+class Admission:
+    """The verdicts on n records. `low` and `high` are meaningless if no record was admitted.
+
+    Args:
+        before: (n,) int64, watermark before each record.
+        verdict: (n,) uint8, see `kernels.ADMITTED`.
+        low: smallest admitted event time.
+        high: largest admitted event time.
+        future: records refused because their event time lies too far beyond the clock.
+        unreadable: records without an event time.
+        early: admitted records that vouch for more than the lateness beyond the watermark.
+        jumps: moves of the watermark by more than the lateness.
+        jumped_at: index of the record that made the last one; -1 if there was none.
+        advanced: the watermark before and after each advance that no record voted for.
+    """
+
+    before: Ints
+    verdict: npt.NDArray[np.uint8]
+    low: int = LATEST_MS
+    high: int = EARLIEST_MS
+    future: int = 0
+    unreadable: int = 0
+    early: int = 0
+    jumps: int = 0
+    jumped_at: int = -1
+    advanced: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Watermark:
+    """A watermark and the votes for later times.
+
+    Args:
+        quorum: the conditions under which it moves.
+        lateness_ms: how long windows stay open behind it.
+    """
+
+    def __init__(self, quorum: Quorum, lateness_ms: int) -> None:
+        self.value = NO_TIME
+        self._quorum = quorum
+        self._lateness_ms = lateness_ms
+        self._top = 0
+        self._scores: Ints = np.zeros(RUNGS, np.int64)
+        self._lowest: Ints = np.zeros(RUNGS, np.int64)
+        self._slices: npt.NDArray[np.uint64] = np.zeros(RUNGS, np.uint64)
+
+    def __repr__(self) -> str:
+        """The value and how many targets have votes."""
+        return f"<Watermark {self.value}, {self._top} targets with votes>"
+
+    @property
+    def _slice(self) -> int:
+        """The slice of time that the value falls into."""
+        return max(self.value, EARLIEST_MS) // self._quorum.slice_ms
+
+    @property
+    def scores(self) -> tuple[int, ...]:
+        """Votes of the targets that have any, in eighths, nearest target first."""
+        return tuple(self._scores[: self._top].tolist())
+
+    def admit(
+        self,
+        times: Ints,
+        stamps: Ints | None,
+        future_after: int = LATEST_MS,
+        advances: Sequence[tuple[int, int]] = (),
+    ) -> Admission:
+        """Judge records in offset order, and move the watermark.
+
+        Args:
+            times: (n,) event times, ms.
+            stamps: (n,) the records' own timestamps, negative where a record has none; None: the source has none.
+            future_after: event times beyond it are refused as future.
+            advances: ascending indices of records, and the watermark to advance to before each; n: after the last.
+        """
+        out = Admission(np.empty(times.size, np.int64), np.empty(times.size, np.uint8))
+        begin = 0
+        for index, value in advances:
+            self._admit(times, stamps, future_after, begin, index, out)
+            before = self.value
+            if self.advance(value):
+                out.advanced.append((before, self.value))
+            begin = index
+        self._admit(times, stamps, future_after, begin, times.size, out)
+        return out
+
+    def _admit(self, times: Ints, stamps: Ints | None, future_after: int, begin: int, end: int, out: Admission) -> None:
+        """Judge records `begin` to `end`, between two advances."""
+        from sketchstream.stream import kernels
+
+        if begin == end:
+            return
+        value, top, low, high, future, unreadable, early, jumps, jumped_at = kernels.admit(
+            times[begin:end],
+            _NO_STAMPS if stamps is None else stamps[begin:end],
+            stamps is not None,
+            future_after,
+            EARLIEST_MS,
+            LATEST_MS,
+            self._lateness_ms,
+            self._quorum.slice_ms,
+            self._quorum.records,
+            self._quorum.most,
+            self.value,
+            self._top,
+            self._scores,
+            self._lowest,
+            self._slices,
+            out.before[begin:end],
+            out.verdict[begin:end],
+        )
+        self.value, self._top = int(value), int(top)
+        out.low, out.high = min(out.low, int(low)), max(out.high, int(high))
+        out.future += int(future)
+        out.unreadable += int(unreadable)
+        out.early += int(early)
+        out.jumps += int(jumps)
+        if jumps:
+            out.jumped_at = begin + int(jumped_at)
+
+    def advance(self, value: int) -> bool:
+        """Move without votes, for an idle partition; votes for later times stay. True if it moved."""
+        if value <= self.value:
+            return False
+        from sketchstream.stream import kernels
+
+        before, self.value = self._slice, min(value, LATEST_MS - 1)
+        self._top = int(kernels.move(before, self._slice, self._top, self._scores, self._lowest, self._slices))
+        return True
+
+    def forget_votes(self) -> None:
+        """Keep only the watermark: the next records do not follow those that were read last."""
+        self._scores[:] = 0
+        self._top = 0
+
+    def fields(self) -> dict[str, Plain]:
+        """The votes in the form that a snapshot stores."""
+        return {
+            "slice": self._quorum.slice_ms,
+            "scores": self._scores[: self._top].tolist(),
+            "lowest": self._lowest[: self._top].tolist(),
+            "slices": self._slices[: self._top].tolist(),
+        }
+
+    def restore(self, value: int, fields: Mapping[str, Any] | None) -> None:
+        """Restore the watermark of a snapshot with its votes, which are dropped if its slices have another width.
+
+        Args:
+            value: of the watermark.
+            fields: from `fields`; None: of a snapshot that is older than votes.
+
+        Raises:
+            ValueError: the fields do not fit together.
+        """
+        self.value = value
+        self.forget_votes()
+        if fields is None or fields["slice"] != self._quorum.slice_ms:
+            return
+        scores, lowest, slices = fields["scores"], fields["lowest"], fields["slices"]
+        top = len(scores)
+        falling = all(a >= b for a, b in pairwise(scores)) and min(scores, default=1) > 0
+        if not (top == len(lowest) == len(slices) <= RUNGS and falling):
+            msg = "votes of a watermark do not fit together"
+            raise ValueError(msg)
+        self._top = top
+        self._scores[:top] = np.minimum(np.array(scores, np.int64), 8 * self._quorum.most)
+        self._lowest[:top] = lowest
+        self._slices[:top] = slices

@@ -1,0 +1,41 @@
+"""Parameters that all partitions of a worker share.
+
+In: public parameters. Out: `Rules`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sketchstream.stream.input.partitioner import Partitioner
+from sketchstream.stream.state.quorum import DEFAULT, Quorum
+from sketchstream.stream.windows.plans import SketchPlan
+
+if TYPE_CHECKING:
+    from sketchstream.hashing import Key
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The parameters that all partitions of a worker share; all of them are public.
+
+    Args:
+        sketches: what is counted.
+        key: hash key, if any of them needs one.
+        lateness_ms: how long a window stays open behind the watermark.
+        max_ahead_ms: how far an event time may lie beyond the clock.
+        quorum: the conditions under which the watermark moves.
+        partitioner: recomputes an item's partition; None: unknown, or records are not partitioned by item.
+        fingerprint: of the set of sketches.
+        anywhere: whether the input is not partitioned by item, so that no item can be misplaced.
+    """
+
+    sketches: tuple[SketchPlan, ...]
+    key: Key | None = field(default=None, repr=False)
+    lateness_ms: int = 600_000
+    max_ahead_ms: int = 600_000
+    quorum: Quorum = DEFAULT
+    partitioner: Partitioner | None = None
+    fingerprint: bytes = b""
+    anywhere: bool = False

@@ -1,0 +1,94 @@
+"""Where the history of a sketch ends and its live windows begin: claims of both sides, one after the other.
+
+In: the claims so far, a further one. Out: the claims with it, or a refusal. Touches: nothing; publishers keep claims
+where the series is published, and add one only to those that it was made for.
+Source: docs/backfill.md, "One series".
+
+Laws (tests/stream/test_boundary.py):
+1. No window is on both sides: the history's begin before `history`, live ones at `live` or later, and `history` is
+   never beyond `live`.
+2. A claim takes nothing away: `history` only grows, `live` only falls.
+3. A claim that was made may be made again, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from sketchstream.errors import ConfigError, FormatError
+from sketchstream.stream.windows.windows import LATEST_MS, NO_TIME, iso
+
+NEVER: Final = LATEST_MS
+"""No live window has begun."""
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The claims of one sketch in one revision.
+
+    Args:
+        history: windows that begin before then (ms) belong to the history; NO_TIME: none do.
+        live: windows that begin then (ms) or later are live; NEVER: none are.
+        ledger: id of the ledger in which the history is booked; empty: none is.
+    """
+
+    history: int = NO_TIME
+    live: int = NEVER
+    ledger: str = ""
+
+    def with_live(self, start: int) -> Boundary:
+        """Claim the windows that begin then or later for workers, but for those of the history."""
+        return replace(self, live=max(self.history, min(self.live, start)))
+
+    def with_history(self, through: int, ledger: str, sketch: str) -> Boundary:
+        """Claim the windows that begin before `through` for a history.
+
+        Raises:
+            ConfigError: live windows begin earlier, or another ledger has the history; the message names the boundary.
+        """
+        if through > self.live:
+            msg = (
+                f"live windows of sketch {sketch} begin at {iso(self.live)}, and a window has one noise: end the "
+                f"history there (--to {iso(self.live)}), or earlier"
+            )
+            raise ConfigError(msg)
+        if self.ledger not in ("", ledger):
+            msg = (
+                f"the history of sketch {sketch} through {iso(self.history)} is booked in another folder: use the "
+                "one where its first backfill ran, whose rows say what was drawn, or begin a new revision"
+            )
+            raise ConfigError(msg)
+        return replace(self, history=max(self.history, through), ledger=ledger)
+
+    def encode(self) -> bytes:
+        """Canonical JSON.
+
+        Examples:
+            >>> Boundary.decode(Boundary(1, 2, "a").encode())
+            Boundary(history=1, live=2, ledger='a')
+        """
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Boundary:
+        """The claims that `encode` wrote.
+
+        Raises:
+            FormatError: these bytes are none.
+        """
+        try:
+            said = json.loads(data)
+            found = cls(int(said["history"]), int(said["live"]), str(said["ledger"]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            found = None
+        if found is None or len(said) != 3 or not NO_TIME <= found.history <= found.live <= NEVER:
+            msg = "these bytes are no boundary between history and live windows"
+            raise FormatError(msg)
+        return found
+
+
+Claim = Callable[[Boundary], Boundary]
+"""What a side does with the claims so far: the same ones, if it needs nothing more."""

@@ -1,0 +1,1 @@
+"""The worker: its loop, its partitions, and its decisions about them."""

@@ -1,0 +1,149 @@
+"""Tasks for a worker's threads: take a partition, commit a snapshot, publish what is committed.
+
+In: a store, a publisher, an optional sink; snapshots and outboxes that the worker captured. Out: states and results.
+Touches: its interfaces; never a state that the worker is updating.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
+from sketchstream.events import say
+from sketchstream.stream.interfaces import (
+    Clock,
+    Fresh,
+    Frontier,
+    Peer,
+    Publisher,
+    SealedEntry,
+    Sink,
+    Snapshot,
+    StateStore,
+)
+from sketchstream.stream.state.checkpoint import boundary
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.windows import NO_TIME, iso
+
+log = logging.getLogger("sketchstream.worker")
+
+Outbox = tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]
+"""Sealed entries, and the frontiers that cover them."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result of a job: its snapshot, if any, is durable; publishing may have failed.
+
+    Args:
+        outbox: what was to be published.
+        error: of the publication; it does not affect the state.
+        blob_bytes: of the committed snapshot.
+        seconds: that the commit took.
+        begins: when the sketches configured now begin in all partitions; see `Snapshot`.
+    """
+
+    outbox: Outbox = field(repr=False)
+    error: SketchstreamError | None
+    blob_bytes: int = 0
+    seconds: float = 0.0
+    begins: int = NO_TIME
+
+
+@dataclass(frozen=True)
+class IoTasks:
+    """The jobs of one worker; each may raise what its interfaces raise."""
+
+    rules: Rules
+    store: StateStore
+    publisher: Publisher
+    sink: Sink | None
+    clock: Clock
+
+    def take(self, partition: int, partitions: int) -> PartitionState | Fresh:
+        """Become the owner of a partition, and rebuild its state.
+
+        Raises:
+            DataLossError: going on would lose or repeat data.
+        """
+        found = self.store.take(partition)
+        if not isinstance(found, Fresh):
+            return PartitionState.restore(self.rules, partition, found, partitions, self.store.peers())
+        frontiers = self.publisher.frontiers()
+        if any(one[1] == found.revision and one[2] == partition for one in frontiers):
+            msg = (
+                f"partition {partition}: nothing is stored, but sketches of it were published; counting again "
+                "would publish a second noisy view of the same events. `sketchstream recover` looks for its "
+                "snapshot, `sketchstream reset` starts a new revision"
+            )
+            raise DataLossError(msg)
+        elsewhere: dict[str, int] = {}
+        for one in frontiers.values():
+            if one.revision == found.revision:
+                through = one.sealed_without(partition)
+                elsewhere[one.sketch] = max(through, elsewhere.get(one.sketch, through))
+        return replace(found, sealed_elsewhere=elsewhere, peers=self.store.peers())
+
+    def commit(self, partition: int, snapshot: Snapshot, outbox: Outbox) -> Done:
+        """Wait for the acknowledgement of refused records, commit the snapshot, publish its outbox."""
+        began = self.clock.monotonic()
+        try:
+            if self.sink is not None:
+                self.sink.flush(partition)
+            self.store.commit(partition, snapshot)
+        finally:
+            snapshot.release()
+        seconds = self.clock.monotonic() - began
+        published = self.publish(partition, outbox)
+        begins = NO_TIME
+        if snapshot.newest < snapshot.begins:
+            with suppress(BrokerError):  # the next commit asks again
+                begins = boundary(self.store.peers(), self.rules.fingerprint, NO_TIME)
+        return Done(outbox, published.error, snapshot.blob_bytes, seconds, begins)
+
+    def live_from(self, sketch: str, revision: int, start: int) -> int:
+        """Claim the windows of a sketch that begin at `start` or later; returns the time (ms) where live ones begin."""
+        found = self.publisher.settle(sketch, revision, lambda before: before.with_live(start))
+        if found.history > start:
+            text = (
+                f"windows of sketch {sketch} before {iso(found.history)} are published from a table (backfill), so "
+                "records before that boundary are late"
+            )
+            say(log, logging.WARNING, "history", text, sketch=sketch, revision=revision, boundary=iso(found.history))
+        return max(found.history, start)
+
+    def peers(self) -> Sequence[Peer]:
+        """What the snapshots of all partitions say; nothing while no broker answers."""
+        try:
+            return self.store.peers()
+        except SketchstreamError:
+            return ()
+
+    def publish(self, partition: int, outbox: Outbox) -> Done:
+        """Publish what is committed."""
+        entries, frontiers = outbox
+        try:
+            if entries or frontiers:
+                self.publisher.publish(partition, entries, frontiers)
+        except SketchstreamError as error:
+            return Done(outbox, error)
+        return Done(outbox, None)
+
+
+class Inline(Executor):
+    """Runs jobs at once, in the caller's thread: for files, tests and the driver."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run now."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future

@@ -1,0 +1,462 @@
+"""The life cycle of a worker's partitions: taking, reading, saving, retrying, dropping, halting.
+
+In: partition events of the source, states that are due for a snapshot. Out: assigned partitions with states.
+Touches: the source (pause, seek, resume), the store (drop), the worker's threads.
+
+After any failure of a partition, its state is dropped, and after the next poll it is taken again from what is
+committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import Any, Literal
+
+from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
+from sketchstream.events import say
+from sketchstream.stream.input.partition_counts import CountNeeded, LongWork, Result, Steps
+from sketchstream.stream.interfaces import Chunk, Clock, Fresh, PartitionError, Snapshot, Source
+from sketchstream.stream.monitoring.metrics import Metrics
+from sketchstream.stream.state.buffers import Buffers
+from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.windows.windows import iso
+from sketchstream.stream.worker import account, policy
+from sketchstream.stream.worker.assigned_partition import AssignedPartition, Computation, Job
+from sketchstream.stream.worker.io_tasks import Done, IoTasks
+from sketchstream.stream.worker.settings import Settings
+from sketchstream.topics import APART
+
+log = logging.getLogger("sketchstream.worker")
+
+TURN_S = 0.5
+"""Seconds of computing after which the worker polls, though the long work that it has come to took no time."""
+
+
+class PartitionManager:
+    """The partitions of one worker. Every method is called from the worker's own thread.
+
+    Args:
+        source: of records.
+        tasks: what is done for a partition in another thread.
+        executor: runs the tasks.
+        workshop: does the long work of states: it must not wait behind tasks, which may take minutes.
+        clock: the machine's, or a test's.
+        settings: of the worker.
+        metrics: counters.
+        apply: applies a chunk that had to wait.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tasks: IoTasks,
+        executor: Executor,
+        workshop: Executor,
+        clock: Clock,
+        settings: Settings,
+        metrics: Metrics,
+        apply: Callable[[Chunk], None],
+    ) -> None:
+        self.partitions: dict[int, AssignedPartition] = {}
+        self.polls = 0
+        self._source = source
+        self._tasks = tasks
+        self._executor = executor
+        self._workshop = workshop
+        self._apply = apply
+        self._clock = clock
+        self._settings = settings
+        self._metrics = metrics
+        self._counted: dict[tuple[CountNeeded, int], tuple[int, int]] = {}
+        self._unanswered: tuple[int, SketchstreamError] = (-1, SketchstreamError())
+        self._leftover: dict[int, Job] = {}
+        self._paid_until = float("-inf")
+        self._buffers = Buffers()
+        self._loss: str | None = None
+
+    def assign(self, partitions: tuple[int, ...]) -> None:
+        """Accept newly assigned partitions: the store takes each before any of its records is read."""
+        for partition in partitions:
+            if partition in self.partitions:
+                continue
+            self._source.pause(partition)
+            one = self.partitions[partition] = AssignedPartition(partition, self._clock.monotonic())
+            self.take(one)
+
+    def revoke(self, partitions: tuple[int, ...]) -> None:
+        """Drop the states of partitions that are no longer ours."""
+        for partition in partitions:
+            one = self.partitions.pop(partition, None)
+            if one is None:
+                continue
+            one.drop()
+            self._release(one)
+            say(log, logging.INFO, "revoked", partition=partition)
+
+    def _release(self, one: AssignedPartition) -> None:
+        """Let the store forget the partition, after its running job has ended."""
+        if self._tasks.sink is not None:
+            self._tasks.sink.forget(one.partition)
+        job = one.take_job()
+        if job is None or job.done():
+            self._tasks.store.drop(one.partition)
+        else:
+            self._leftover[one.partition] = job
+
+    def take(self, one: AssignedPartition) -> None:
+        """Ask the store for a partition and its state."""
+        left = self._leftover.get(one.partition)
+        if left is not None:
+            if not left.done():  # the store takes one call at a time for a partition
+                one.wait(self._clock.monotonic() + 0.05)
+                return
+            del self._leftover[one.partition]
+            self._tasks.store.drop(one.partition)
+        if not self._fits(one):
+            return
+        one.take()
+        self._start(one, "take", self._tasks.take, one.partition, self._source.partition_count(one.partition))
+
+    def _fits(self, one: AssignedPartition) -> bool:
+        """Whether a partition's windows fit into memory beside the others'; otherwise it waits for another worker.
+
+        If a worker were killed for its memory, its partitions would move to others, which would be killed in turn.
+        """
+        fits, of = self._settings.fits, len(self._source.numbers())
+        others = (other for other in self.partitions.values() if other is not one)
+        held = [other for other in others if other.state is not None or other.job is not None]
+        if fits is None or fits(len(held) + 1, of):
+            return True
+        reason = (
+            f"windows and input of {len(held) + 1} partitions do not fit into worker.memory_limit: start more workers"
+        )
+        if one.reason != reason:
+            say(log, logging.ERROR, "no_memory", partition=one.partition, reason=reason)
+        one.wait(self._clock.monotonic() + 1.0, reason)
+        return False
+
+    def _taken(self, one: AssignedPartition, found: PartitionState | Fresh, seconds: float) -> None:
+        """Begin with the state of a partition."""
+        if isinstance(found, Fresh):
+            beginning = found.position if found.position is not None else self._source.beginning(one.partition)
+            state = PartitionState.fresh(
+                self._tasks.rules,
+                one.partition,
+                beginning,
+                self._source.partition_count(one.partition),
+                revision=found.revision,
+                partial=found.partial or beginning > 0,
+                sealed_elsewhere=found.sealed_elsewhere,
+                peers=found.peers,
+            )
+            state.claim = self._tasks.live_from
+            one.begin(state)
+            self.save(one)  # before the first record: a crash must not look like a first start again
+            return
+        found.claim = self._tasks.live_from
+        one.begin(found)
+        self._metrics.add("restores")
+        self._metrics.observe("restore_seconds", seconds)
+        self._go(one)
+
+    def _go(self, one: AssignedPartition) -> None:
+        """Start reading a partition that has its state."""
+        assert one.state is not None
+        one.run(self._clock.monotonic(), self._rewrite_at())
+        self._source.seek(one.partition, one.state.position)
+        if not one.throttled:
+            self._source.resume(one.partition)
+        say(
+            log,
+            logging.INFO,
+            "running",
+            partition=one.partition,
+            position=one.state.position,
+            open_windows=one.state.open_windows,
+        )
+
+    def trouble(self, one: AssignedPartition, event: PartitionError) -> None:
+        """Handle a partition that cannot be read further: accept the loss, if that is the policy, or fail it."""
+        if not self._settings.accept_loss:
+            self.fail(one, event.error)
+        elif event.anew:
+            self.fail(one, BrokerError(f"partition {one.partition}: the input was made again: taking it anew"))
+        elif not self.accept_loss(one, event):
+            self.fail(one, event.error)
+
+    def accept_loss(self, one: AssignedPartition, event: PartitionError) -> bool:
+        """Accept a loss if possible: the marked windows are committed before anything more is read."""
+        state, position = one.state, event.resume_at
+        if position is None or state is None or one.status != "running" or position == state.position:
+            return False
+        self.wait(one, self._clock.monotonic() + self._settings.stop_s)
+        if one.state is not state:
+            return True  # a commit in flight failed: the state is taken again, and meets the gap again
+        if one.busy or position == state.position:
+            return False
+        self._source.pause(one.partition)
+        lost = position - state.position
+        say(log, logging.WARNING, "loss_accepted", partition=one.partition, position=position, offsets=lost)
+        self._metrics.add("lost_offsets" if lost > 0 else "diverged_offsets", abs(lost))
+        if lost > 0:
+            state.skip(position)
+        else:
+            state.rewind(position)
+        one.go_on_elsewhere()
+        self.save(one)
+        return True
+
+    def fail(self, one: AssignedPartition, error: BaseException) -> None:
+        """Drop a partition's state; take it again later, or halt."""
+        now = self._clock.monotonic()
+        one.drop()
+        self._source.pause(one.partition)
+        found = one.failures.judge(one.partition, error, now)
+        if found.halts:
+            self.halt(one, found.text)
+            return
+        self._release(one)
+        one.fail(error, found.text, self.polls, now)
+        if self._settings.give_up_after is not None and one.failures.count > self._settings.give_up_after:
+            raise error
+        say(log, logging.WARNING, "dropped", partition=one.partition, failures=one.failures.count, reason=found.text)
+
+    def halt(self, one: AssignedPartition, reason: str) -> None:
+        """Stop reading a partition until a person decides.
+
+        Raises:
+            DataLossError: `fail_fast` is set, or every partition of the input is halted.
+        """
+        self._release(one)
+        one.halt(reason)
+        say(log, logging.ERROR, "halted", partition=one.partition, reason=reason)
+        everything = len(self.partitions) == len(self._source.numbers()) and all(
+            other.status == "halted" for other in self.partitions.values()
+        )
+        if self._settings.fail_fast or everything:
+            raise DataLossError(reason)
+
+    def wait(self, one: AssignedPartition, deadline: float) -> None:
+        """Wait for a partition's computation and its job, and process their results."""
+        while one.computation is not None and one.computation.long_work is not None:
+            if not self._waited(one.computation.long_work, deadline):
+                return
+            self._go_on(one)
+        if one.job is not None and self._waited(one.job.future, deadline):
+            self.collect()
+
+    def _waited(self, future: Future[Any], deadline: float) -> bool:
+        """Wait for another thread until a deadline; False if it has not ended."""
+        try:
+            future.exception(timeout=max(0.0, deadline - self._clock.monotonic()))
+        except TimeoutError:
+            return False
+        return True
+
+    def throttle(self, one: AssignedPartition) -> None:
+        """Pause a partition until it may be read again."""
+        if one.slow_down():
+            self._metrics.add("throttles")
+            self._source.pause(one.partition)
+
+    def _start(
+        self,
+        one: AssignedPartition,
+        kind: Literal["take", "commit", "publish"],
+        run: Callable[..., object],
+        *arguments: object,
+        n_bytes: int = 0,
+    ) -> None:
+        """Let another thread work for a partition."""
+        began = self._clock.monotonic()
+        one.start(Job(kind, self._executor.submit(run, *arguments), began, n_bytes))
+
+    def save(self, one: AssignedPartition) -> None:
+        """Capture a partition and start its commit, or only its publication if nothing else changed."""
+        state = one.state
+        assert state is not None
+        began = self._clock.monotonic()
+        one.saving(began)
+        if state.changed():
+            self.compute(one, state.capturing(self._buffers), partial(self._captured, one, state))
+        else:
+            self._start(one, "publish", self._tasks.publish, one.partition, state.outbox())
+
+    def _captured(self, one: AssignedPartition, state: PartitionState, snapshot: Snapshot, seconds: float) -> None:
+        """Start the commit of a snapshot."""
+        now = self._clock.monotonic()
+        self._metrics.observe("capture_seconds", seconds)
+        say(log, logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
+        one.captured(snapshot.position, now)
+        self._paid_until = max(now, self._paid_until) + snapshot.blob_bytes / self._settings.snapshot_bytes_per_s
+        arguments = one.partition, snapshot, state.outbox()
+        self._start(one, "commit", self._tasks.commit, *arguments, n_bytes=snapshot.copied_bytes)
+
+    def paced(self, now: float) -> bool:
+        """Whether another snapshot may begin without exceeding the allowed average rate."""
+        return now >= self._paid_until
+
+    def collect(self) -> None:
+        """Process the results of finished jobs, and continue the computations whose long work is done."""
+        for one in list(self.partitions.values()):
+            self._go_on(one)
+        for partition in [p for p, job in self._leftover.items() if job.done()]:
+            del self._leftover[partition]
+            self._tasks.store.drop(partition)  # a take that ended after its revocation has opened it again
+        for one in list(self.partitions.values()):
+            job = one.job
+            if job is None or not job.done():
+                continue
+            one.take_job()
+            error = job.future.exception()
+            if error is not None:
+                if job.kind == "commit":
+                    self._metrics.add("commit_failures")
+                    one.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
+                if isinstance(error, SnapshotsGoneError) and one.state is not None:
+                    if one.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
+                        say(log, logging.ERROR, "snapshots_gone", partition=one.partition, reason=str(error))
+                    one.state.store_all()
+                    one.save_again(self._clock.monotonic())
+                    if one.status == "restoring":  # its first snapshot
+                        self.fail(one, error)
+                    continue
+                if one.status != "halted":
+                    self.fail(one, error)
+                continue
+            result = job.future.result()
+            if job.kind == "take":
+                if one.status == "restoring":
+                    self._taken(one, result, self._clock.monotonic() - job.began)
+            elif one.state is not None:
+                self._ended(one, one.state, job, result)
+
+    def _ended(self, one: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
+        """Process a finished job: its snapshot, if any, is durable, and its outbox was published or not."""
+        if job.kind == "commit":
+            one.failures.clear()
+            superseded_s = self._tasks.store.superseded_s
+            every_s = policy.snapshot_every_s(self._settings, done.blob_bytes, done.seconds, superseded_s)
+            one.committed(self._rewrite_at(), every_s, self._clock.monotonic())
+            self._metrics.add("snapshots")
+            self._metrics.add("snapshot_bytes", done.blob_bytes)
+            self._metrics.observe("snapshot_seconds", done.seconds)
+            state.postpone(done.begins)
+        failed_before = one.publish_error is not None
+        one.published(done.error, self._clock.monotonic(), anything=any(done.outbox))
+        if done.error is None:
+            entries, frontiers = done.outbox
+            state.published(entries, frontiers)
+            self._loss = account.published_reason(frontiers) or self._loss
+            self._metrics.add("published", len(entries))
+            for entry in entries:
+                if entry.positions is None:
+                    delay_ms = self._clock.now_ms() - entry.window[1]
+                    self._metrics.observe("publication_delay_seconds", max(0.0, delay_ms / 1000))
+                say(
+                    log,
+                    logging.INFO,
+                    "published",
+                    sketch=entry.sketch,
+                    partition=entry.partition,
+                    revision=entry.revision,
+                    window=iso(entry.window[0]),
+                )
+        elif isinstance(done.error, DataLossError):
+            self.fail(one, done.error)
+            return
+        else:
+            self._metrics.add("publish_failures")
+            if not failed_before:  # the first of a row; what follows is in `Durability.trouble`
+                say(log, logging.WARNING, "publish_failed", partition=one.partition, reason=str(done.error))
+        if one.status == "restoring":
+            self._go(one)
+
+    def take_loss(self) -> str | None:
+        """Why published windows lack records, if they do, since this was last asked."""
+        loss, self._loss = self._loss, None
+        return loss
+
+    def _rewrite_at(self) -> float | None:
+        """When a partition that becomes idle now is committed once more; see `StateStore.rewrite_after_s`."""
+        after = self._tasks.store.rewrite_after_s
+        return None if after is None else self._clock.monotonic() + after
+
+    def compute(self, one: AssignedPartition, steps: Steps[Result], then: Callable[[Result, float], None]) -> None:
+        """Run a computation of a partition's state, asking the cluster for the partition counts that it needs.
+
+        While another thread does its long work, the worker polls on: a group evicts members that do not. Nothing more
+        of this partition is read then. A computation that fails leaves a state that may be half changed: it is dropped.
+
+        Args:
+            one: the partition.
+            steps: the computation.
+            then: gets the result, and the seconds that it took in this thread; now, or in a later turn of the loop.
+        """
+        self._run(one, Computation(steps, then))
+
+    def _run(self, one: AssignedPartition, todo: Computation) -> None:
+        """Run a computation to its end, or to long work that takes a while."""
+        began = self._clock.monotonic()
+        try:
+            needed = todo.resume()
+            while True:
+                if isinstance(needed, LongWork):
+                    todo.long_work = self._workshop.submit(needed.do)
+                    if not todo.long_work.done() or self._clock.monotonic() - began > TURN_S:
+                        todo.spent_s += self._clock.monotonic() - began
+                        self._source.pause(one.partition)
+                        one.interrupt(todo)
+                        return
+                    needed = todo.resume()
+                else:
+                    needed = todo.resume(self._count(needed, one.partition))
+        except StopIteration as end:
+            result = end.value
+        except Exception as error:  # whatever happened, a state that may be half changed must go
+            self.fail(one, error)
+            return
+        try:
+            todo.then(result, todo.spent_s + self._clock.monotonic() - began)
+        except Exception as error:
+            self.fail(one, error)
+
+    def _go_on(self, one: AssignedPartition) -> None:
+        """Continue a computation whose long work is done, then with the chunks that waited for it, then read on."""
+        todo = one.take_computation()
+        if todo is not None:
+            self._run(one, todo)
+        while (chunk := one.take_held()) is not None:
+            self._apply(chunk)
+        if one.read_on():
+            self._source.resume(one.partition)
+
+    def _count(self, needed: CountNeeded, partition: int) -> int:
+        """Ask the cluster for the partition count, after the present records were fetched.
+
+        Asks once in each poll for each reason and topic, whatever the answer: if no broker answers, every partition
+        would wait for it in turn, and the group would evict this worker. A missing answer holds for all reasons.
+
+        Raises:
+            SketchstreamError: no broker answered.
+        """
+        if self._unanswered[0] == self.polls:
+            raise self._unanswered[1]
+        asked = needed, partition // APART
+        if self._counted.get(asked, (-1, 0))[0] != self.polls:
+            try:
+                self._counted[asked] = self.polls, self._source.partition_count(partition, fresh=True)
+            except SketchstreamError as error:
+                self._unanswered = self.polls, error
+                raise
+        return self._counted[asked][1]
+
+    def settle_counts(self, one: AssignedPartition) -> None:
+        """Settle former partition counts, once producers have learned of added partitions."""
+        if one.state is not None and one.asks_for_end(self._clock.monotonic()):
+            end = self._source.high_watermarks([one.partition]).get(one.partition)
+            if end is not None:
+                one.state.settle_counts(end)

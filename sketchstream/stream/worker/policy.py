@@ -1,0 +1,67 @@
+"""The worker's decisions about several partitions or about a chunk, without side effects.
+
+In: assigned partitions, chunks, a time. Out: decisions. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from sketchstream.errors import DataLossError
+from sketchstream.stream.interfaces import Chunk
+from sketchstream.stream.state.rules import Rules
+from sketchstream.stream.windows.windows import LATEST_MS, iso
+from sketchstream.stream.worker.assigned_partition import AssignedPartition
+from sketchstream.stream.worker.settings import Settings
+
+LEAST_COPIES = 32 << 20
+"""Bytes of captured snapshots that may always wait for their commit; beyond, a sixteenth of the states' own memory."""
+WRITING_PART = 3
+"""Snapshots of a partition take at most one in so many seconds, whatever the bandwidth of the store."""
+HELD_TIMES, LEAST_HELD_BYTES = 4, 16 << 20
+"""Snapshots of a partition, superseded ones included, take at most so many times its newest one, or so many bytes."""
+UNCONFIRMED = 10
+"""Future records in one chunk at which a clock that nothing confirms is doubted; fewer may have wrong clocks."""
+
+
+def fits(one: AssignedPartition, partitions: Collection[AssignedPartition]) -> bool:
+    """Whether memory allows one more captured snapshot; one may always wait for its commit."""
+    flying = sum(other.job.n_bytes for other in partitions if other.job is not None)
+    if not flying or one.state is None:
+        return True
+    states = sum(other.state.state_bytes for other in partitions if other.state is not None)
+    return flying + one.state.dirty_bytes <= max(LEAST_COPIES, states // 16)
+
+
+def snapshot_every_s(settings: Settings, n_bytes: int, seconds: float, superseded_s: float) -> float:
+    """Seconds from one snapshot of a partition to the next: large ones neither fill the link nor the brokers' disks.
+
+    Sizes depend on specs and on how many windows are open, and so does all of this; never on items.
+
+    Args:
+        settings: of the worker.
+        n_bytes: of the last snapshot.
+        seconds: that its commit took.
+        superseded_s: see `StateStore`.
+    """
+    superseded = max(HELD_TIMES * n_bytes, LEAST_HELD_BYTES) - n_bytes
+    return max(settings.snapshot_every_s, WRITING_PART * seconds, superseded_s * n_bytes / superseded)
+
+
+def check_clock(chunk: Chunk, clock_ms: int, rules: Rules) -> None:
+    """Refuse to use an unconfirmed clock that would refuse most of a chunk as future.
+
+    Raises:
+        DataLossError: the worker's clock is slow, or most producers' clocks are fast.
+    """
+    times = chunk.decoded.times
+    future = int(np.count_nonzero((times > clock_ms + rules.max_ahead_ms) & (times < LATEST_MS)))
+    if future >= UNCONFIRMED and 2 * future > times.size:
+        msg = (
+            f"partition {chunk.partition}: clock: most of the records from position {chunk.from_position} on lie more "
+            f"than input.max_ahead beyond this worker's clock, {iso(clock_ms)}, and the brokers' time is not known "
+            "yet; set the clock right, or input.max_ahead if the records are"
+        )
+        raise DataLossError(msg)
