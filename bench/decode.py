@@ -83,7 +83,7 @@ def counted(data: bytes) -> int:
     """The limit: heads and checksums."""
     from crc32c import crc32c
 
-    from sketchstream_connectors.kafka import record_kernels as kernels
+    from sketchstream_connectors.kafka.fetch import record_kernels as kernels
 
     view, array = memoryview(data), np.frombuffer(data, dtype=np.uint8)
     heads = np.zeros((kernels.count_batches(array), kernels.COLUMNS), dtype=np.int64)
@@ -103,7 +103,7 @@ def parsed(values: list[bytes]) -> int:
 
 def ours(data: bytes, decoder: Any) -> int:
     """Batches to items."""
-    from sketchstream_connectors.kafka.record_batch import read_batches
+    from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
     n = 0
     for piece in read_batches(data, 0):
@@ -173,7 +173,7 @@ def main() -> None:
     import orjson
 
     from sketchstream_connectors.decode.fields import Decoder
-    from sketchstream_connectors.kafka.record_batch import read_batches
+    from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
     keys = batches("keys", n, 0)
     table(

@@ -33,7 +33,7 @@ from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import Calendar, Width
 from sketchstream_connectors.files.store import DirectoryStore
-from sketchstream_connectors.kafka import blobs
+from sketchstream_connectors.kafka.state import blobs
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS

@@ -267,8 +267,8 @@ class RawReader:
         """
         from crc32c import crc32c
 
-        from sketchstream_connectors.kafka import record_kernels as kernels
-        from sketchstream_connectors.kafka.fetch_responses import read_response
+        from sketchstream_connectors.kafka.fetch import record_kernels as kernels
+        from sketchstream_connectors.kafka.fetch.fetch_responses import read_response
 
         seen = 0
         cost = Cost(records)
@@ -316,7 +316,7 @@ def read_raw(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
 
 def read_decompressed(bootstrap: str, topic: str, records: int, _decoder: Any) -> Cost:
     """What decompressing alone allows one thread: the raw reader, which also decompresses each batch."""
-    from sketchstream_connectors.kafka.compression import Decompressor
+    from sketchstream_connectors.kafka.fetch.compression import Decompressor
 
     decompressor, room = Decompressor(), memoryview(bytearray(ROOM_BYTES))
     reader = RawReader(bootstrap, topic, range(PARTITIONS))
@@ -329,7 +329,7 @@ def client_consumer(bootstrap: str, topic: str, share: Sequence[int] = range(PAR
     """kafka-python with the settings of our worker, at the beginning of its partitions, connected."""
     from kafka import TopicPartition
 
-    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream_connectors.kafka.cluster.client import Connection
 
     consumer = Connection({"bootstrap.servers": bootstrap, "group.id": "bench"}).consumer(group_id=None)
     partitions = [TopicPartition(topic, p) for p in share]
@@ -362,7 +362,7 @@ def counting_records() -> type:
     from crc32c import crc32c
     from kafka.consumer.fetcher import Fetcher
 
-    from sketchstream_connectors.kafka import record_kernels as kernels
+    from sketchstream_connectors.kafka.fetch import record_kernels as kernels
 
     class Count:
         """What poll() returns."""
@@ -460,7 +460,7 @@ def read_confluent(bootstrap: str, topic: str, records: int, _decoder: Any, *, b
 
 def our_consumer(bootstrap: str, topic: str, share: Sequence[int] = range(PARTITIONS)) -> Any:
     """With our path attached."""
-    from sketchstream_connectors.kafka import fetch_patch
+    from sketchstream_connectors.kafka.fetch import fetch_patch
 
     consumer = client_consumer(bootstrap, topic, share)
     assert fetch_patch.attach(consumer, "raw") == "raw"
@@ -680,9 +680,9 @@ def alone_in_memory(
         Decompressing alone, each batch to the same memory; decoding what came out, hashing and updating a sketch alone,
         its table made before; and all of it, with checksums and tables. The last two with about a million records.
     """
-    from sketchstream_connectors.kafka import record_kernels as kernels
-    from sketchstream_connectors.kafka.compression import Decompressor
-    from sketchstream_connectors.kafka.record_batch import read_batches
+    from sketchstream_connectors.kafka.fetch import record_kernels as kernels
+    from sketchstream_connectors.kafka.fetch.compression import Decompressor
+    from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
     reader, kept = RawReader(bootstrap, topic, range(PARTITIONS)), []
     reader.read(records, kept)

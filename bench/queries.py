@@ -34,10 +34,10 @@ import sketchstream as ss  # noqa: E402
 from sketchstream.privacy.ledger import Ledger  # noqa: E402
 from sketchstream.published import Origin, Release  # noqa: E402
 from sketchstream.stream.interfaces import Frontier, SealedEntry  # noqa: E402
-from sketchstream_connectors.kafka.client import Connection  # noqa: E402
+from sketchstream_connectors.kafka.cluster.client import Connection  # noqa: E402
+from sketchstream_connectors.kafka.cluster.topics import FOR_EVER  # noqa: E402
 from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
-from sketchstream_connectors.kafka.publisher import KafkaPublisher  # noqa: E402
-from sketchstream_connectors.kafka.topics import FOR_EVER  # noqa: E402
+from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results" / "queries.json"
 HOUR_MS = 3_600_000

@@ -37,11 +37,11 @@ from helpers.kafka.quotas import limit  # noqa: E402
 from sketchstream.stream.interfaces import Snapshot  # noqa: E402
 from sketchstream.stream.worker.policy import snapshot_every_s  # noqa: E402
 from sketchstream.stream.worker.settings import Settings  # noqa: E402
-from sketchstream_connectors.kafka import topics  # noqa: E402
-from sketchstream_connectors.kafka.client import Connection  # noqa: E402
+from sketchstream_connectors.kafka.cluster import topics  # noqa: E402
+from sketchstream_connectors.kafka.cluster.client import Connection  # noqa: E402
+from sketchstream_connectors.kafka.cluster.topics import Names  # noqa: E402
 from sketchstream_connectors.kafka.devbroker import DevCluster, free_ports  # noqa: E402
-from sketchstream_connectors.kafka.store import SUPERSEDED_S, KafkaStore  # noqa: E402
-from sketchstream_connectors.kafka.topics import Names  # noqa: E402
+from sketchstream_connectors.kafka.state.store import SUPERSEDED_S, KafkaStore  # noqa: E402
 
 MIB = 1 << 20
 WIDTHS_MS = {"1m": 60_000, "1h": 3_600_000}

@@ -17,7 +17,7 @@ import sketchstream as ss
 from sketchstream.config.loader import Config
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors import factory
-from sketchstream_connectors.kafka import fetch_patch
+from sketchstream_connectors.kafka.fetch import fetch_patch
 from sketchstream_connectors.kafka.worker import warm_up
 
 TEXT = """

@@ -18,7 +18,7 @@ from sketchstream_connectors.files.layout import unreadable
 
 if TYPE_CHECKING:
     from sketchstream_connectors.files.layout import FileFormat
-    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream_connectors.kafka.cluster.client import Connection
 
 RECORDS: Final = 1000
 """Records that are looked at."""
@@ -66,7 +66,7 @@ def of_topic(connection: Connection, topic: str) -> tuple[int, int, list[Documen
         ConfigError: There is no such topic.
         BrokerError: The cluster does not answer, or the topic may not be read.
     """
-    from sketchstream_connectors.kafka.sample import read_newest
+    from sketchstream_connectors.kafka.input.sample import read_newest
 
     newest = read_newest(connection, topic, RECORDS)
     values = [record.value for records in newest.records.values() for record in records]

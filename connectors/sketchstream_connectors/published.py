@@ -59,7 +59,7 @@ def open_published(config: Config) -> Iterator[PublishedWindows]:
             published = _in_folder(config, FileSurroundings(config.store_path))
         else:
             # imported here: files need no client
-            from sketchstream_connectors.kafka.client import Connection
+            from sketchstream_connectors.kafka.cluster.client import Connection
             from sketchstream_connectors.kafka.published import KafkaSurroundings, published_in_topic
 
             connection = Connection(config.kafka, config.folder)
@@ -84,7 +84,7 @@ def open_feed(config: Config) -> Iterator[tuple[Feed, Surroundings]]:
             assert config.sealed_directory is not None
             yield DirectoryFeed(config.sealed_directory), FileSurroundings(config.store_path)
             return
-        from sketchstream_connectors.kafka.client import Connection
+        from sketchstream_connectors.kafka.cluster.client import Connection
         from sketchstream_connectors.kafka.published import KafkaSurroundings, feed_of
 
         connection = Connection(config.kafka, config.folder)

@@ -21,8 +21,8 @@ from sketchstream.errors import ConfigError
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.stream.recover import Finding
-    from sketchstream_connectors.kafka.client import Connection
-    from sketchstream_connectors.kafka.topics import Names
+    from sketchstream_connectors.kafka.cluster.client import Connection
+    from sketchstream_connectors.kafka.cluster.topics import Names
 
 
 ANSWER_S: Final = 4.0
@@ -46,7 +46,7 @@ def require_topic(config: Config, purpose: str) -> None:
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[Connection]:
     """A connection to the cluster of a configuration, closed afterwards."""
-    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream_connectors.kafka.cluster.client import Connection
 
     connection = Connection(config.kafka, config.folder)
     try:
@@ -94,7 +94,7 @@ def _refusal(server: str) -> str | None:
 
 def names(config: Config) -> Names:
     """The topics of a configuration, of its first input topic if it has several."""
-    from sketchstream_connectors.kafka.topics import Names
+    from sketchstream_connectors.kafka.cluster.topics import Names
 
     return Names(
         group=config.group,

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from helpers.commands import Run
 from sketchstream.config.loader import Config
 from sketchstream.stream.input.partitioner import HASHES
-from sketchstream_connectors.kafka import sample
-from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.input import sample
 
 pytestmark = pytest.mark.kafka
 

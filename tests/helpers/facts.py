@@ -43,7 +43,7 @@ KERNELS: Final = (
     "connectors/sketchstream_connectors/decode/json.py",
     "connectors/sketchstream_connectors/decode/layouts.py",
     "connectors/sketchstream_connectors/decode/kernels.py",
-    "connectors/sketchstream_connectors/kafka/record_kernels.py",
+    "connectors/sketchstream_connectors/kafka/fetch/record_kernels.py",
     *(f"sketchstream/kernels/{one}.py" for one in (
         "addition", "siphash", "tokens", "texts", "shapes", "routing", "tally", "packing", "ranking", "plain",
         "machine_code",

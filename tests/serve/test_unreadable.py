@@ -13,7 +13,7 @@ from sketchstream.errors import FormatError
 from sketchstream.published import Origin
 from sketchstream.stream.windows.windows import iso
 from sketchstream_connectors.files.sealed import DirectorySealed
-from sketchstream_connectors.kafka.sealed import read_frontier
+from sketchstream_connectors.kafka.publishing.sealed import read_frontier
 
 BAD = {
     "no JSON": b"{",

@@ -18,7 +18,7 @@ from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import NO_TIME, Calendar, Width
-from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.state.pointer import Pointer
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 OLD = rules(plan(made=spec(16)), fingerprint=b"old")

@@ -22,7 +22,7 @@ from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Frontier, Restored
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
-from sketchstream_connectors.kafka.sealed import frontier_record, read_frontier
+from sketchstream_connectors.kafka.publishing.sealed import frontier_record, read_frontier
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

@@ -14,7 +14,7 @@ from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.windows import window_ranges
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
-from sketchstream_connectors.kafka.sealed import frontier_record, read_frontier
+from sketchstream_connectors.kafka.publishing.sealed import frontier_record, read_frontier
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 

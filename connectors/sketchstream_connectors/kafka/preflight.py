@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError
-from sketchstream_connectors.kafka import sample as kafka_sample
-from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, ours
-from sketchstream_connectors.kafka.group_validation import foreign_offsets
-from sketchstream_connectors.kafka.pointer import LARGEST
-from sketchstream_connectors.kafka.topics import Names, Right, create, rights, wanted
+from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, ours
+from sketchstream_connectors.kafka.cluster.topics import Names, Right, create, rights, wanted
+from sketchstream_connectors.kafka.input import sample as kafka_sample
+from sketchstream_connectors.kafka.state.group_validation import foreign_offsets
+from sketchstream_connectors.kafka.state.pointer import LARGEST
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

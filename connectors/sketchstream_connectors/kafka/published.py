@@ -17,14 +17,14 @@ from sketchstream.events import say
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.state import checkpoint
-from sketchstream_connectors.kafka.blobs import Reader
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.feed import KafkaFeed
-from sketchstream_connectors.kafka.pointer import Pointer
-from sketchstream_connectors.kafka.recover import read_manifest
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.topics import state_topics
+from sketchstream_connectors.kafka.publishing.feed import KafkaFeed
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource
 from sketchstream_connectors.kafka.several import Feeds, SealedSources
-from sketchstream_connectors.kafka.topics import state_topics
+from sketchstream_connectors.kafka.state.blobs import Reader
+from sketchstream_connectors.kafka.state.pointer import Pointer
+from sketchstream_connectors.kafka.state.recover import read_manifest
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

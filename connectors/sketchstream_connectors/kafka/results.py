@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from sketchstream.errors import EstimateError, MergeError
 from sketchstream.events import say
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.published import published_in_topic
-from sketchstream_connectors.kafka.publisher import Outlet
+from sketchstream_connectors.kafka.publishing.publisher import Outlet
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

@@ -25,19 +25,19 @@ from sketchstream.stream.worker.worker import Progress, Settings, Worker
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.files.publisher import Both, DirectoryPublisher
-from sketchstream_connectors.kafka import sample as kafka_sample
-from sketchstream_connectors.kafka import traces
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.group_validation import require_own_group
-from sketchstream_connectors.kafka.history import KafkaHistory
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.topics import state_topics
+from sketchstream_connectors.kafka.input import sample as kafka_sample
+from sketchstream_connectors.kafka.input.source import KafkaSource
 from sketchstream_connectors.kafka.preflight import timestamps_ahead_ms
-from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
+from sketchstream_connectors.kafka.publishing.history import KafkaHistory
+from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher, KafkaSink
 from sketchstream_connectors.kafka.results import KafkaResults
 from sketchstream_connectors.kafka.several import Publishers, Sinks, Sources, Stores
-from sketchstream_connectors.kafka.source import KafkaSource
-from sketchstream_connectors.kafka.store import KafkaStore
-from sketchstream_connectors.kafka.topic_validation import check_writable
-from sketchstream_connectors.kafka.topics import state_topics
+from sketchstream_connectors.kafka.state import traces
+from sketchstream_connectors.kafka.state.group_validation import require_own_group
+from sketchstream_connectors.kafka.state.store import KafkaStore
+from sketchstream_connectors.kafka.state.topic_validation import check_writable
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

@@ -48,8 +48,8 @@ class Series:
         config = self._config
         publishers: list[Publisher] = []
         if config.from_kafka:
-            from sketchstream_connectors.kafka.history import KafkaHistory
-            from sketchstream_connectors.kafka.traces import newest_revision as newest_published
+            from sketchstream_connectors.kafka.publishing.history import KafkaHistory
+            from sketchstream_connectors.kafka.state.traces import newest_revision as newest_published
             from sketchstream_connectors.kafka.worker import connect, newest_revision
 
             connections = [connect(one) for one in config.apart()]

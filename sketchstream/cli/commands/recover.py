@@ -42,7 +42,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
 
     config = clusters.load(config_file)
     if config.from_kafka:
-        from sketchstream_connectors.kafka import recover
+        from sketchstream_connectors.kafka.state import recover
 
         found: list[Finding] = []
         for topic, one in enumerate(config.apart()):

@@ -18,7 +18,7 @@ from sketchstream.cli import options, show
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.stream.recover import Finding
-    from sketchstream_connectors.kafka.recover import Start
+    from sketchstream_connectors.kafka.state.recover import Start
 
 PLACES: Final = ("beginning", "end", "committed")
 
@@ -93,7 +93,7 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
     """A new revision in the partitions of a topic."""
     from sketchstream.cli import clusters
     from sketchstream.cli.commands.topics import print_rows
-    from sketchstream_connectors.kafka import recover
+    from sketchstream_connectors.kafka.state import recover
 
     found: list[Finding] = []
     with contextlib.ExitStack() as stack:

@@ -39,7 +39,7 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
       sketchstream topics create -c sketchstream.toml --dry-run
     """
     from sketchstream.cli import clusters
-    from sketchstream_connectors.kafka import topics
+    from sketchstream_connectors.kafka.cluster import topics
 
     config = clusters.load(config_file)
     clusters.require_topic(config, "topics create")
@@ -66,7 +66,7 @@ def acls(config_file: Path, form: show.Format) -> None:
       sketchstream topics acls -c sketchstream.toml
     """
     from sketchstream.cli import clusters
-    from sketchstream_connectors.kafka import topics
+    from sketchstream_connectors.kafka.cluster import topics
 
     config = clusters.load(config_file)
     clusters.require_topic(config, "topics acls")

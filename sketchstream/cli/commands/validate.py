@@ -18,7 +18,7 @@ from sketchstream.config import checks
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.stream.windows.plans import SketchPlan
-    from sketchstream_connectors.kafka.sample import TopicSample
+    from sketchstream_connectors.kafka.input.sample import TopicSample
 
 MANY_PARTITIONS: Final = 256
 MEANS: Final = (2, 5, 10, 20)
@@ -148,8 +148,8 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
     from sketchstream.cli import clusters
     from sketchstream.stream.input import partitioner_detection
     from sketchstream_connectors.kafka import preflight
-    from sketchstream_connectors.kafka import sample as kafka_sample
-    from sketchstream_connectors.kafka import topics as kafka_topics
+    from sketchstream_connectors.kafka.cluster import topics as kafka_topics
+    from sketchstream_connectors.kafka.input import sample as kafka_sample
 
     with clusters.connected(config) as connection:
         names = clusters.names(config)

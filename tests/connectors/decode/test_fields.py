@@ -23,7 +23,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.fields import Decoded, Decoder
 from sketchstream_connectors.decode.packed_maps import ask_msgpack
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.kafka.record_batch import parse_batches
+from sketchstream_connectors.kafka.fetch.record_batch import parse_batches
 
 NOTHING = object()
 

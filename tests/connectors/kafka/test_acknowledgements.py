@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sketchstream_connectors.kafka import acknowledgements
-from sketchstream_connectors.kafka.acknowledgements import UNACKNOWLEDGED_BYTES, Acknowledgements
+from sketchstream_connectors.kafka.cluster import acknowledgements
+from sketchstream_connectors.kafka.cluster.acknowledgements import UNACKNOWLEDGED_BYTES, Acknowledgements
 
 
 class Future:

@@ -15,9 +15,9 @@ from sketchstream.kinds.convolution.answers import closed_values
 from sketchstream.published import Instalment, SealedState, read
 from sketchstream.quality import judge
 from sketchstream.query.closed import closed_windows
-from sketchstream_connectors.kafka.feed import KafkaFeed
-from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource, read_closed_key
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.publishing.feed import KafkaFeed
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, read_closed_key
 
 BASE = 1_704_067_200_000
 """2024-01-01T00:00Z."""

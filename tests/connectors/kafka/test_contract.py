@@ -15,11 +15,11 @@ from helpers.paths import TESTS
 from sketchstream.published import Origin, Release, SealedState
 from sketchstream.query.sealed import SealedReader
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.topics import FOR_EVER
 from sketchstream_connectors.kafka.devbroker import Jars
-from sketchstream_connectors.kafka.publisher import KafkaPublisher
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource
-from sketchstream_connectors.kafka.topics import FOR_EVER
+from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource
 
 HOUR = 3_600_000
 START = 1_600_000_000_000 - 1_600_000_000_000 % HOUR

@@ -19,9 +19,9 @@ from helpers.kafka.app import MINUTE, MISSED_SOON, App
 from sketchstream.config.loader import Config
 from sketchstream.published import Release, read
 from sketchstream.stream.interfaces import SealedEntry
-from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, read_early_key
 from sketchstream_connectors.kafka.results import PRELIMINARY
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource, read_early_key
 from sketchstream_connectors.published import open_published
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")

@@ -12,7 +12,7 @@ import pytest
 from helpers.paths import GOLDEN
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream_connectors.files.publisher import CLOSED_NAME, EARLY_NAME, SEALED_NAME, file_name
-from sketchstream_connectors.kafka.sealed import entry_records, read_closed_key, read_early_key, read_key
+from sketchstream_connectors.kafka.publishing.sealed import entry_records, read_closed_key, read_early_key, read_key
 
 ENTRY = SealedEntry("hourly", 2, (1_699_999_200_000, 1_700_002_800_000), 7, bytes(range(16)), bytes(600_000),
                     early=1_700_000_100_000)  # fmt: skip

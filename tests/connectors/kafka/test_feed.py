@@ -23,11 +23,11 @@ from sketchstream.serve.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store import Store
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.feed import KafkaFeed, _Reading
-from sketchstream_connectors.kafka.log_reader import Extent, Log
-from sketchstream_connectors.kafka.publisher import KafkaPublisher
-from sketchstream_connectors.kafka.sealed import entry_records, frontier_record
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
+from sketchstream_connectors.kafka.publishing.feed import KafkaFeed, _Reading
+from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.publishing.sealed import entry_records, frontier_record
 from sketchstream_connectors.published import open_feed, open_published
 
 T0 = 1_700_000_040_000

@@ -23,9 +23,9 @@ from kafka.structs import TopicPartition
 from helpers.kafka.batches import Batch, Log, Record, data_batches, logs, marker
 from sketchstream.errors import ConfigError, MissingExtraError
 from sketchstream_connectors.decode import records
-from sketchstream_connectors.kafka import compression, fetch_patch, frames
-from sketchstream_connectors.kafka import record_batch as batch_reader
-from sketchstream_connectors.kafka.fetch_patch import as_records, attach
+from sketchstream_connectors.kafka.fetch import compression, fetch_patch, frames
+from sketchstream_connectors.kafka.fetch import record_batch as batch_reader
+from sketchstream_connectors.kafka.fetch.fetch_patch import as_records, attach
 
 PARTITION = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)

@@ -42,11 +42,11 @@ from kafka.structs import TopicPartition
 from helpers.kafka.batches import Batch, Log, Record
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.decode.pools import Pool
-from sketchstream_connectors.kafka import fetch_patch, frames, read_ahead
-from sketchstream_connectors.kafka.fetch_ahead import FetchAhead
-from sketchstream_connectors.kafka.fetch_responses import FLEXIBLE, VERSIONS, read_response
-from sketchstream_connectors.kafka.read_ahead import ReadAhead
-from sketchstream_connectors.kafka.record_batch import read_batches
+from sketchstream_connectors.kafka.fetch import fetch_patch, frames, read_ahead
+from sketchstream_connectors.kafka.fetch.fetch_ahead import FetchAhead
+from sketchstream_connectors.kafka.fetch.fetch_responses import FLEXIBLE, VERSIONS, read_response
+from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead
+from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
 TOPIC = FetchResponse.FetchableTopicResponse
 ENTRY = TOPIC.PartitionData

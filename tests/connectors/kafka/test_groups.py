@@ -12,8 +12,8 @@ from kafka import KafkaAdminClient
 from helpers.kafka.app import wait_forgotten
 from sketchstream.stream.interfaces import Assigned, Revoked
 from sketchstream_connectors.decode.fields import Decoder
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.source import KafkaSource
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.input.source import KafkaSource
 
 QUICK = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 400, "max.poll.interval.ms": 2500}
 

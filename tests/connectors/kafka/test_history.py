@@ -24,9 +24,9 @@ from sketchstream.query.windows import to_ms
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.windows.boundary import Boundary
 from sketchstream.topics import HISTORY
-from sketchstream_connectors.kafka import topics
-from sketchstream_connectors.kafka.history import KafkaHistory
-from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.cluster import topics
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.publishing.history import KafkaHistory
 from sketchstream_connectors.lake.job import Backfill
 from sketchstream_connectors.published import open_feed, open_published
 

@@ -27,7 +27,7 @@ from cryptography.x509.oid import NameOID
 from kafka import KafkaAdminClient
 
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 
 SECRET = "zebra/5512:secret+"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sketchstream_connectors.kafka.offset_validation import REFETCHES, Doubts, Verdict
+from sketchstream_connectors.kafka.input.offset_validation import REFETCHES, Doubts, Verdict
 
 PATIENCE = 30.0
 

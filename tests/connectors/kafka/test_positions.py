@@ -9,9 +9,9 @@ from hypothesis import given
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from sketchstream_connectors.kafka.offset_validation import Doubts
-from sketchstream_connectors.kafka.positions import UNKNOWN, Position, Positions
-from sketchstream_connectors.kafka.source import KafkaSource
+from sketchstream_connectors.kafka.input.offset_validation import Doubts
+from sketchstream_connectors.kafka.input.positions import UNKNOWN, Position, Positions
+from sketchstream_connectors.kafka.input.source import KafkaSource
 
 STEPS = st.one_of(
     st.tuples(st.just("read"), st.integers(1, 12)),

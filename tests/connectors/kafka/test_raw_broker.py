@@ -12,7 +12,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from sketchstream_connectors.kafka import fetch_patch
+from sketchstream_connectors.kafka.fetch import fetch_patch
 
 pytestmark = pytest.mark.kafka
 Row = tuple[int, int, bytes | None, bytes | None]

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from helpers.kafka.batches import Batch, Log, Record, logs
 from sketchstream.errors import CorruptRecordError
 from sketchstream_connectors.decode.records import Records
-from sketchstream_connectors.kafka import read_ahead
-from sketchstream_connectors.kafka.read_ahead import ReadAhead, Reading
-from sketchstream_connectors.kafka.record_batch import read_batches
+from sketchstream_connectors.kafka.fetch import read_ahead
+from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, Reading
+from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
 Row = tuple[int, int, bytes | None, bytes | None]
 

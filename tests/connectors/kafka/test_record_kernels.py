@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.kafka.batches import varint
-from sketchstream_connectors.kafka import record_kernels as kernels
+from sketchstream_connectors.kafka.fetch import record_kernels as kernels
 
 Row = tuple[int, int, int, int, int, int]
 SIZES = (0, 1, 5, 16, 62, 63, 64, 100, 8190, 8191, 8192, 9000)

@@ -12,14 +12,14 @@ from kafka.structs import OffsetAndMetadata
 from helpers.kafka.app import MINUTE, App, Nobody
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.stream.interfaces import Fresh, Restored, Snapshot
-from sketchstream_connectors.kafka import recover as kafka_recover
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.group_validation import require_own_group
-from sketchstream_connectors.kafka.pointer import Pointer
-from sketchstream_connectors.kafka.publisher import KafkaPublisher
-from sketchstream_connectors.kafka.recover import recover, reset
-from sketchstream_connectors.kafka.store import KafkaStore
-from sketchstream_connectors.kafka.topics import Names, state_topics
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.topics import Names, state_topics
+from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.state import recover as kafka_recover
+from sketchstream_connectors.kafka.state.group_validation import require_own_group
+from sketchstream_connectors.kafka.state.pointer import Pointer
+from sketchstream_connectors.kafka.state.recover import recover, reset
+from sketchstream_connectors.kafka.state.store import KafkaStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 

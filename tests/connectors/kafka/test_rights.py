@@ -15,12 +15,12 @@ from kafka import KafkaAdminClient
 from helpers.kafka.access import administrator, grant, login, withdraw
 from helpers.kafka.app import MINUTE, App
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream_connectors.kafka import topics as kafka_topics
-from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.cluster import topics as kafka_topics
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.topics import Names, Right, rights
 from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.preflight import check, missing_rights
-from sketchstream_connectors.kafka.topic_validation import check_writable
-from sketchstream_connectors.kafka.topics import Names, Right, rights
+from sketchstream_connectors.kafka.state.topic_validation import check_writable
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from sketchstream.errors import BrokerError
-from sketchstream_connectors.kafka import preflight, sample
+from sketchstream_connectors.kafka import preflight
+from sketchstream_connectors.kafka.input import sample
 
 
 @pytest.mark.parametrize("failures", [0, 1, sample.TRIES - 1, sample.TRIES])

@@ -15,12 +15,13 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Deleted, Frontier, RawRecord, SealedEntry
 from sketchstream.stream.windows.window_ranges import Mark
-from sketchstream_connectors.kafka import client, sealed
-from sketchstream_connectors.kafka import publisher as kafka_publish
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.publisher import KafkaPublisher, KafkaSink
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource, entry_records, frontier_record, read_key
+from sketchstream_connectors.kafka.cluster import client
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.publishing import publisher as kafka_publish
+from sketchstream_connectors.kafka.publishing import sealed
+from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher, KafkaSink
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, entry_records, frontier_record, read_key
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from sketchstream.errors import BrokerError
 from sketchstream.stream.interfaces import Frontier
-from sketchstream_connectors.kafka import sealed as kafka_sealed
-from sketchstream_connectors.kafka.log_reader import Extent
-from sketchstream_connectors.kafka.sealed import TAIL, KafkaSealedSource, frontier_record
+from sketchstream_connectors.kafka.cluster.log_reader import Extent
+from sketchstream_connectors.kafka.publishing import sealed as kafka_sealed
+from sketchstream_connectors.kafka.publishing.sealed import TAIL, KafkaSealedSource, frontier_record
 
 
 class Topic:

@@ -24,7 +24,7 @@ from helpers.schema_registry import StandInRegistry
 from sketchstream.cli import main
 from sketchstream.published import SealedState
 from sketchstream.topics import APART
-from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.published import open_feed, open_published
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")

@@ -15,12 +15,12 @@ from helpers.kafka.app import Nobody
 from helpers.kafka.quotas import limited
 from sketchstream.errors import BrokerError
 from sketchstream.stream.interfaces import Restored, Snapshot
-from sketchstream_connectors.kafka import acknowledgements
-from sketchstream_connectors.kafka import topics as kafka_topics
-from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.cluster import acknowledgements
+from sketchstream_connectors.kafka.cluster import topics as kafka_topics
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.topics import Names
 from sketchstream_connectors.kafka.devbroker import DevCluster
-from sketchstream_connectors.kafka.store import KafkaStore
-from sketchstream_connectors.kafka.topics import Names
+from sketchstream_connectors.kafka.state.store import KafkaStore
 
 BLOB = bytes(range(256)) * (96 << 10)  # 24 MiB
 QUOTA = 2 << 20

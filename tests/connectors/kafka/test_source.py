@@ -17,9 +17,9 @@ from helpers.kafka.app import wait_forgotten
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, Revoked, SourceEvent
 from sketchstream_connectors.decode.fields import Decoder
-from sketchstream_connectors.kafka import source as kafka_source
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.source import KafkaSource
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.input import source as kafka_source
+from sketchstream_connectors.kafka.input.source import KafkaSource
 
 QUICK = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500, "max.poll.interval.ms": 5000}
 

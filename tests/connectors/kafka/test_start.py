@@ -16,7 +16,7 @@ from sketchstream.errors import BrokerError, ConfigError
 from sketchstream.hashing import Key
 from sketchstream_connectors.decode import layouts
 from sketchstream_connectors.factory import rules
-from sketchstream_connectors.kafka.client import Connection, ours
+from sketchstream_connectors.kafka.cluster.client import Connection, ours
 from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 from sketchstream_connectors.kafka.worker import CHUNKS, warm_up
 

@@ -18,14 +18,14 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from helpers.kafka.app import MINUTE, App, Nobody
 from sketchstream.errors import DataLossError, FencedError, SnapshotsGoneError
 from sketchstream.stream.interfaces import Fresh, Restored, Snapshot
-from sketchstream_connectors.kafka import store as kafka_store
-from sketchstream_connectors.kafka import topic_validation, transaction
-from sketchstream_connectors.kafka import topics as kafka_topics
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.pointer import Pointer
-from sketchstream_connectors.kafka.recover import recover, reset
-from sketchstream_connectors.kafka.store import KafkaStore
-from sketchstream_connectors.kafka.topics import Names, state_topic, transactional_id
+from sketchstream_connectors.kafka.cluster import topics as kafka_topics
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.topics import Names, state_topic, transactional_id
+from sketchstream_connectors.kafka.state import store as kafka_store
+from sketchstream_connectors.kafka.state import topic_validation, transaction
+from sketchstream_connectors.kafka.state.pointer import Pointer
+from sketchstream_connectors.kafka.state.recover import recover, reset
+from sketchstream_connectors.kafka.state.store import KafkaStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:epsilon above 10")
 BASE = 1_700_000_040_000 // MINUTE * MINUTE

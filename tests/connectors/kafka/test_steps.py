@@ -12,7 +12,7 @@ import pytest
 from helpers.kafka.app import MINUTE, MISSED_SOON, App, Nobody
 from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.interfaces import Restored, Snapshot
-from sketchstream_connectors.kafka.store import KafkaStore
+from sketchstream_connectors.kafka.state.store import KafkaStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 STEPS = [

@@ -14,14 +14,15 @@ from kafka.structs import OffsetAndMetadata
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
 from sketchstream.stream.interfaces import Fresh, Frontier, Restored, Snapshot
-from sketchstream_connectors.kafka import blobs, topics
-from sketchstream_connectors.kafka.client import Connection
+from sketchstream_connectors.kafka.cluster import topics
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.topics import transactional_id
 from sketchstream_connectors.kafka.devbroker import DevCluster
-from sketchstream_connectors.kafka.pointer import Pointer
-from sketchstream_connectors.kafka.publisher import KafkaPublisher
-from sketchstream_connectors.kafka.recover import reset
-from sketchstream_connectors.kafka.store import KafkaStore
-from sketchstream_connectors.kafka.topics import transactional_id
+from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.state import blobs
+from sketchstream_connectors.kafka.state.pointer import Pointer
+from sketchstream_connectors.kafka.state.recover import reset
+from sketchstream_connectors.kafka.state.store import KafkaStore
 
 SECRET = b"marked-state-that-must-not-be-readable"
 

@@ -17,7 +17,7 @@ from helpers.kafka.app import AT_ONCE, MINUTE, App
 from helpers.kafka.minutes import BASE, close_windows, fill, windows
 from sketchstream.errors import BrokerError
 from sketchstream_connectors.kafka.devbroker import DevCluster
-from sketchstream_connectors.kafka.recover import recover
+from sketchstream_connectors.kafka.state.recover import recover
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*NO PRIVACY"), pytest.mark.slow, pytest.mark.timeout(600)]
 INPUT = f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"\ndata_loss = "%s"'

@@ -283,8 +283,8 @@ def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
 def test_results_come_once_for_every_complete_window(app_of: Callable[..., App]) -> None:
     import json
 
-    from sketchstream_connectors.kafka import topics
-    from sketchstream_connectors.kafka.log_reader import Log
+    from sketchstream_connectors.kafka.cluster import topics
+    from sketchstream_connectors.kafka.cluster.log_reader import Log
 
     app = app_of(kafka=MISSED_SOON, extra='[output]\nresults_topic = "PLACE"')
     topic = f"{app.group}.results"

@@ -32,10 +32,10 @@ from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.input.partitioner import kept
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.kafka import topics
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource, read_key
+from sketchstream_connectors.kafka.cluster import topics
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, read_key
 
 MINUTE = 60_000
 AT_ONCE = 'lateness = "5s"\nquorum = 1\nquorum_time = "1ms"\nmax_ahead = "1h"'
@@ -427,8 +427,8 @@ class App:
 
     def live_manifests(self) -> dict[int, int]:
         """Committed manifests by partition that are still in the state topic and in no committed pointer: must be 0."""
-        from sketchstream_connectors.kafka.blobs import Reader
-        from sketchstream_connectors.kafka.pointer import Pointer
+        from sketchstream_connectors.kafka.state.blobs import Reader
+        from sketchstream_connectors.kafka.state.pointer import Pointer
 
         reader = Reader(self.connection, self.topic, self.names.state)
         pointers = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from helpers.kafka.app import MINUTE, App
 from sketchstream.query.sealed import SealedReader, SealedWindow
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource
 
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 

@@ -28,7 +28,7 @@ from sketchstream.testing.driver import Driver
 from sketchstream.testing.memory import MemoryPublisher, MemorySealed
 from sketchstream_connectors.files.publisher import DirectoryPublisher, decode_frontier, encode_frontier
 from sketchstream_connectors.files.sealed import DirectorySealed
-from sketchstream_connectors.kafka.sealed import (
+from sketchstream_connectors.kafka.publishing.sealed import (
     entry_records,
     frontier_record,
     read_closed_key,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from sketchstream.config import kafka_settings
 from sketchstream.config.kafka_settings import Option
 from sketchstream.errors import BrokerError, ConfigError, FencedError, MissingExtraError
-from sketchstream_connectors.kafka import login
+from sketchstream_connectors.kafka.cluster import login
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition

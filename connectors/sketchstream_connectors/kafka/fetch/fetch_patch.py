@@ -26,9 +26,9 @@ from typing import Any, Literal, cast
 from sketchstream.errors import ConfigError, CorruptRecordError, MissingExtraError
 from sketchstream_connectors.decode.pools import Pool
 from sketchstream_connectors.decode.records import ClientRecord, Records, from_client_records
-from sketchstream_connectors.kafka import fetch_ahead, fetch_responses, frames
-from sketchstream_connectors.kafka.read_ahead import ReadAhead, read_committed
-from sketchstream_connectors.kafka.record_batch import read_batches
+from sketchstream_connectors.kafka.fetch import fetch_ahead, fetch_responses, frames
+from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, read_committed
+from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 
 Decode = Literal["auto", "raw", "stock"]
 Path = Literal["raw", "stock"]

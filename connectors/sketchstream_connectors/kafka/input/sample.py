@@ -21,8 +21,8 @@ from sketchstream.stream.input.partitioner_detection import Placements
 from sketchstream.stream.input.sampling import Sample
 from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.log_reader import Log
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.log_reader import Log
 
 log = logging.getLogger("sketchstream.kafka")
 

@@ -19,10 +19,17 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Frontier, RawRecord, Refusal, SealedEntry
 from sketchstream.stream.windows.boundary import Boundary, Claim
-from sketchstream_connectors.kafka.acknowledgements import Acknowledgements
-from sketchstream_connectors.kafka.client import Connection, know_partition, ours
-from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.sealed import Headers, Seen, digest_of, entry_records, frontier_record, stamp
+from sketchstream_connectors.kafka.cluster.acknowledgements import Acknowledgements
+from sketchstream_connectors.kafka.cluster.client import Connection, know_partition, ours
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.publishing.sealed import (
+    Headers,
+    Seen,
+    digest_of,
+    entry_records,
+    frontier_record,
+    stamp,
+)
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer

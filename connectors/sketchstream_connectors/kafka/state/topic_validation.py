@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, SnapshotsGoneError
 from sketchstream.events import say
-from sketchstream_connectors.kafka.client import Admin, Connection, Topic
-from sketchstream_connectors.kafka.topics import FOR_EVER
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection, Topic
+from sketchstream_connectors.kafka.cluster.topics import FOR_EVER
 
 log = logging.getLogger("sketchstream.kafka")
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from sketchstream.errors import CorruptRecordError, MissingExtraError
 from sketchstream_connectors.decode.pools import PAYLOADS, columns
 from sketchstream_connectors.decode.records import Records, empty, from_client_records, join, read_only
-from sketchstream_connectors.kafka import record_kernels as kernels
-from sketchstream_connectors.kafka.compression import Buffer, Decompressor
+from sketchstream_connectors.kafka.fetch import record_kernels as kernels
+from sketchstream_connectors.kafka.fetch.compression import Buffer, Decompressor
 
 CODEC_MASK, _LOG_APPEND, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _AFTER_CHECKSUM = 21

@@ -18,7 +18,7 @@ import weakref
 from typing import Any, cast
 
 from sketchstream_connectors.decode.pools import Pool
-from sketchstream_connectors.kafka.fetch_responses import FETCH, VERSIONS, read_response
+from sketchstream_connectors.kafka.fetch.fetch_responses import FETCH, VERSIONS, read_response
 
 WINDOW = 1 << 16
 """Bytes asked of a socket while no frame is open."""

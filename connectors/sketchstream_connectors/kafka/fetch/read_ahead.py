@@ -26,8 +26,8 @@ from typing import Any
 
 from sketchstream.config.kafka_settings import READ_AHEAD_BYTES
 from sketchstream_connectors.decode.records import Records
-from sketchstream_connectors.kafka.record_batch import CODEC_MASK, read_batches
-from sketchstream_connectors.kafka.record_kernels import HEAD_BYTES
+from sketchstream_connectors.kafka.fetch.record_batch import CODEC_MASK, read_batches
+from sketchstream_connectors.kafka.fetch.record_kernels import HEAD_BYTES
 
 _HEAD = struct.Struct(">8xi9xh34xi")
 """Of a batch: length, attributes, number of records."""

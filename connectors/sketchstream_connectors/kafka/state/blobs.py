@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sketchstream import wire
 from sketchstream.errors import BrokerError, DataLossError
 from sketchstream.stream.interfaces import Bytes
-from sketchstream_connectors.kafka.client import Connection, ours
+from sketchstream_connectors.kafka.cluster.client import Connection, ours
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sketchstream.errors import BrokerError, FencedError
 from sketchstream.events import say
-from sketchstream_connectors.kafka.client import Admin, Connection
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 
 if TYPE_CHECKING:
     from kafka import ConsumerGroupMetadata

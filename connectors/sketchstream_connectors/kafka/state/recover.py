@@ -23,14 +23,14 @@ import msgpack
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.recover import Finding
 from sketchstream.stream.state.checkpoint import mark_diverged
-from sketchstream_connectors.kafka import blobs
-from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
-from sketchstream_connectors.kafka.group_validation import foreign_offsets
-from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.pointer import NAMING, Pointer
-from sketchstream_connectors.kafka.topics import Names, transactional_id
-from sketchstream_connectors.kafka.traces import inputs_of, newest_revision, trace_headers
-from sketchstream_connectors.kafka.transaction import Fence
+from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.cluster.topics import Names, transactional_id
+from sketchstream_connectors.kafka.state import blobs
+from sketchstream_connectors.kafka.state.group_validation import foreign_offsets
+from sketchstream_connectors.kafka.state.pointer import NAMING, Pointer
+from sketchstream_connectors.kafka.state.traces import inputs_of, newest_revision, trace_headers
+from sketchstream_connectors.kafka.state.transaction import Fence
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer

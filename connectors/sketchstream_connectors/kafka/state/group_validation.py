@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import ConfigError, DataLossError
-from sketchstream_connectors.kafka.pointer import Pointer
+from sketchstream_connectors.kafka.state.pointer import Pointer
 
 if TYPE_CHECKING:
-    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream_connectors.kafka.cluster.client import Connection
 
 
 def foreign_offsets(connection: Connection, topic: str) -> tuple[list[int], bool]:

@@ -24,8 +24,8 @@ from typing import Any
 from sketchstream.config import kafka_settings
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.decode.pools import Pool
-from sketchstream_connectors.kafka.read_ahead import ReadAhead, Reading, read_committed
-from sketchstream_connectors.kafka.record_batch import end_of
+from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, Reading, read_committed
+from sketchstream_connectors.kafka.fetch.record_batch import end_of
 
 
 class _Instead:

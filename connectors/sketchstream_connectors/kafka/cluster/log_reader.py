@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream_connectors.kafka.client import Connection, ours
+from sketchstream_connectors.kafka.cluster.client import Connection, ours
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition

@@ -22,11 +22,11 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, FormatError
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.boundary import Boundary, Claim
-from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, know_partition, ours
-from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.publisher import KafkaPublisher
-from sketchstream_connectors.kafka.sealed import KafkaSealedSource
-from sketchstream_connectors.kafka.topics import history_fence
+from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, know_partition, ours
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.cluster.topics import history_fence
+from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer

@@ -21,17 +21,17 @@ import msgpack
 from sketchstream import faults
 from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.interfaces import Bytes, Snapshot
-from sketchstream_connectors.kafka import blobs, traces
-from sketchstream_connectors.kafka.acknowledgements import STALLED_S, Acknowledgements
-from sketchstream_connectors.kafka.blobs import Place
-from sketchstream_connectors.kafka.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
-from sketchstream_connectors.kafka.pointer import Pointer
-from sketchstream_connectors.kafka.topics import former_transactional_id, transactional_id
+from sketchstream_connectors.kafka.cluster.acknowledgements import STALLED_S, Acknowledgements
+from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
+from sketchstream_connectors.kafka.cluster.topics import former_transactional_id, transactional_id
+from sketchstream_connectors.kafka.state import blobs, traces
+from sketchstream_connectors.kafka.state.blobs import Place
+from sketchstream_connectors.kafka.state.pointer import Pointer
 
 if TYPE_CHECKING:
     from kafka import ConsumerGroupMetadata, KafkaProducer
 
-    from sketchstream_connectors.kafka.sealed import Headers
+    from sketchstream_connectors.kafka.publishing.sealed import Headers
 
 MANIFEST_FORMAT = 1
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import DataLossError
-from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.pointer import Pointer
-from sketchstream_connectors.kafka.sealed import Headers, read_key
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.publishing.sealed import Headers, read_key
+from sketchstream_connectors.kafka.state.pointer import Pointer
 
 if TYPE_CHECKING:
-    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream_connectors.kafka.cluster.client import Connection
 
 TOPIC_ID, REVISION = "ss-topic-id", "ss-revision"
 TAIL = 256

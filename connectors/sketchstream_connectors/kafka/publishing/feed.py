@@ -16,8 +16,8 @@ from sketchstream.events import say
 from sketchstream.serve.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.kafka.log_reader import Log
-from sketchstream_connectors.kafka.sealed import (
+from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.publishing.sealed import (
     Body,
     KafkaSealedSource,
     digest_of,
@@ -28,7 +28,7 @@ from sketchstream_connectors.kafka.sealed import (
 )
 
 if TYPE_CHECKING:
-    from sketchstream_connectors.kafka.client import Connection
+    from sketchstream_connectors.kafka.cluster.client import Connection
 
 log = logging.getLogger("sketchstream.kafka")
 

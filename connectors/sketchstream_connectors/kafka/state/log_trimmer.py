@@ -10,7 +10,7 @@ import logging
 import threading
 
 from sketchstream.events import say
-from sketchstream_connectors.kafka.client import Admin, Connection
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 
 log = logging.getLogger("sketchstream.kafka")
 

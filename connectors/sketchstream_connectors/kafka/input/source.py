@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SchemaUnavailableError
 from sketchstream.events import say
 from sketchstream.stream.interfaces import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
-from sketchstream_connectors.kafka import fetch_patch
-from sketchstream_connectors.kafka.client import Admin, Connection, ours, spelled
-from sketchstream_connectors.kafka.offset_validation import Doubts
-from sketchstream_connectors.kafka.positions import UNKNOWN, Position, Positions
-from sketchstream_connectors.kafka.watchdog import Watch
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, spelled
+from sketchstream_connectors.kafka.fetch import fetch_patch
+from sketchstream_connectors.kafka.input.offset_validation import Doubts
+from sketchstream_connectors.kafka.input.positions import UNKNOWN, Position, Positions
+from sketchstream_connectors.kafka.input.watchdog import Watch
 
 if TYPE_CHECKING:
     from kafka import ConsumerGroupMetadata, KafkaConsumer, TopicPartition

@@ -27,8 +27,8 @@ from sketchstream.stream.state.evidence import Reported
 from sketchstream.stream.windows import window_ranges
 from sketchstream.stream.windows.windows import NO_TIME, within
 from sketchstream.topics import APART
-from sketchstream_connectors.kafka.client import Connection
-from sketchstream_connectors.kafka.log_reader import Extent, Log
+from sketchstream_connectors.kafka.cluster.client import Connection
+from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
 
 log = logging.getLogger("sketchstream.kafka")
 

@@ -24,16 +24,16 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
 from sketchstream.events import say
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
-from sketchstream_connectors.kafka import blobs, traces
-from sketchstream_connectors.kafka.blobs import Place
-from sketchstream_connectors.kafka.client import Admin, Connection
-from sketchstream_connectors.kafka.group_validation import require_newest_revision
-from sketchstream_connectors.kafka.log_trimmer import Eraser
-from sketchstream_connectors.kafka.pointer import NAMING, Pointer
-from sketchstream_connectors.kafka.positions import UNKNOWN
-from sketchstream_connectors.kafka.topic_validation import ADVICE, Ground
-from sketchstream_connectors.kafka.topics import former_state_topic, state_topic
-from sketchstream_connectors.kafka.transaction import MANIFEST_FORMAT, Fence, Member
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection
+from sketchstream_connectors.kafka.cluster.topics import former_state_topic, state_topic
+from sketchstream_connectors.kafka.input.positions import UNKNOWN
+from sketchstream_connectors.kafka.state import blobs, traces
+from sketchstream_connectors.kafka.state.blobs import Place
+from sketchstream_connectors.kafka.state.group_validation import require_newest_revision
+from sketchstream_connectors.kafka.state.log_trimmer import Eraser
+from sketchstream_connectors.kafka.state.pointer import NAMING, Pointer
+from sketchstream_connectors.kafka.state.topic_validation import ADVICE, Ground
+from sketchstream_connectors.kafka.state.transaction import MANIFEST_FORMAT, Fence, Member
 
 log = logging.getLogger("sketchstream.kafka")
 

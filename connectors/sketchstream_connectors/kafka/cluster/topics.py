@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sketchstream.errors import ConfigError
-from sketchstream_connectors.kafka.client import Connection, Topic
+from sketchstream_connectors.kafka.cluster.client import Connection, Topic
 
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STATE = {

@@ -1,0 +1,1 @@
+"""The sealed topic: what workers and backfills publish, and how readers get it."""
