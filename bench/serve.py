@@ -40,16 +40,16 @@ import sketchstream as ss
 from sketchstream import wire
 from sketchstream.config.loader import Config
 from sketchstream.serve.app import create
-from sketchstream.serve.database import open_database
-from sketchstream.serve.feed import Batch
+from sketchstream.serve.edge.server import Server, listening, url
 from sketchstream.serve.follower import Follower
-from sketchstream.serve.ledgers import Ledgers
-from sketchstream.serve.pool import Pool
-from sketchstream.serve.questions import Question
-from sketchstream.serve.reconstruct import answer, published_in
-from sketchstream.serve.server import Server, listening, url
+from sketchstream.serve.reconstruction.pool import Pool
+from sketchstream.serve.reconstruction.questions import Question
+from sketchstream.serve.reconstruction.reconstruct import answer, published_in
 from sketchstream.serve.service import Service
-from sketchstream.serve.store import Store, StoredWindow
+from sketchstream.serve.store.database import open_database
+from sketchstream.serve.store.feed import Batch
+from sketchstream.serve.store.ledgers import Ledgers
+from sketchstream.serve.store.store import Store, StoredWindow
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver

@@ -23,7 +23,7 @@ from sketchstream_connectors.files.sealed import DirectorySealed
 
 if TYPE_CHECKING:
     from sketchstream.query.windows import Surroundings
-    from sketchstream.serve.feed import Feed
+    from sketchstream.serve.store.feed import Feed
 
 
 class FileSurroundings:

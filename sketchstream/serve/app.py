@@ -13,12 +13,13 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 
 from sketchstream.errors import SketchstreamError
-from sketchstream.serve import api, page, problems
-from sketchstream.serve.access import Access
-from sketchstream.serve.clients import REQUESTS
-from sketchstream.serve.connections import most_connections
-from sketchstream.serve.formats import Memory
-from sketchstream.serve.guard import Guard
+from sketchstream.serve import page
+from sketchstream.serve.clients.access import Access
+from sketchstream.serve.clients.clients import REQUESTS
+from sketchstream.serve.edge.connections import most_connections
+from sketchstream.serve.edge.guard import Guard
+from sketchstream.serve.http import api, problems
+from sketchstream.serve.http.formats import Memory
 from sketchstream.serve.service import NotFoundError, Service, SeveralWindowsError
 
 

@@ -16,9 +16,9 @@ from sketchstream.topics import HISTORY
 
 if TYPE_CHECKING:
     from sketchstream.query.windows import Surroundings
-    from sketchstream.serve.feed import Feed
-    from sketchstream.serve.pool import Pool
-    from sketchstream.serve.store import Store
+    from sketchstream.serve.reconstruction.pool import Pool
+    from sketchstream.serve.store.feed import Feed
+    from sketchstream.serve.store.store import Store
 
 log = logging.getLogger("sketchstream.serve")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sketchstream.serve.questions import Question
-from sketchstream.serve.store import SETTLED, StoredWindow
+from sketchstream.serve.reconstruction.questions import Question
+from sketchstream.serve.store.store import SETTLED, StoredWindow
 
 if TYPE_CHECKING:
     from sketchstream.query.differences import Point

@@ -32,12 +32,12 @@ from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.query.windows import to_ms
-from sketchstream.serve.access import VIEWER
-from sketchstream.serve.ledgers import Ledgers
-from sketchstream.serve.questions import Question, point, titled
-from sketchstream.serve.reconstruct import published_in
-from sketchstream.serve.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
-from sketchstream.serve.traffic import Traffic
+from sketchstream.serve.clients.access import VIEWER
+from sketchstream.serve.clients.traffic import Traffic
+from sketchstream.serve.reconstruction.questions import Question, point, titled
+from sketchstream.serve.reconstruction.reconstruct import published_in
+from sketchstream.serve.store.ledgers import Ledgers
+from sketchstream.serve.store.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import Span
     from sketchstream.serve.follower import Follower
-    from sketchstream.serve.pool import Pool
+    from sketchstream.serve.reconstruction.pool import Pool
     from sketchstream.stream.windows.plans import SketchPlan
 
 LIMIT: Final = 1000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream.config.addresses import address, is_loopback
 from sketchstream.errors import ConfigError
-from sketchstream.serve.access import Access, TokenFile
+from sketchstream.serve.clients.access import Access, TokenFile
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config

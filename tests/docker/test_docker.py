@@ -21,7 +21,7 @@ from sketchstream.cli.app import COMMANDS
 from sketchstream.config.loader import Config
 from sketchstream.files import require_private
 from sketchstream.hashing import Key
-from sketchstream.serve.access import Access, TokenFile
+from sketchstream.serve.clients.access import Access, TokenFile
 
 DOCKER = ROOT / "docker"
 

@@ -20,7 +20,7 @@ from helpers.serving import publish, serving
 from helpers.streams import EPOCH, MINUTE
 from helpers.workers import driver, send
 from sketchstream import events
-from sketchstream.serve.metrics import exposition as of_service
+from sketchstream.serve.http.metrics import exposition as of_service
 from sketchstream.serve.newest import SHOWN
 from sketchstream.stream.monitoring.exposition import exposition as of_worker
 from sketchstream.stream.monitoring.metrics import PAYLOAD, Metrics

@@ -24,13 +24,13 @@ from helpers.streams import EPOCH
 from helpers.workers import TEXT as EXACT
 from helpers.workers import close_windows, send
 from sketchstream.config.loader import Config
-from sketchstream.serve.access import Access
 from sketchstream.serve.app import create
+from sketchstream.serve.clients.access import Access
+from sketchstream.serve.edge.server import Server, listening, url
 from sketchstream.serve.follower import Follower
-from sketchstream.serve.pool import Pool
-from sketchstream.serve.server import Server, listening, url
+from sketchstream.serve.reconstruction.pool import Pool
 from sketchstream.serve.service import Service
-from sketchstream.serve.store import Store
+from sketchstream.serve.store.store import Store
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.feed import DirectoryFeed
 from sketchstream_connectors.files.publisher import DirectoryPublisher

@@ -24,7 +24,7 @@ from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import MAGIC
 from sketchstream.published import read
-from sketchstream.serve.ledgers import shape_of
+from sketchstream.serve.store.ledgers import shape_of
 from sketchstream.sketch import Sketch
 
 SERIES = ConvolutionSpec("window:3", 24, epsilon="1", delta="1e-6")

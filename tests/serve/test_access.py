@@ -19,9 +19,9 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.hashing import Key
-from sketchstream.serve.access import Access, read_tokens
 from sketchstream.serve.app import create
-from sketchstream.serve.clients import Guesses
+from sketchstream.serve.clients.access import Access, read_tokens
+from sketchstream.serve.clients.clients import Guesses
 from sketchstream.serve.settings import ServeSettings
 from sketchstream.stream.windows.windows import iso
 

@@ -19,9 +19,9 @@ from sketchstream.csv_cells import original, safe
 from sketchstream.errors import ConfigError
 from sketchstream.hashing import Key
 from sketchstream.query.windows import ALONE
-from sketchstream.serve.access import COOKIE, SESSION_S, Access, Token, TokenFile, read_tokens
 from sketchstream.serve.app import create
-from sketchstream.serve.clients import ADDRESSES, Guesses, address_of, foreign
+from sketchstream.serve.clients.access import COOKIE, SESSION_S, Access, Token, TokenFile, read_tokens
+from sketchstream.serve.clients.clients import ADDRESSES, Guesses, address_of, foreign
 from sketchstream.serve.settings import ServeSettings
 from sketchstream.stream.windows.windows import iso
 

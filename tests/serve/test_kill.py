@@ -93,7 +93,7 @@ def killed(folder, kills, seed):
 def reconstructs(pid):
     """Whether a process of the service is still there."""
     try:
-        return b"sketchstream.serve.reconstruct" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"sketchstream.serve.reconstruction.reconstruct" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

@@ -29,9 +29,9 @@ from sketchstream.kinds.exports import read_csv
 from sketchstream.pictures import LISTED
 from sketchstream.query.differences import difference
 from sketchstream.serve import service as serve_service
-from sketchstream.serve import tables as serve_tables
+from sketchstream.serve.http import tables as serve_tables
 from sketchstream.serve.page.pictures import by_group
-from sketchstream.serve.questions import Question
+from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.stream.windows.windows import iso
 
 METRICS = {

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from helpers.serving import publish, serving
-from sketchstream.serve.access import Access, Token
-from sketchstream.serve.traffic import STEPS_S, Traffic
+from sketchstream.serve.clients.access import Access, Token
+from sketchstream.serve.clients.traffic import STEPS_S, Traffic
 
 TOKENS = {"all": ("a-token-that-sees-everything", None), "some": ("a-token-that-sees-minutes", frozenset({"minutes"}))}
 

@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import (
 
 from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
-from sketchstream.serve import shapes
-from sketchstream.serve.api import Api
+from sketchstream.serve.http import shapes
+from sketchstream.serve.http.api import Api
 from sketchstream.stream.windows.windows import iso
 
 DOCUMENT = Api(None, None).document

@@ -25,17 +25,18 @@ import pytest
 from helpers.serving import FILES, MINUTE, free_port, publish, serving, wait_ready
 from helpers.streams import EPOCH
 from sketchstream.errors import BusyError, StoreError
-from sketchstream.serve import connections, pool, server, turns
-from sketchstream.serve.access import Access, Token
-from sketchstream.serve.child import Child
-from sketchstream.serve.clients import CLIENT, InProgress
-from sketchstream.serve.database import READERS, lock
-from sketchstream.serve.fair_queue import WAITING, FairQueue, Job
+from sketchstream.serve.clients.access import Access, Token
+from sketchstream.serve.clients.clients import CLIENT, InProgress
+from sketchstream.serve.clients.traffic import Traffic
+from sketchstream.serve.edge import connections, server, turns
+from sketchstream.serve.edge.turns import Turns
 from sketchstream.serve.page import views
-from sketchstream.serve.questions import Question
-from sketchstream.serve.store import Store
-from sketchstream.serve.traffic import Traffic
-from sketchstream.serve.turns import Turns
+from sketchstream.serve.reconstruction import pool
+from sketchstream.serve.reconstruction.child import Child
+from sketchstream.serve.reconstruction.fair_queue import WAITING, FairQueue, Job
+from sketchstream.serve.reconstruction.questions import Question
+from sketchstream.serve.store.database import READERS, lock
+from sketchstream.serve.store.store import Store
 from sketchstream.stream.windows.windows import iso
 
 SPAN = {"from": iso(EPOCH), "to": iso(EPOCH + MINUTE)}
@@ -92,7 +93,7 @@ def test_threads_that_come_and_go_leave_no_descriptors(folder):
 
 
 def test_a_reader_that_does_not_come_back_does_not_stop_the_others_for_ever(folder, monkeypatch):
-    monkeypatch.setattr("sketchstream.serve.database.WAIT_S", 0.1)
+    monkeypatch.setattr("sketchstream.serve.store.database.WAIT_S", 0.1)
     with serving(folder, processes=0) as (service, client), contextlib.ExitStack() as stack:
         done = threading.Event()
 
@@ -727,7 +728,9 @@ def test_two_services_cannot_have_one_database(folder):
     with serving(folder, processes=0) as (service, _):
         with pytest.raises(StoreError, match="another service"):
             Store(service.store.path, service.config, "test")
-        text = "import pathlib, sys; from sketchstream.serve.database import lock; lock(pathlib.Path(sys.argv[1]))"
+        text = (
+            "import pathlib, sys; from sketchstream.serve.store.database import lock; lock(pathlib.Path(sys.argv[1]))"
+        )
         command = [sys.executable, "-c", text, str(service.store.path)]
         other = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "another service" in other.stderr

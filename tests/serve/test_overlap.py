@@ -19,7 +19,7 @@ from helpers.json_schema import faults
 from helpers.pages import DAY, ODD, OVERLAPPING, Parsed, overlapping, settle
 from helpers.serving import serving
 from sketchstream.cli import main
-from sketchstream.serve import shapes
+from sketchstream.serve.http import shapes
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "overlap.schema.json").read_text())
 PATH = "/v1/sketches/reach/overlap"

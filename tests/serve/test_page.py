@@ -20,7 +20,7 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.pictures import spelling
 from sketchstream.query import differences, words
-from sketchstream.serve.access import Access, Token
+from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.page import calendar, home, pictures, rendering, series, wording
 from sketchstream.serve.service import read_time
 from sketchstream.stream.windows.windows import iso

@@ -104,7 +104,7 @@ def asked(client: httpx.Client, **form: Any) -> dict[str, Any]:
 def test_every_question_about_rows_is_that_of_the_window(site: tuple[Service, httpx.Client]) -> None:
     """The same numbers as the published window gives in Python, within its errors of the truth."""
     service, client = site
-    from sketchstream.serve.reconstruct import published_in
+    from sketchstream.serve.reconstruction.reconstruct import published_in
 
     windows = published_in(service.store._write, service.config)
     window = windows.one("shops", EPOCH, EPOCH + HOUR)

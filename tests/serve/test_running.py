@@ -11,8 +11,8 @@ import pytest
 from helpers.serving import TEXT, publish, serving
 from sketchstream.errors import DeadlineError, StoreError
 from sketchstream.query.differences import subtract
-from sketchstream.serve.pool import Pool
-from sketchstream.serve.questions import Question
+from sketchstream.serve.reconstruction.pool import Pool
+from sketchstream.serve.reconstruction.questions import Question
 
 
 class Broken:

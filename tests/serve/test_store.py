@@ -15,9 +15,9 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import StoreError
 from sketchstream.privacy.deployment import Deployment
 from sketchstream.published import read
-from sketchstream.serve.feed import Batch
-from sketchstream.serve.ledgers import Ledgers
-from sketchstream.serve.store import Store
+from sketchstream.serve.store.feed import Batch
+from sketchstream.serve.store.ledgers import Ledgers
+from sketchstream.serve.store.store import Store
 from sketchstream.stream.interfaces import Deleted, SealedEntry
 from sketchstream.stream.windows.windows import iso
 

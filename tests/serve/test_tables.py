@@ -16,8 +16,8 @@ from helpers.paths import ROOT
 from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.kinds.exports import with_columns
-from sketchstream.serve import formats, tables
-from sketchstream.serve.access import Access, Token
+from sketchstream.serve.clients.access import Access, Token
+from sketchstream.serve.http import formats, tables
 from sketchstream.stream.windows.windows import iso
 
 NUMBERS = "/v1/tables/minutes/numbers.parquet"

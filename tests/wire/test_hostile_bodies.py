@@ -14,7 +14,7 @@ from helpers.hostile import altered, body_of
 from helpers.paths import GOLDEN
 from sketchstream import published, wire
 from sketchstream.errors import SketchstreamError
-from sketchstream.serve.ledgers import shape_of
+from sketchstream.serve.store.ledgers import shape_of
 
 BUDGET_S, BUDGET_MB = 10.0, 300
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from sketchstream.errors import FormatError, StoreError
 from sketchstream.kinds.expansion import limit_bytes
-from sketchstream.serve.feed import Batch, Unreadable
+from sketchstream.serve.store.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.windows import iso
 from sketchstream_connectors.files.publisher import (

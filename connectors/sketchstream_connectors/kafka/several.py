@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
-from sketchstream.serve.feed import Batch, Feed
+from sketchstream.serve.store.feed import Batch, Feed
 from sketchstream.stream.interfaces import (
     Assigned,
     Deleted,

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from sketchstream.config.loader import Config
     from sketchstream.query.windows import Surroundings
-    from sketchstream.serve.access import Access
-    from sketchstream.serve.feed import Feed
-    from sketchstream.serve.server import Server
+    from sketchstream.serve.clients.access import Access
+    from sketchstream.serve.edge.server import Server
+    from sketchstream.serve.store.feed import Feed
 
 log = logging.getLogger("sketchstream.serve")
 
@@ -86,12 +86,12 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
     """
     from sketchstream.cli.commands.worker import stopping
     from sketchstream.serve.app import create
+    from sketchstream.serve.edge.server import Server, listening, url
     from sketchstream.serve.follower import Follower
-    from sketchstream.serve.pool import Pool
-    from sketchstream.serve.server import Server, listening, url
+    from sketchstream.serve.reconstruction.pool import Pool
     from sketchstream.serve.service import Service
     from sketchstream.serve.settings import ServeSettings
-    from sketchstream.serve.store import Store
+    from sketchstream.serve.store.store import Store
 
     settings = ServeSettings.of(config, port=port, host=host, database=database)
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
-    from sketchstream.serve.access import Access
+    from sketchstream.serve.clients.access import Access
     from sketchstream.serve.service import Service
 
 

@@ -22,7 +22,7 @@ from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store import StoredWindow
+    from sketchstream.serve.store.store import StoredWindow
 
 Changes = Sequence[Mapping[str, Any]]
 COUNTS: Final = ("distinct", "exactly", "at_least")

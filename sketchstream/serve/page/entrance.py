@@ -11,13 +11,13 @@ from urllib.parse import parse_qs
 
 from starlette.responses import RedirectResponse, Response
 
-from sketchstream.serve.access import COOKIE, SESSION_S
+from sketchstream.serve.clients.access import COOKIE, SESSION_S
 from sketchstream.serve.page import rendering
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from sketchstream.serve.access import Access
+    from sketchstream.serve.clients.access import Access
 
 LARGEST: Final = 16_384
 """Bytes of a form."""

@@ -22,13 +22,13 @@ from sketchstream.query.differences import mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
 from sketchstream.serve.page import pictures
 from sketchstream.serve.page.pictures import number
-from sketchstream.serve.questions import Question
+from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.spec import ClosedDomain
 
 if TYPE_CHECKING:
     from sketchstream.query.differences import Point
     from sketchstream.serve.service import Service
-    from sketchstream.serve.store import StoredWindow
+    from sketchstream.serve.store.store import StoredWindow
 
 CHOICES: Final = ("distinct", "at_least.2", "at_least.3", "at_least.5", "at_least.10", "exactly.1", "total", "mean")
 """Numbers of profiles that can be chosen for all sketches of the page."""

@@ -19,7 +19,7 @@ from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store import StoredWindow
+    from sketchstream.serve.store.store import StoredWindow
     from sketchstream.stream.windows.plans import SketchPlan
 
 Links = list[tuple[str, str]]

@@ -36,8 +36,9 @@ from sketchstream.pictures import Picture, Spell, interval, spelling, value
 from sketchstream.privacy.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
+from sketchstream.serve.edge.turns import Turns
 from sketchstream.serve.page import calendar, comparison, home, links, pictures, rendering, series, wording
-from sketchstream.serve.questions import Question
+from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import (
     NotFoundError,
     Service,
@@ -46,14 +47,13 @@ from sketchstream.serve.service import (
     check_metric,
     read_time,
 )
-from sketchstream.serve.turns import Turns
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from sketchstream.query.sealed import Span
-    from sketchstream.serve.store import StoredWindow
+    from sketchstream.serve.store.store import StoredWindow
     from sketchstream.stream.windows.plans import SketchPlan
 
 SHOWN: Final = 400

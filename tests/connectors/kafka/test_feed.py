@@ -16,12 +16,12 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.errors import SketchstreamError
 from sketchstream.query.history import history
-from sketchstream.serve.feed import Batch
 from sketchstream.serve.follower import Follower
-from sketchstream.serve.pool import Pool
-from sketchstream.serve.questions import Question
+from sketchstream.serve.reconstruction.pool import Pool
+from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
-from sketchstream.serve.store import Store
+from sketchstream.serve.store.feed import Batch
+from sketchstream.serve.store.store import Store
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, StoreError
 from sketchstream.events import say
-from sketchstream.serve.feed import Batch, Unreadable
+from sketchstream.serve.store.feed import Batch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.kafka.cluster.log_reader import Log

@@ -27,13 +27,13 @@ import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sketchstream.events import say
-from sketchstream.serve.clients import address_of
+from sketchstream.serve.clients.clients import address_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from sketchstream.serve.guard import Guard
-    from sketchstream.serve.traffic import Traffic
+    from sketchstream.serve.clients.traffic import Traffic
+    from sketchstream.serve.edge.guard import Guard
 
 log = logging.getLogger("sketchstream.serve")
 

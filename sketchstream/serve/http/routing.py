@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sketchstream.errors import ConfigError
-from sketchstream.serve.formats import FORMATS
-from sketchstream.serve.openapi import PROBLEMS
-from sketchstream.serve.parameters import Parameters, asked, refusal, require_once
+from sketchstream.serve.http.formats import FORMATS
+from sketchstream.serve.http.openapi import PROBLEMS
+from sketchstream.serve.http.parameters import Parameters, asked, refusal, require_once
 
 OK: Final = 200
 TEXT: Final = {"description": "Lines of text.", "content": {"text/plain": {"schema": {"type": "string"}}}}

@@ -2,8 +2,8 @@
 
 In: requests. Out: JSON, CSV, Arrow or Parquet. Touches: the service.
 
-Parameters are read by the models of `sketchstream.serve.parameters`, answers have the shapes of
-`sketchstream.serve.shapes`: the OpenAPI document is made of both, and tests hold it to what this file does.
+Parameters are read by the models of `sketchstream.serve.http.parameters`, answers have the shapes of
+`sketchstream.serve.http.shapes`: the OpenAPI document is made of both, and tests hold it to what this file does.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from sketchstream.errors import ConfigError, DeadlineError
 from sketchstream.kinds.exports import WINDOW, Types, as_csv, read_csv, table_of, table_of_csv
 from sketchstream.query import overlaps
 from sketchstream.query.estimates import EstimateAnswer
-from sketchstream.serve import shapes, tables
-from sketchstream.serve.formats import (
+from sketchstream.serve.http import shapes, tables
+from sketchstream.serve.http.formats import (
     FORMATS,
     Memory,
     Row,
@@ -41,9 +41,9 @@ from sketchstream.serve.formats import (
     respond_with,
     tag,
 )
-from sketchstream.serve.metrics import CONTENT_TYPE, exposition
-from sketchstream.serve.openapi import document
-from sketchstream.serve.parameters import (
+from sketchstream.serve.http.metrics import CONTENT_TYPE, exposition
+from sketchstream.serve.http.openapi import document
+from sketchstream.serve.http.parameters import (
     DifferenceQuery,
     EstimateForm,
     EstimateQuery,
@@ -57,11 +57,11 @@ from sketchstream.serve.parameters import (
     WindowsQuery,
     read_form,
 )
-from sketchstream.serve.questions import Question
-from sketchstream.serve.routing import Path as Route
-from sketchstream.serve.routing import described, get, plain
+from sketchstream.serve.http.routing import Path as Route
+from sketchstream.serve.http.routing import described, get, plain
+from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service, WindowAnswer, check_metric
-from sketchstream.serve.store import Computed, StoredWindow
+from sketchstream.serve.store.store import Computed, StoredWindow
 
 WAIT_S: Final = 120.0
 """Longest that a request waits for an answer that is being computed; after that it is told to ask again."""

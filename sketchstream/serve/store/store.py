@@ -29,8 +29,8 @@ from sketchstream.errors import DataLossError, FormatError, StoreError
 from sketchstream.events import say
 from sketchstream.kinds import continuing
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
-from sketchstream.serve.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
-from sketchstream.serve.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
+from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
+from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
 from sketchstream.stream.interfaces import EVIDENCE, Deleted, Frontier, SealedEntry
 from sketchstream.stream.state.evidence import Reported
 from sketchstream.stream.windows.window_ranges import Mark
@@ -39,7 +39,7 @@ from sketchstream.wire import claimed, noise_names
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.serve.feed import Batch
+    from sketchstream.serve.store.feed import Batch
 
 log = logging.getLogger("sketchstream.serve")
 
@@ -444,7 +444,7 @@ class Store:
         return touched
 
     def _shape(self, execute: Any, header: Mapping[str, Any]) -> int:
-        """The number of the shape of a ledger; see `sketchstream.serve.ledgers`."""
+        """The number of the shape of a ledger; see `sketchstream.serve.store.ledgers`."""
         shape = shape_of(header)
         if shape is None:
             return NO_SHAPE

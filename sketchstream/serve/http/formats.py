@@ -18,13 +18,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sketchstream.kinds.exports import WINDOW, Types, as_csv, as_parquet, as_stream, table_of, table_of_csv
-from sketchstream.serve.problems import problem
+from sketchstream.serve.http.problems import problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sketchstream.serve.service import WindowAnswer
-    from sketchstream.serve.store import Store
+    from sketchstream.serve.store.store import Store
 
 Row = Mapping[str, Any]
 

@@ -27,10 +27,10 @@ from sketchstream.errors import BusyError, DataLossError, SketchstreamError
 from sketchstream.query.estimates import as_json
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows
-from sketchstream.serve.database import DamagedError, damaged, open_database
-from sketchstream.serve.ledgers import Ledgers
-from sketchstream.serve.questions import Question, compute
-from sketchstream.serve.store import LATEST, Computed, StoreSource, longest_windows
+from sketchstream.serve.reconstruction.questions import Question, compute
+from sketchstream.serve.store.database import DamagedError, damaged, open_database
+from sketchstream.serve.store.ledgers import Ledgers
+from sketchstream.serve.store.store import LATEST, Computed, StoreSource, longest_windows
 
 PR_SET_PDEATHSIG: Final = 1
 """Of prctl(2)."""

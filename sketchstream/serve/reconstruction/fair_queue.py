@@ -16,8 +16,8 @@ from typing import Final, Generic, TypeVar
 
 from sketchstream.errors import BusyError
 from sketchstream.query.sealed import Span
-from sketchstream.serve.questions import Question
-from sketchstream.serve.store import Computed, StoredWindow
+from sketchstream.serve.reconstruction.questions import Question
+from sketchstream.serve.store.store import Computed, StoredWindow
 
 WAITING: Final = 64
 """Most questions that wait; more are refused."""

@@ -26,7 +26,7 @@ from sketchstream.query.estimates import (
     known_names,
     require_rows,
 )
-from sketchstream.serve.store import Computed
+from sketchstream.serve.store.store import Computed
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ class Child:
         self._deadline_s = deadline_s
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sketchstream.serve.reconstruct"],
+            [sys.executable, "-m", "sketchstream.serve.reconstruction.reconstruct"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

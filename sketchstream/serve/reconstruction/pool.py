@@ -22,13 +22,13 @@ from typing import Final
 from sketchstream import errors
 from sketchstream.errors import BusyError, DeadlineError, SketchstreamError, StoreError
 from sketchstream.events import say, say_trace
-from sketchstream.serve.child import AbandonedError, Child
-from sketchstream.serve.clients import CLIENT
-from sketchstream.serve.database import DamagedError
-from sketchstream.serve.fair_queue import FairQueue, Job, Name
-from sketchstream.serve.questions import Question
-from sketchstream.serve.reconstruct import read_computed
-from sketchstream.serve.store import GUARANTEE, Computed, Store, StoredWindow
+from sketchstream.serve.clients.clients import CLIENT
+from sketchstream.serve.reconstruction.child import AbandonedError, Child
+from sketchstream.serve.reconstruction.fair_queue import FairQueue, Job, Name
+from sketchstream.serve.reconstruction.questions import Question
+from sketchstream.serve.reconstruction.reconstruct import read_computed
+from sketchstream.serve.store.database import DamagedError
+from sketchstream.serve.store.store import GUARANTEE, Computed, Store, StoredWindow
 from sketchstream.stream.monitoring.histogram import Histogram
 
 log = logging.getLogger("sketchstream.serve")

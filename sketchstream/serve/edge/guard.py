@@ -25,17 +25,17 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 
 from sketchstream.events import say
-from sketchstream.serve import problems
-from sketchstream.serve.access import COOKIE, VIEWER, Access
-from sketchstream.serve.clients import CLIENT, REQUESTS, InProgress, address_of, foreign
+from sketchstream.serve.clients.access import COOKIE, VIEWER, Access
+from sketchstream.serve.clients.clients import CLIENT, REQUESTS, InProgress, address_of, foreign
+from sketchstream.serve.http import problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from sketchstream.serve.formats import Memory
-    from sketchstream.serve.traffic import Traffic
+    from sketchstream.serve.clients.traffic import Traffic
+    from sketchstream.serve.http.formats import Memory
 
 log = logging.getLogger("sketchstream.serve")
 

@@ -12,9 +12,9 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from sketchstream.serve.problems import PROBLEM
+from sketchstream.serve.http.problems import PROBLEM
+from sketchstream.serve.http.shapes import Problem
 from sketchstream.serve.service import VERSION
-from sketchstream.serve.shapes import Problem
 
 START: Final = "2013-01-01T05:00:00Z"
 END: Final = "2013-02-01T05:00:00Z"

@@ -27,7 +27,7 @@ from sketchstream.config.toml import read_toml
 from sketchstream.errors import ConfigError, SketchstreamError, StoreError
 from sketchstream.events import say
 from sketchstream.files import read_file, require_private
-from sketchstream.serve.clients import Guesses
+from sketchstream.serve.clients.clients import Guesses
 
 log = logging.getLogger("sketchstream.serve")
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.exports import WINDOW, Types, table_of, table_of_csv, with_columns
-from sketchstream.serve.formats import flat
-from sketchstream.serve.questions import Question
+from sketchstream.serve.http.formats import flat
+from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import SERIES_LIMIT, Service
-from sketchstream.serve.store import StoredWindow
+from sketchstream.serve.store.store import StoredWindow
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from sketchstream.errors import ConfigError
-from sketchstream.serve.connections import MOST_BYTES, limited, most_connections
+from sketchstream.serve.edge.connections import MOST_BYTES, limited, most_connections
 
 FINISH_S: Final = 4
 """How long requests may take that are running when the server is to finish."""

@@ -1,0 +1,1 @@
+"""Between the network and the application: connections, limits, and turns of clients."""

@@ -1,0 +1,1 @@
+"""Windows reconstructed in processes of their own: questions, turns and answers."""
