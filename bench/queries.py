@@ -31,7 +31,7 @@ from typing import Any
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 
 import sketchstream as ss  # noqa: E402
-from sketchstream.privacy.ledger import Ledger  # noqa: E402
+from sketchstream.privacy.ledgers.ledger import Ledger  # noqa: E402
 from sketchstream.published import Origin, Release  # noqa: E402
 from sketchstream.stream.interfaces import Frontier, SealedEntry  # noqa: E402
 from sketchstream_connectors.kafka.cluster.client import Connection  # noqa: E402

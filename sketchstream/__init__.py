@@ -29,8 +29,8 @@ _HOMES = {
     "sketchstream.sketch": ("Sketch", "merge"),
     "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "stack"),
     "sketchstream.storage": ("load", "read"),
-    "sketchstream.privacy.guarantee": ("Guarantee",),
-    "sketchstream.privacy.ledger": ("Ledger",),
+    "sketchstream.privacy.deployments.guarantee": ("Guarantee",),
+    "sketchstream.privacy.ledgers.ledger": ("Ledger",),
     "sketchstream.query": ("Window", "Windows"),
     "sketchstream_connectors.lake.table": ("backfill",),
     "sketchstream_connectors.published": ("windows",),
@@ -190,9 +190,9 @@ if TYPE_CHECKING:
         delta_of,
         epsilon_of,
     )
-    from sketchstream.privacy.guarantee import Guarantee
+    from sketchstream.privacy.deployments.guarantee import Guarantee
     from sketchstream.privacy.hygiene import Hardened, harden
-    from sketchstream.privacy.ledger import Ledger
+    from sketchstream.privacy.ledgers.ledger import Ledger
     from sketchstream.published import Origin, Release, SealedState, Stack, stack
     from sketchstream.query import Window, Windows
     from sketchstream.sketch import Sketch, merge

@@ -35,7 +35,7 @@ from sketchstream.verify_attestation import (
 )
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.deployment import Deployment
+    from sketchstream.privacy.deployments.deployment import Deployment
     from sketchstream.stream.interfaces import Frontier, SealedEntry
 
 Span = tuple[int | None, int | None]

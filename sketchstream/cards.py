@@ -14,7 +14,7 @@ from sketchstream import charts, report
 from sketchstream.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.ledger import Ledger
+    from sketchstream.privacy.ledgers.ledger import Ledger
     from sketchstream.published import Release, SealedState, Stack
     from sketchstream.sketch import Sketch
 

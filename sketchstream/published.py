@@ -27,12 +27,12 @@ from sketchstream.files import PUBLIC, write_durably
 from sketchstream.kinds import closing, groups_of
 from sketchstream.kinds.capabilities import HavingGroups
 from sketchstream.kinds.profile.spec import Publish
-from sketchstream.privacy import publications
-from sketchstream.privacy.copies import Positions
-from sketchstream.privacy.guarantee import Context
-from sketchstream.privacy.history import History, LayerEntry, View, parameter_name
-from sketchstream.privacy.said import cost_said
-from sketchstream.privacy.sketch_history import Promise
+from sketchstream.privacy.deployments import publications
+from sketchstream.privacy.deployments.copies import Positions
+from sketchstream.privacy.deployments.guarantee import Context
+from sketchstream.privacy.losses.history import History, LayerEntry, View, parameter_name
+from sketchstream.privacy.losses.said import cost_said
+from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import read_rational, whole
 from sketchstream.topics import APART, HISTORY, MOST_TOPICS
 

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.config.toml import read_toml
 from sketchstream.errors import ConfigError
-from sketchstream.privacy import publications
-from sketchstream.privacy.deployment import utc_day
-from sketchstream.privacy.zcdp import DELTA
+from sketchstream.privacy.deployments import publications
+from sketchstream.privacy.deployments.deployment import utc_day
+from sketchstream.privacy.losses.zcdp import DELTA
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.composition import Composed
-    from sketchstream.privacy.deployment import Deployment, Total
+    from sketchstream.privacy.deployments.deployment import Deployment, Total
+    from sketchstream.privacy.losses.composition import Composed
 
 SECTORS: Final = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 NEEDED: Final[Mapping[str, type]] = {

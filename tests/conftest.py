@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from sketchstream.privacy.gaussian import loss_of
+from sketchstream.privacy.losses.gaussian import loss_of
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: threads that wait for a core spin
 os.environ["SKETCHSTREAM_ANSWERS"] = ""  # commands compute what they print: kept answers have tests of their own

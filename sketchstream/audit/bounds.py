@@ -25,7 +25,7 @@ from sketchstream import wire
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, Promise
+from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Loss, Promise
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
 

@@ -19,9 +19,9 @@ import numpy as np
 from sketchstream.audit.cases import Case, Check
 from sketchstream.audit.histories import TIGHT, distance2
 from sketchstream.audit.observed import Outcome
-from sketchstream.privacy import oracle
-from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.history import History, LayerEntry, View
+from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.history import History, LayerEntry, View
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from sketchstream.audit.cases import Check
 from sketchstream.audit.observed import Outcome
-from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.history import Entry, History, LayerEntry, View
+from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.losses.history import Entry, History, LayerEntry, View
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream import wire
 from sketchstream.noise import laws
-from sketchstream.privacy.history import LayerEntry, View
+from sketchstream.privacy.losses.history import LayerEntry, View
 from sketchstream.sketch import merge
 
 Outcome = tuple[bool, str, str, str]

@@ -30,10 +30,10 @@ from sketchstream.hashing import Key
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws
-from sketchstream.privacy import oracle
-from sketchstream.privacy.gaussian import loss_of
-from sketchstream.privacy.history import View
-from sketchstream.privacy.looks import event_losses, item_loss
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.gaussian import loss_of
+from sketchstream.privacy.losses.history import View
+from sketchstream.privacy.losses.looks import event_losses, item_loss
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 

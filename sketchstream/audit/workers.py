@@ -22,7 +22,7 @@ from sketchstream.audit.cases import Case, Check
 from sketchstream.audit.deployments import brute_force, same
 from sketchstream.audit.observed import UNLIKELY, Outcome, resolution
 from sketchstream.noise import laws
-from sketchstream.privacy.deployment import Deployment
+from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.spec import NoPrivacyWarning
 
 CONFIGURATION: Final = """

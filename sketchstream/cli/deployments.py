@@ -20,8 +20,8 @@ import click
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.group_list import GroupLimit, Groups
     from sketchstream.kinds.profile.spec import ProfileSpec
-    from sketchstream.privacy.guarantee import Context, Guarantee
-    from sketchstream.privacy.ledger import Loss
+    from sketchstream.privacy.deployments.guarantee import Context, Guarantee
+    from sketchstream.privacy.ledgers.ledger import Loss
     from sketchstream.stream.windows.plans import EarlyAnswers, Memory, SketchPlan
     from sketchstream.stream.windows.windows import Calendar
 
@@ -295,7 +295,7 @@ class Around:
     def context(self) -> Context:
         """The deployment, as far as it is known."""
         from sketchstream.config.context import of_windows
-        from sketchstream.privacy.guarantee import Context
+        from sketchstream.privacy.deployments.guarantee import Context
 
         known: dict[str, Any] = {} if self._checked else {"partitions": self.partitions, "keyed": False}
         return Context(**known) if self.windows is None else of_windows(self.windows, **known)
@@ -303,13 +303,19 @@ class Around:
     @cached_property
     def guarantee(self) -> Guarantee:
         """Guarantee of the sketch with all its groups."""
-        from sketchstream.privacy.guarantee import Guarantee
+        from sketchstream.privacy.deployments.guarantee import Guarantee
 
         return Guarantee.of(self.plan.spec, self.ledger, self.context)
 
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
         """What, in how many windows, most that an event and an item lose there; None: an event is not in them."""
-        from sketchstream.privacy.guarantee import Beside, copies_of_item, duration, windows_a_day, windows_of
+        from sketchstream.privacy.deployments.guarantee import (
+            Beside,
+            copies_of_item,
+            duration,
+            windows_a_day,
+            windows_of,
+        )
 
         spec, around = self.plan.spec, self.context
         one = Beside.of("", self.ledger, around.window_ms, groups=spec.group_losses)
@@ -329,7 +335,7 @@ class Around:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; losses as strings ('3/2', 'unlimited')."""
-        from sketchstream.privacy.ledger import show
+        from sketchstream.privacy.ledgers.ledger import show
 
         spec, memory = self.plan.spec, self.memory
         return {
@@ -373,7 +379,7 @@ class Around:
 
     def rows(self) -> list[list[str]]:
         """The losses as text."""
-        from sketchstream.privacy.guarantee import plain
+        from sketchstream.privacy.deployments.guarantee import plain
 
         return [
             [what, f"{number:,}", "-" if event is None else plain(event), plain(item)]

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream.errors import ConfigError
-from sketchstream.privacy.composition import Losses
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.ledger import Loss, show
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.ledger import Loss, show
+from sketchstream.privacy.losses.composition import Losses
 from sketchstream.stream.windows.windows import DAY_MS, MINUTE_MS, Calendar, Width
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.deployment import AnyLedger
-    from sketchstream.privacy.gaussian import GaussianLoss
+    from sketchstream.privacy.deployments.deployment import AnyLedger
+    from sketchstream.privacy.losses.gaussian import GaussianLoss
 
 YEARS = (1970, 2100)
 """Years in which clock changes of a time zone are looked for."""

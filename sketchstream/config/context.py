@@ -12,7 +12,7 @@ from sketchstream.kinds import groups_of_item
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.privacy.guarantee import Beside, Context
+    from sketchstream.privacy.deployments.guarantee import Beside, Context
     from sketchstream.stream.windows.plans import SketchPlan
 
 
@@ -62,7 +62,7 @@ def of_windows(plan: SketchPlan, **known: Any) -> Context:
         plan: of the sketch.
         known: further fields of the `Context`.
     """
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.deployments.guarantee import Context
 
     number = a_day(plan, plan.calendar.timezone)
     every_ms = plan.starts.shortest_ms
@@ -88,8 +88,8 @@ def a_day(plan: SketchPlan, timezone: str) -> int:
 
 def _beside(plan: SketchPlan, a_day: int) -> Beside:
     """Another series of windows of the configuration, for a guarantee."""
-    from sketchstream.privacy.guarantee import Beside
-    from sketchstream.privacy.publications import cost_of_record
+    from sketchstream.privacy.deployments.guarantee import Beside
+    from sketchstream.privacy.deployments.publications import cost_of_record
 
     ledger, groups = plan.ledger, groups_of_item(plan.spec)
     every_ms = plan.starts.shortest_ms

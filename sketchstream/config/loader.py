@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         WorkerTable,
     )
     from sketchstream.kinds.tables import QualityTable, SketchTable
-    from sketchstream.privacy.composition import Losses
+    from sketchstream.privacy.losses.composition import Losses
     from sketchstream.stream.input.partitioner import Partitioner
 
 

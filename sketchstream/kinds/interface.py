@@ -50,7 +50,7 @@ from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items import Items
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.privacy.publications import require_listed
+from sketchstream.privacy.deployments.publications import require_listed
 
 if TYPE_CHECKING:
     from sketchstream.batch import Invalid, Outside
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from sketchstream.components import Component
     from sketchstream.hashing import Key
     from sketchstream.lattice import Lattice
-    from sketchstream.privacy.guarantee import Context
-    from sketchstream.privacy.history import Gap, History, LayerEntry
-    from sketchstream.privacy.sketch_history import Promise
+    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.losses.history import Gap, History, LayerEntry
+    from sketchstream.privacy.losses.sketch_history import Promise
     from sketchstream.published import Published
     from sketchstream.spec import Domain, Epsilon, Item
 
@@ -407,7 +407,7 @@ class Kind(ABC, Generic[S]):
             context: its deployment, as far as it is known.
 
         Raises:
-            SpecError: a counter is on no entry of `sketchstream.privacy.publications`.
+            SpecError: a counter is on no entry of `sketchstream.privacy.deployments.publications`.
         """
         require_listed(component.name for component in self.components(spec))
         return self.statement(spec, ledger, context)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sketchstream import kinds
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.privacy.history import parameter_name
+from sketchstream.privacy.losses.history import parameter_name
 from sketchstream.spec import NoPrivacyWarning
 
 Error = Callable[[Any], tuple[str, float]]

@@ -20,8 +20,8 @@ from sketchstream import kinds
 from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
 from sketchstream.kinds import closing, continuing
-from sketchstream.privacy.deployment import Deployment, most_of_event, most_of_item, most_of_record
-from sketchstream.privacy.guarantee import Beside
+from sketchstream.privacy.deployments.deployment import Deployment, most_of_event, most_of_item, most_of_record
+from sketchstream.privacy.deployments.guarantee import Beside
 from sketchstream.published import Instalment, Release, SealedState, read, stack
 from sketchstream.query import profiles
 from sketchstream.query.answers import Answer
@@ -36,7 +36,7 @@ from sketchstream.topics import HISTORY
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.kinds.profile.estimate.result import Profile
-    from sketchstream.privacy.deployment import Record
+    from sketchstream.privacy.deployments.deployment import Record
     from sketchstream.published import Published
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.late import LateRecords

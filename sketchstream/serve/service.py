@@ -27,7 +27,7 @@ from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateE
 from sketchstream.kinds import groups_of, shown
 from sketchstream.kinds.profile import pictures as pages
 from sketchstream.naming import Names
-from sketchstream.privacy.guarantee import overlapping
+from sketchstream.privacy.deployments.guarantee import overlapping
 from sketchstream.query import overlaps
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.differences import Point, difference, no_number
@@ -43,7 +43,7 @@ from sketchstream.stream.windows.windows import iso
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.kinds.exports import ColumnType
-    from sketchstream.privacy.deployment import Deployment
+    from sketchstream.privacy.deployments.deployment import Deployment
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import Span
     from sketchstream.serve.follower import Follower

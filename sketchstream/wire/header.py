@@ -137,7 +137,7 @@ def _counts(value: Any) -> bool:
 
 
 def _ledger(value: Any) -> bool:
-    """Plain data, read and checked by `sketchstream.privacy.ledger`."""
+    """Plain data, read and checked by `sketchstream.privacy.ledgers.ledger`."""
     return isinstance(value, dict) and _tree(value)
 
 

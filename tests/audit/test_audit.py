@@ -20,7 +20,7 @@ from sketchstream.audit import report as audit
 from sketchstream.audit.bounds import clopper_pearson, lower_bound
 from sketchstream.domains import Index
 from sketchstream.kinds.profile import mechanism as profile
-from sketchstream.privacy import ledger
+from sketchstream.privacy.ledgers import ledger
 
 Patch = pytest.MonkeyPatch
 F = Fraction
@@ -281,7 +281,7 @@ def test_a_ledger_that_takes_the_maximum_for_items_is_refused(monkeypatch: Patch
     def largest(history: Any, **rest: Any) -> Any:
         return max(gap.loss for gap in ledger.event_losses(history, **rest))
 
-    from sketchstream.privacy import looks
+    from sketchstream.privacy.losses import looks
 
     monkeypatch.setattr(looks, "item_loss", largest)
     monkeypatch.setattr(audit, "item_loss", largest)

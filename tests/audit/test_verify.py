@@ -23,7 +23,7 @@ from sketchstream.components import Counters
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.kind import ProfileKind
 from sketchstream.noise import laws
-from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.state.partition import PartitionState

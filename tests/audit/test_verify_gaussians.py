@@ -17,7 +17,7 @@ from sketchstream.audit import gaussians
 from sketchstream.kinds.gaussian import kind
 from sketchstream.kinds.gaussian.kind import GaussianKind
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics

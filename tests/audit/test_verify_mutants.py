@@ -26,10 +26,11 @@ from sketchstream.kinds.projection.secret import SecretLedger
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import Strategy
 from sketchstream.noise.entropy import Keystream
-from sketchstream.privacy import deployment, gaussian
-from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.deployments import deployment
+from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.losses import gaussian
 from sketchstream.sketch import Sketch
 from sketchstream.stream.state.partition import PartitionState
 

@@ -17,7 +17,7 @@ from sketchstream.audit import projections
 from sketchstream.kinds.projection import calibration, kind, mechanism, places
 from sketchstream.kinds.projection.kind import ProjectionKind
 from sketchstream.kinds.projection.sensitivity import longest_row
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics

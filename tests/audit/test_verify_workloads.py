@@ -21,7 +21,7 @@ from sketchstream.kinds.workload.kind import WorkloadKind
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import Strategy
 from sketchstream.lattice import Lattice
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics

@@ -24,7 +24,7 @@ from helpers.json_schema import faults
 from helpers.paths import ROOT
 from sketchstream import registry, verify_attestation
 from sketchstream.errors import ConfigError
-from sketchstream.privacy.deployment import Deployment
+from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import Origin
 
 HOUR = 3_600_000

@@ -20,7 +20,7 @@ from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile.planner import plan
-from sketchstream.privacy.guarantee import Guarantee
+from sketchstream.privacy.deployments.guarantee import Guarantee
 
 ONE = ("--unit", "event", "--epsilon", "1", "--epsilon-publish", "1/2", "--open", "--slots", "8192", "--levels", "2")
 ITEM = (*ONE, "--unit", "item")

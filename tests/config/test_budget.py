@@ -20,9 +20,9 @@ from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import BudgetError, ConfigError
 from sketchstream.kinds import planned
-from sketchstream.privacy.deployment import Deployment, Record
-from sketchstream.privacy.guarantee import Guarantee
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
+from sketchstream.privacy.deployments.deployment import Deployment, Record
+from sketchstream.privacy.deployments.guarantee import Guarantee
+from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise
 from sketchstream.stream.windows.windows import Calendar, Times, Width
 
 F = Fraction

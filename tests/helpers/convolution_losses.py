@@ -21,7 +21,7 @@ from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, Co
 from sketchstream.kinds.convolution.update import Updater, columns
 from sketchstream.privacy.calibration.continuous import delta_above
 from sketchstream.privacy.calibration.discrete import closeness
-from sketchstream.privacy.zcdp import zcdp_log_delta
+from sketchstream.privacy.losses.zcdp import zcdp_log_delta
 
 Floats = npt.NDArray[np.float64]
 

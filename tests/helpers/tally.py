@@ -22,9 +22,9 @@ from sketchstream.domains import Index
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.items import as_weights
 from sketchstream.kinds.interface import Kind
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger, pure_budget, require_no_delta
-from sketchstream.privacy.sketch_history import Promise
+from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
+from sketchstream.privacy.losses.history import LayerEntry
+from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import ClosedDomain, DomainOutline, exact_epsilon
 
 

@@ -30,7 +30,7 @@ from helpers.tally import KIND
 from sketchstream import kinds
 from sketchstream.audit import cases
 from sketchstream.kinds import plans, shown
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 PUBLIC = {name: case for name, case in CASES.items() if name != "tally"}
 """All but the toy kind, whose answers are a list."""

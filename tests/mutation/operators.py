@@ -21,8 +21,10 @@ ROOT = Path(__file__).parents[2]
 MODULES = (
     "components", "sketch", "published",
     *(f"privacy/{name}" for name in (
-        "ledger", "gaussian_ledger", "euclidean_ledger", "sketch_history", "history", "looks", "measures", "zcdp",
-        "composition", "copies", "deployment", "gaussian", "guarantee", "census", "publications",
+        "ledgers/ledger", "ledgers/gaussian_ledger", "ledgers/euclidean_ledger", "losses/sketch_history",
+        "losses/history", "losses/looks", "losses/measures", "losses/zcdp", "losses/composition", "losses/gaussian",
+        "deployments/copies", "deployments/deployment", "deployments/guarantee", "deployments/census",
+        "deployments/publications",
         "calibration/continuous", "calibration/discrete",
     )),
     "stream/state/evidence",

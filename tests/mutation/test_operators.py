@@ -17,7 +17,7 @@ from mutation.operators import MODULES, ROOT, mutants, source_of
 from mutation.run import TESTS, applied, joined, table, tried
 
 from sketchstream.components import Component, Counters
-from sketchstream.privacy import measures
+from sketchstream.privacy.losses import measures
 
 
 def test_there_are_mutants_of_every_listed_module_by_every_operator() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from sketchstream.config.budget import Budget
-from sketchstream.privacy.census import Census
-from sketchstream.privacy.deployment import Deployment, Record
-from sketchstream.privacy.gaussian import UnitShift
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger, Promise
-from sketchstream.privacy.publications import Evidence
+from sketchstream.privacy.deployments.census import Census
+from sketchstream.privacy.deployments.deployment import Deployment, Record
+from sketchstream.privacy.deployments.publications import Evidence
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.ledger import Ledger, Promise
+from sketchstream.privacy.losses.gaussian import UnitShift
+from sketchstream.privacy.losses.history import LayerEntry
 from sketchstream.stream.windows.windows import Calendar, Width
 
 F = Fraction

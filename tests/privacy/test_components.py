@@ -20,10 +20,10 @@ from scipy import stats
 import sketchstream as ss
 from sketchstream.components import Counters, find
 from sketchstream.kinds.profile import mechanism as kind
-from sketchstream.privacy import oracle
-from sketchstream.privacy.history import History
-from sketchstream.privacy.ledger import LayerEntry, View
-from sketchstream.privacy.looks import event_losses, item_loss
+from sketchstream.privacy.ledgers.ledger import LayerEntry, View
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.history import History
+from sketchstream.privacy.losses.looks import event_losses, item_loss
 from sketchstream.sketch import Sketch
 
 COUNTER_RING = oracle.Ring(8, oracle.wrapped_laplace, lambda m, c: circulant(oracle.wrapped_laplace(m, c)), (1,))

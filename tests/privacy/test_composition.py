@@ -15,13 +15,13 @@ from sketchstream.config import budget
 from sketchstream.config.budget import Budget, Planned
 from sketchstream.config.loader import Config
 from sketchstream.errors import BudgetError, ConfigError
-from sketchstream.privacy.composition import Losses, compose
-from sketchstream.privacy.deployment import Deployment, Record
-from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger, Promise
-from sketchstream.privacy.zcdp import to_approximate
+from sketchstream.privacy.deployments.deployment import Deployment, Record
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.ledger import Ledger, Promise
+from sketchstream.privacy.losses.composition import Losses, compose
+from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.losses.history import LayerEntry
+from sketchstream.privacy.losses.zcdp import to_approximate
 from sketchstream.stream.windows.windows import Calendar, Width
 
 F = Fraction

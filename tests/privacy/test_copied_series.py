@@ -17,7 +17,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import MergeError
-from sketchstream.privacy.deployment import Deployment
+from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import Origin
 
 F = Fraction

@@ -19,10 +19,10 @@ import pytest
 import sketchstream as ss
 from sketchstream.cli.app import run
 from sketchstream.errors import MergeError
-from sketchstream.privacy import oracle
-from sketchstream.privacy.copies import copied_loss, families
-from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.history import History, LayerEntry, Loss, View
+from sketchstream.privacy.deployments.copies import copied_loss, families
+from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
 from sketchstream.published import Release, SealedState
 
 F = Fraction

@@ -15,8 +15,8 @@ import pytest
 import sketchstream as ss
 from sketchstream.errors import BudgetError
 from sketchstream.kinds import planned
-from sketchstream.privacy.deployment import Deployment, Record
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise
+from sketchstream.privacy.deployments.deployment import Deployment, Record
+from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise
 
 F = Fraction
 HOUR = 3_600_000

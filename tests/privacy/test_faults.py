@@ -18,14 +18,14 @@ import pytest
 from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from sketchstream import published, wire
 from sketchstream.errors import FormatError
-from sketchstream.privacy.history import View
-from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.losses.history import View
 
 pytestmark = pytest.mark.statistics
 ZYGOTE = """
 import json, os, signal, sys
-import sketchstream.cli, sketchstream.files, sketchstream.privacy.ledger, sketchstream.sketch, sketchstream.wire
-import sketchstream_connectors.factory, sketchstream.testing.driver, sketchstream.privacy.guarantee
+import sketchstream.cli, sketchstream.files, sketchstream.privacy.ledgers.ledger, sketchstream.sketch, sketchstream.wire
+import sketchstream_connectors.factory, sketchstream.testing.driver, sketchstream.privacy.deployments.guarantee
 import sketchstream.noise.laplace, sketchstream.kernels, sketchstream_connectors.files
 
 def counted(call, changes=lambda *a, **k: True):

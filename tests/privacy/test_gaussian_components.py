@@ -17,7 +17,7 @@ from scipy import stats
 from sketchstream.components import COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component, Counter, Counters, Noise
 from sketchstream.errors import FormatError
 from sketchstream.kinds.noise_sums import NoiseSum
-from sketchstream.privacy.gaussian import Part, UnitShift
+from sketchstream.privacy.losses.gaussian import Part, UnitShift
 
 F = Fraction
 SHARES = (F(7, 8), F(1, 12), F(1, 24))

@@ -20,14 +20,14 @@ import sketchstream as ss
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
 from sketchstream.privacy.calibration import discrete_delta_of
 from sketchstream.privacy.calibration.divergence import log_divergence
-from sketchstream.privacy.gaussian import SHORT, GaussianLoss, Part, UnitShift, loss_of
-from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
-from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
-from sketchstream.privacy.ledger import Promise
-from sketchstream.privacy.looks import event_losses, with_one_more_look, worst_loss, worst_loss_with_look
-from sketchstream.privacy.measures import MU_SQUARED, MuSquared, PureEpsilon
-from sketchstream.privacy.said import cost_said
-from sketchstream.privacy.zcdp import zcdp_epsilon
+from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
+from sketchstream.privacy.ledgers.ledger import Promise
+from sketchstream.privacy.losses.gaussian import SHORT, GaussianLoss, Part, UnitShift, loss_of
+from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.looks import event_losses, with_one_more_look, worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared, PureEpsilon
+from sketchstream.privacy.losses.said import cost_said
+from sketchstream.privacy.losses.zcdp import zcdp_epsilon
 from sketchstream.published import Release
 
 F = Fraction

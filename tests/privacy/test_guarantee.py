@@ -15,9 +15,9 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.kinds import planned
-from sketchstream.privacy.composition import Losses
-from sketchstream.privacy.guarantee import DAY_MS, Beside, Context, Guarantee, duration, overlapping, plain
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, show
+from sketchstream.privacy.deployments.guarantee import DAY_MS, Beside, Context, Guarantee, duration, overlapping, plain
+from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, show
+from sketchstream.privacy.losses.composition import Losses
 from sketchstream.query.words import promise
 from sketchstream.spec import WARNING, WARNING_OF_COPIES, NoPrivacyWarning
 

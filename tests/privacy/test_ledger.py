@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from sketchstream.errors import BudgetError, FormatError, MergeError, SealedError
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.history import History
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, View
-from sketchstream.privacy.sketch_history import MAX_DEPTH, show
+from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, View
+from sketchstream.privacy.losses.history import History
+from sketchstream.privacy.losses.sketch_history import MAX_DEPTH, show
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 F = Fraction

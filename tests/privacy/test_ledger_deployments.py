@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from sketchstream.privacy import oracle
-from sketchstream.privacy.deployment import Deployment, Record
-from sketchstream.privacy.history import History, LayerEntry, View
-from sketchstream.privacy.ledger import Ledger, Promise
+from sketchstream.privacy.deployments.deployment import Deployment, Record
+from sketchstream.privacy.ledgers.ledger import Ledger, Promise
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.history import History, LayerEntry, View
 
 F = Fraction
 HOUR = 3_600_000

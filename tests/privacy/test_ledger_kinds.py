@@ -23,10 +23,10 @@ import sketchstream as ss
 from helpers.convolution_losses import Neighbour, exact_loss, spectral_loss
 from sketchstream import kinds
 from sketchstream.kinds.convolution.update import columns
-from sketchstream.privacy import oracle
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.history import History, LayerEntry, Loss, View
-from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
 
 F = Fraction
 KEY = ss.Key(bytes(range(16)))

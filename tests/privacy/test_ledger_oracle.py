@@ -13,9 +13,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sketchstream.privacy import oracle
-from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
-from sketchstream.privacy.looks import (
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.looks import (
     event_losses,
     item_loss,
     with_one_more_look,

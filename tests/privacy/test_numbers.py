@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sketchstream.privacy import oracle
-from sketchstream.privacy.history import History, LayerEntry, View
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.history import History, LayerEntry, View
 
 F = Fraction
 

@@ -15,9 +15,9 @@ import pytest
 import sketchstream as ss
 from sketchstream.errors import MissingExtraError, SpecError
 from sketchstream.privacy.calibration.discrete import discrete_delta_of
-from sketchstream.privacy.dp_events import accountant, dp_event
-from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.history import History, LayerEntry, View
+from sketchstream.privacy.losses.dp_events import accountant, dp_event
+from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.losses.history import History, LayerEntry, View
 
 F = Fraction
 BARE = View("publication", None)

@@ -18,12 +18,12 @@ from sketchstream import kinds
 from sketchstream.components import Component
 from sketchstream.config.loader import Config
 from sketchstream.kinds import planned
-from sketchstream.privacy import publications
-from sketchstream.privacy.census import Census
-from sketchstream.privacy.composition import Losses
-from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.guarantee import DAY_MS, Beside, Context
-from sketchstream.privacy.publications import PUBLICATIONS, Evidence, Publication
+from sketchstream.privacy.deployments import publications
+from sketchstream.privacy.deployments.census import Census
+from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.deployments.guarantee import DAY_MS, Beside, Context
+from sketchstream.privacy.deployments.publications import PUBLICATIONS, Evidence, Publication
+from sketchstream.privacy.losses.composition import Losses
 from sketchstream.published import Origin
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.state.evidence import EvidenceNoise, Reported, noise_of

@@ -16,12 +16,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sketchstream.privacy import deployment, oracle
-from sketchstream.privacy.history import Entry, History, Loss
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Promise, View
-from sketchstream.privacy.looks import item_loss, worst_loss
-from sketchstream.privacy.measures import concentrated
-from sketchstream.privacy.zcdp import item_rho, to_approximate, worst_rho
+from sketchstream.privacy.deployments import deployment
+from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, View
+from sketchstream.privacy.losses import oracle
+from sketchstream.privacy.losses.history import Entry, History, Loss
+from sketchstream.privacy.losses.looks import item_loss, worst_loss
+from sketchstream.privacy.losses.measures import concentrated
+from sketchstream.privacy.losses.zcdp import item_rho, to_approximate, worst_rho
 
 F = Fraction
 RESPONSE = "randomized-response"

@@ -18,7 +18,7 @@ from helpers.configurations import CLOSED_MINUTES
 from helpers.pages import CLOSED_START as START
 from helpers.pages import Parsed, send_minutes, settle
 from helpers.serving import MINUTE, serving, write
-from sketchstream.privacy.deployment import Deployment
+from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import Instalment, read
 from sketchstream.query.closed import closed_windows
 from sketchstream.serve import service as serve_module

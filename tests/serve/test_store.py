@@ -13,7 +13,7 @@ from helpers.streams import EPOCH
 from helpers.workers import close_windows, send
 from sketchstream.config.loader import Config
 from sketchstream.errors import StoreError
-from sketchstream.privacy.deployment import Deployment
+from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import read
 from sketchstream.serve.store.feed import Batch
 from sketchstream.serve.store.ledgers import Ledgers

@@ -19,7 +19,7 @@ from helpers.streams import EPOCH, HOUR, MINUTE, Stream, at_least, exact, plan, 
 from helpers.watermark_reference import Reference
 from helpers.workers import TEXT, close_windows, config, driver, send
 from sketchstream.errors import ConfigError
-from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.published import Release, read
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows

@@ -32,8 +32,8 @@ from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.guarantee import Beside, Guarantee
+from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.deployments.guarantee import Beside, Guarantee
 from sketchstream.published import Release, SealedState, read, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain

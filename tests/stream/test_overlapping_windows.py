@@ -23,8 +23,8 @@ from sketchstream.errors import ConfigError, MergeError
 from sketchstream.hashing import Key
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.guarantee import Context, Guarantee, windows_of
+from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.deployments.guarantee import Context, Guarantee, windows_of
 from sketchstream.published import Release
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows

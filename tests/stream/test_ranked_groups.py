@@ -28,8 +28,8 @@ from sketchstream.kinds.profile.groups import Grouped, add, alone
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.ranking import smallest_prime
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.deployment import Deployment
-from sketchstream.privacy.guarantee import Guarantee
+from sketchstream.privacy.deployments.deployment import Deployment
+from sketchstream.privacy.deployments.guarantee import Guarantee
 from sketchstream.published import Release, SealedState, read, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain

@@ -159,7 +159,7 @@ def _record(published: PublishedWindows, operator: Path) -> dict[str, object]:
     """The record for the registry."""
     from sketchstream import registry
     from sketchstream.config.context import context
-    from sketchstream.privacy.publications import uncovered
+    from sketchstream.privacy.deployments.publications import uncovered
 
     config = published.config
     said = registry.read_operator(operator)

@@ -251,7 +251,7 @@ def _print(draft: Draft, found: Sizing, output: Path) -> None:
     """Say what it costs, how many items it takes, and what the sample says about the fields."""
     from sketchstream.config.loader import Config
     from sketchstream.kinds import planned
-    from sketchstream.privacy.guarantee import Context, Guarantee
+    from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream_connectors import factory
 
     config = Config.load(output)

@@ -15,7 +15,7 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.deployment import Deployment
+    from sketchstream.privacy.deployments.deployment import Deployment
 
 
 ONE: Final = {
@@ -81,7 +81,7 @@ def _unseen(folder: Path) -> list[dict[str, object]]:
 def _of_files(files: tuple[Path, ...]) -> Deployment:
     """Total cost of several published files."""
     from sketchstream.cli import sketches
-    from sketchstream.privacy.deployment import Deployment
+    from sketchstream.privacy.deployments.deployment import Deployment
     from sketchstream.published import Stack
 
     found = [sketches.read_published(file, "ledger of several files") for file in files]

@@ -17,7 +17,7 @@ from sketchstream.cli.deployments import Deployment, grouped
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.planner import Machine, Sizing
-    from sketchstream.privacy.guarantee import Guarantee
+    from sketchstream.privacy.deployments.guarantee import Guarantee
     from sketchstream.spec import Unit
 
 UNITS: Final = ("item", "event")
@@ -81,7 +81,7 @@ def command(
     from sketchstream.errors import ConfigError
     from sketchstream.kinds import planned
     from sketchstream.kinds.profile import planner
-    from sketchstream.privacy.guarantee import Context, Guarantee
+    from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream.stream.windows.windows import Calendar, Width
 
     width = Width.parse(window)

@@ -217,7 +217,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     from sketchstream.config.context import context
     from sketchstream.kinds import groups_of
     from sketchstream.kinds.profile.estimate import laws
-    from sketchstream.privacy.guarantee import readers_of_the_topic
+    from sketchstream.privacy.deployments.guarantee import readers_of_the_topic
 
     spec: Any = plan.spec
     around = context(config, plan, partitions=partitions, retention_ms=retention_ms)

@@ -14,7 +14,7 @@ from typing import Final
 
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, calibrate
-from sketchstream.privacy.zcdp import zcdp_log_delta
+from sketchstream.privacy.losses.zcdp import zcdp_log_delta
 
 SAFETY: Final = 1e-9
 """Relative amount by which rho is lowered; the search and its floating-point errors stay far below it."""

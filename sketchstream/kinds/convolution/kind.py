@@ -29,16 +29,16 @@ from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
 from sketchstream.kinds.linear.kind import LinearKind
-from sketchstream.privacy.euclidean_ledger import EuclideanLedger
-from sketchstream.privacy.gaussian import UnitShift
-from sketchstream.privacy.gaussian_ledger import ONE, GaussianLedger
-from sketchstream.privacy.guarantee import assumptions
+from sketchstream.privacy.deployments.guarantee import assumptions
+from sketchstream.privacy.ledgers.euclidean_ledger import EuclideanLedger
+from sketchstream.privacy.ledgers.gaussian_ledger import ONE, GaussianLedger
+from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.kinds.convolution.series import Series
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published
 
 LAWS: Final = {

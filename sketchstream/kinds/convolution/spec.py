@@ -39,7 +39,7 @@ from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.kinds.linear.tree import Levels, Tree, best_levels, checked_levels
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.privacy.calibration.discrete import closeness
-from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
     UNITS,
     ClosedDomain,

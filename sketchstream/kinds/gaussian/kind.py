@@ -24,10 +24,10 @@ from sketchstream.kinds.interface import AnyLedger, Kind, Mask, State
 from sketchstream.kinds.linear.events import in_units, refuse_weights
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_options, shown
-from sketchstream.privacy.gaussian import UnitShift
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import assumptions
-from sketchstream.privacy.sketch_history import show
+from sketchstream.privacy.deployments.guarantee import assumptions
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.losses.gaussian import UnitShift
+from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sketchstream.domains import Index
     from sketchstream.items import Items
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published
 
 

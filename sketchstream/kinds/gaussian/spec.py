@@ -24,7 +24,7 @@ from sketchstream.privacy.calibration.discrete import (
     calibrate_parts,
     verify_discrete,
 )
-from sketchstream.privacy.gaussian import Part, UnitShift
+from sketchstream.privacy.losses.gaussian import Part, UnitShift
 from sketchstream.spec import (
     UNITS,
     ClosedDomain,

@@ -24,13 +24,13 @@ from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
-from sketchstream.privacy.gaussian import UnitShift
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import assumptions
+from sketchstream.privacy.deployments.guarantee import assumptions
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.losses.gaussian import UnitShift
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published
 
 

@@ -20,7 +20,7 @@ from sketchstream.kinds.hierarchy.fit import Floats, unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.privacy.calibration.discrete import calibrate_parts
-from sketchstream.privacy.gaussian import UnitShift
+from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
     UNITS,
     ClosedDomain,

@@ -15,7 +15,7 @@ from sketchstream.kinds.answers import LEVEL, Answers
 from sketchstream.kinds.estimates import Estimate, estimate_of
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.linear.publication import shown as parts_of
-from sketchstream.privacy.history import parameter_name
+from sketchstream.privacy.losses.history import parameter_name
 
 if TYPE_CHECKING:
     from sketchstream.published import Published

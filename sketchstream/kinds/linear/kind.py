@@ -22,12 +22,12 @@ from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Compone
 from sketchstream.errors import FormatError
 from sketchstream.kinds.interface import AnyLedger, Kind, Progress, State
 from sketchstream.kinds.linear.spec import LinearSpec
-from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.gaussian_ledger import ApproximateBudget, GaussianLedger
-from sketchstream.privacy.guarantee import Context, Guarantee, merged_from, not_protected
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger, pure_budget, require_no_delta
-from sketchstream.privacy.sketch_history import Promise
+from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merged_from, not_protected
+from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
+from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
+from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.losses.history import LayerEntry
+from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from sketchstream.kinds.linear.fields import (
     require_fresh_noise,
     warn_of_little_privacy,
 )
-from sketchstream.privacy.gaussian import Part, UnitShift
+from sketchstream.privacy.losses.gaussian import Part, UnitShift
 from sketchstream.spec import NO_PRIVACY, Domain, Epsilon, Unit, flag
 
 PRIVATE: Final = ("epsilon", "delta", "epsilon_publish", "delta_publish")

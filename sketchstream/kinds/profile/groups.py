@@ -26,7 +26,7 @@ from sketchstream.kinds.profile.group_list import Codes, Groups, OneOfGroups
 from sketchstream.kinds.profile.overlap.presence import present, residues
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.history import Entry, History, LayerEntry
+from sketchstream.privacy.losses.history import Entry, History, LayerEntry
 
 if TYPE_CHECKING:
     from sketchstream.domains import Index

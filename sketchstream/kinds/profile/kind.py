@@ -40,10 +40,10 @@ from sketchstream.kinds.profile.overlap.published import overlap_of
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.privacy.guarantee import Context, Guarantee
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.ledger import Ledger, pure_budget, require_no_delta
-from sketchstream.privacy.sketch_history import Promise
+from sketchstream.privacy.deployments.guarantee import Context, Guarantee
+from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
+from sketchstream.privacy.losses.history import LayerEntry
+from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marke
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import Number, Picture, ends, interval, spelling, value
 from sketchstream.pictures import drawn as one_drawn
-from sketchstream.privacy.guarantee import summary
+from sketchstream.privacy.deployments.guarantee import summary
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Bound, Estimate

@@ -35,8 +35,8 @@ from sketchstream.kinds.projection.questions import asked
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
 from sketchstream.kinds.projection.sensitivity import MOST_PAIRED, MOST_PASSED
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
-from sketchstream.privacy.gaussian import UnitShift
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import ClosedDomain, Item
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sketchstream.hashing import Key
     from sketchstream.kinds.interface import Places
     from sketchstream.kinds.projection.matrix import Matrix
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Origin, Published
 
 MOST_SUM = (1 << 63) - 1

@@ -27,8 +27,8 @@ from sketchstream.kinds.projection.secret import SecretShift
 from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spectral
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration.discrete import GRID, calibrate_discrete, verify_discrete
-from sketchstream.privacy.gaussian import UnitShift
-from sketchstream.privacy.gaussian_ledger import raised
+from sketchstream.privacy.ledgers.gaussian_ledger import raised
+from sketchstream.privacy.losses.gaussian import UnitShift
 
 State = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]

@@ -19,9 +19,9 @@ from typing import NoReturn
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.calibration import TABLE_EXCESS, sub_gaussian_delta, sub_gaussian_epsilon
 from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked
-from sketchstream.privacy.gaussian import EpsilonAtDelta, GaussianLoss, Part, Smoothed, UnitShift
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.history import History, Loss
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.losses.gaussian import EpsilonAtDelta, GaussianLoss, Part, Smoothed, UnitShift
+from sketchstream.privacy.losses.history import History, Loss
 from sketchstream.spec import Epsilon, exact_rational
 
 ROUNDING = Fraction(4)

@@ -26,12 +26,12 @@ from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategy import declared_size
-from sketchstream.privacy.gaussian import UnitShift
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.losses.gaussian import UnitShift
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
-    from sketchstream.privacy.guarantee import Context
+    from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published
 
 LAWS: Final = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}

@@ -28,8 +28,8 @@ from sketchstream.kinds.workload.queries import Workload
 from sketchstream.kinds.workload.strategy import MOST_SPREAD, Strategy, coefficients
 from sketchstream.kinds.workload.universe import Universe
 from sketchstream.kinds.workload.update import Columns
-from sketchstream.privacy.gaussian import UnitShift
-from sketchstream.privacy.gaussian_ledger import raised
+from sketchstream.privacy.ledgers.gaussian_ledger import raised
+from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
     UNITS,
     ClosedDomain,

@@ -33,7 +33,7 @@ from sketchstream.errors import (
 from sketchstream.kinds import closing, shown
 from sketchstream.kinds.capabilities import Continuing
 from sketchstream.pictures import Picture, Spell, interval, spelling, value
-from sketchstream.privacy.sketch_history import show
+from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
 from sketchstream.serve.edge.turns import Turns

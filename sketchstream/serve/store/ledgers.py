@@ -23,16 +23,16 @@ import msgpack
 
 from sketchstream import kinds
 from sketchstream.errors import FormatError
-from sketchstream.privacy.census import INSTANT, Census
-from sketchstream.privacy.census import Kind as Alike
-from sketchstream.privacy.deployment import Deployment, Record
-from sketchstream.privacy.publications import cost_of_record
+from sketchstream.privacy.deployments.census import INSTANT, Census
+from sketchstream.privacy.deployments.census import Kind as Alike
+from sketchstream.privacy.deployments.deployment import Deployment, Record
+from sketchstream.privacy.deployments.publications import cost_of_record
 from sketchstream.published import Instalment, Origin, Release, SealedState, read
 from sketchstream.stream.state.evidence import noise_of
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.privacy.deployment import AnyLedger
+    from sketchstream.privacy.deployments.deployment import AnyLedger
     from sketchstream.query.sealed import Span
     from sketchstream.stream.interfaces import Frontier
 

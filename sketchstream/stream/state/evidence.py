@@ -24,7 +24,7 @@ from sketchstream import kinds, noise
 from sketchstream.components import DISCRETE_GAUSSIAN
 from sketchstream.items import Items
 from sketchstream.kinds.interface import Spec
-from sketchstream.privacy import publications
+from sketchstream.privacy.deployments import publications
 from sketchstream.spec import read_rational
 from sketchstream.stream.input.partitioner import spread
 from sketchstream.stream.windows.plans import SketchPlan

@@ -21,13 +21,13 @@ from helpers.convolution_losses import exact_loss, extreme_neighbours, verified_
 from sketchstream import kinds
 from sketchstream.errors import FormatError
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.privacy.deployment import Deployment, Record
-from sketchstream.privacy.dp_events import dp_event
-from sketchstream.privacy.euclidean_ledger import EuclideanLedger
-from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.history import LayerEntry
-from sketchstream.privacy.sketch_history import Promise
-from sketchstream.privacy.zcdp import zcdp_epsilon, zcdp_log_delta
+from sketchstream.privacy.deployments.deployment import Deployment, Record
+from sketchstream.privacy.ledgers.euclidean_ledger import EuclideanLedger
+from sketchstream.privacy.losses.dp_events import dp_event
+from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.losses.history import LayerEntry
+from sketchstream.privacy.losses.sketch_history import Promise
+from sketchstream.privacy.losses.zcdp import zcdp_epsilon, zcdp_log_delta
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.projection import calibration, sensitivity
 from sketchstream.kinds.projection.matrix import Matrix
 from sketchstream.kinds.projection.secret import ROUNDING, SecretLoss, _delta, _epsilon
-from sketchstream.privacy.gaussian import Smoothed
+from sketchstream.privacy.losses.gaussian import Smoothed
 
 SEED = bytes(range(32))
 TABLE = """

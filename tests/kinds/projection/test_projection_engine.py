@@ -25,7 +25,7 @@ from sketchstream.kinds.projection.places import matrix_of, secret_scope
 from sketchstream.kinds.projection.secret import SecretLedger, SecretLoss
 from sketchstream.noise import discrete_gaussian
 from sketchstream.noise.laws import DiscreteGaussian, battery
-from sketchstream.privacy.gaussian import GaussianLoss
+from sketchstream.privacy.losses.gaussian import GaussianLoss
 
 KEY = ss.Key(bytes(range(16)))
 NAMES = [f"user {i}" for i in range(9)]

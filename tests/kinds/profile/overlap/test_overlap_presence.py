@@ -25,9 +25,9 @@ from sketchstream.kinds.profile.overlap.presence import best_modulus, residues, 
 from sketchstream.noise.joint import joint_response
 from sketchstream.noise.laws import RandomizedResponse, battery
 from sketchstream.noise.residues import uniform_residues
-from sketchstream.privacy.history import LOOK, History, LayerEntry, View
-from sketchstream.privacy.looks import item_loss
-from sketchstream.privacy.oracle import bits, log_ratio, randomized_response
+from sketchstream.privacy.losses.history import LOOK, History, LayerEntry, View
+from sketchstream.privacy.losses.looks import item_loss
+from sketchstream.privacy.losses.oracle import bits, log_ratio, randomized_response
 from sketchstream.published import read
 from sketchstream.verify_attestation import headers, require_noise
 

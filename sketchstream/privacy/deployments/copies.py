@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from sketchstream.privacy.history import History, LayerEntry, Loss
+from sketchstream.privacy.losses.history import History, LayerEntry, Loss
 
 Place = tuple[tuple[int, ...], int]
 """Merged part (path of indices) and number of entries."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from sketchstream.privacy.gaussian import GaussianLoss
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.history import Gap, History, Loss
-from sketchstream.privacy.looks import event_losses, worst_loss, worst_loss_with_look
-from sketchstream.privacy.measures import EUCLIDEAN, concentrated
-from sketchstream.privacy.sketch_history import show
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.losses.gaussian import GaussianLoss
+from sketchstream.privacy.losses.history import Gap, History, Loss
+from sketchstream.privacy.losses.looks import event_losses, worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.measures import EUCLIDEAN, concentrated
+from sketchstream.privacy.losses.sketch_history import show
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class EuclideanLedger(GaussianLedger):
     """Layers and views of one sketch with Laplace noise in many coordinates, and the promised publication.
 
     Examples:
-        >>> from sketchstream.privacy.gaussian import UnitShift
-        >>> from sketchstream.privacy.history import LayerEntry
-        >>> from sketchstream.privacy.sketch_history import Promise
+        >>> from sketchstream.privacy.losses.gaussian import UnitShift
+        >>> from sketchstream.privacy.losses.history import LayerEntry
+        >>> from sketchstream.privacy.losses.sketch_history import Promise
         >>> layer = LayerEntry(bytes(16), "spectral-laplace", Fraction(1, 4))
         >>> ledger = EuclideanLedger.create("event", layer, Promise("fresh", Fraction(1, 4)), UnitShift.of(1, 1))
         >>> ledger.loss().rho, ledger.charge_release(Fraction(1, 8)).loss(intrusion=True).rho

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Final
 
-from sketchstream.privacy.history import Entry, History, LayerEntry, Loss
-from sketchstream.privacy.looks import item_loss, sides, worst_loss
-from sketchstream.privacy.measures import ConcentratedEpsilon, PureEpsilon, concentrated
+from sketchstream.privacy.losses.history import Entry, History, LayerEntry, Loss
+from sketchstream.privacy.losses.looks import item_loss, sides, worst_loss
+from sketchstream.privacy.losses.measures import ConcentratedEpsilon, PureEpsilon, concentrated
 
 DELTA = 1e-6
 """At which an epsilon is said where no delta is given."""

@@ -22,7 +22,7 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 from sketchstream.errors import FormatError, MergeError, SealedError
-from sketchstream.privacy.history import COPY, LOOK, Entry, Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.history import COPY, LOOK, Entry, Gap, History, LayerEntry, Loss, View
 
 LEDGER_VERSION = 1
 MAX_ENTRIES = 1 << 17

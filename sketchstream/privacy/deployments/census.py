@@ -18,8 +18,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
 
-from sketchstream.privacy.composition import Losses
-from sketchstream.privacy.deployment import (
+from sketchstream.privacy.deployments.deployment import (
     DAY_MS,
     Deployment,
     Measured,
@@ -36,10 +35,11 @@ from sketchstream.privacy.deployment import (
     table_row,
     utc_day,
 )
-from sketchstream.privacy.gaussian import GaussianLoss
-from sketchstream.privacy.ledger import Loss
-from sketchstream.privacy.measures import concentrated
-from sketchstream.privacy.publications import Evidence
+from sketchstream.privacy.deployments.publications import Evidence
+from sketchstream.privacy.ledgers.ledger import Loss
+from sketchstream.privacy.losses.composition import Losses
+from sketchstream.privacy.losses.gaussian import GaussianLoss
+from sketchstream.privacy.losses.measures import concentrated
 
 INSTANT: Final = (0, 1)
 """The window of records of a kind: all of them are open at the same time."""

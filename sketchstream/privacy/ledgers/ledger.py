@@ -17,11 +17,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from sketchstream.errors import BudgetError, SpecError
-from sketchstream.privacy.history import LOOK, Gap, History, LayerEntry, Loss, View
-from sketchstream.privacy.looks import event_losses, item_loss, worst_loss, worst_loss_with_look
-from sketchstream.privacy.measures import PureEpsilon, concentrated
-from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, show
-from sketchstream.privacy.zcdp import worst_rho
+from sketchstream.privacy.losses.history import LOOK, Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.looks import event_losses, item_loss, worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.measures import PureEpsilon, concentrated
+from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory, damaged, fraction, show
+from sketchstream.privacy.losses.zcdp import worst_rho
 from sketchstream.spec import Epsilon, exact_epsilon
 
 __all__ = ["Gap", "LayerEntry", "Ledger", "Loss", "Promise", "View", "show"]

@@ -17,13 +17,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from sketchstream.privacy import publications
-from sketchstream.privacy.composition import Losses
-from sketchstream.privacy.gaussian import GaussianLoss
-from sketchstream.privacy.ledger import LayerEntry, Ledger, Loss, show
-from sketchstream.privacy.publications import readers_of_the_topic
-from sketchstream.privacy.said import MEANING, UNLIMITED, AnyLoss, plain, said
-from sketchstream.privacy.surroundings import (
+from sketchstream.privacy.deployments import publications
+from sketchstream.privacy.deployments.publications import readers_of_the_topic
+from sketchstream.privacy.deployments.surroundings import (
     DAY_MS,
     Beside,
     Context,
@@ -34,13 +30,17 @@ from sketchstream.privacy.surroundings import (
     windows_a_day,
     windows_of,
 )
-from sketchstream.privacy.zcdp import DELTA, to_approximate
+from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Loss, show
+from sketchstream.privacy.losses.composition import Losses
+from sketchstream.privacy.losses.gaussian import GaussianLoss
+from sketchstream.privacy.losses.said import MEANING, UNLIMITED, AnyLoss, plain, said
+from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, no_privacy_warning
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.group_list import GroupRule
     from sketchstream.kinds.profile.spec import ProfileSpec
-    from sketchstream.privacy.history import History
+    from sketchstream.privacy.losses.history import History
 
 __all__ = [
     "DAY_MS",

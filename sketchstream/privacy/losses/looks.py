@@ -19,8 +19,8 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Generic, TypeVar
 
-from sketchstream.privacy.history import LOOK, Entry, Gap, History, LayerEntry, Loss, View
-from sketchstream.privacy.measures import PURE, Measure
+from sketchstream.privacy.losses.history import LOOK, Entry, Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.measures import PURE, Measure
 
 Cost = TypeVar("Cost")
 Path = tuple[int, ...]

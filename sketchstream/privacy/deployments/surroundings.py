@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, Literal
 
-from sketchstream.privacy.composition import Losses
-from sketchstream.privacy.ledger import Ledger
+from sketchstream.privacy.ledgers.ledger import Ledger
+from sketchstream.privacy.losses.composition import Losses
 
 DAY_MS: Final = 86_400_000
 

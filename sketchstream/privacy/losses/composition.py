@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from sketchstream.privacy.gaussian import GaussianLoss
-from sketchstream.privacy.history import Loss
-from sketchstream.privacy.measures import concentrated
-from sketchstream.privacy.sketch_history import rounded_up
-from sketchstream.privacy.zcdp import to_approximate
+from sketchstream.privacy.losses.gaussian import GaussianLoss
+from sketchstream.privacy.losses.history import Loss
+from sketchstream.privacy.losses.measures import concentrated
+from sketchstream.privacy.losses.sketch_history import rounded_up
+from sketchstream.privacy.losses.zcdp import to_approximate
 from sketchstream.spec import Epsilon, exact_rational
 
 

@@ -15,12 +15,12 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from sketchstream.errors import BudgetError, SpecError
-from sketchstream.privacy.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.history import Gap, History, LayerEntry, Loss, View
-from sketchstream.privacy.looks import event_losses
-from sketchstream.privacy.measures import MU_SQUARED
-from sketchstream.privacy.sketch_history import Promise, SketchHistory, damaged, fraction, refuse, show
-from sketchstream.privacy.zcdp import DELTA
+from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.looks import event_losses
+from sketchstream.privacy.losses.measures import MU_SQUARED
+from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory, damaged, fraction, refuse, show
+from sketchstream.privacy.losses.zcdp import DELTA
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
 GAUSSIAN_LAWS = ("discrete-gaussian", "spectral-gaussian")

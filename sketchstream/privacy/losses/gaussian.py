@@ -23,11 +23,11 @@ from typing import Any, Final, Literal
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked, epsilon_of
 from sketchstream.privacy.calibration.discrete import Shape, closeness, delta_near, discrete_delta_of, normalised
-from sketchstream.privacy.history import History, LayerEntry, Loss
-from sketchstream.privacy.looks import sides, worst_loss, worst_loss_with_look
-from sketchstream.privacy.measures import MU_SQUARED, MuSquared
-from sketchstream.privacy.sketch_history import rounded_up
-from sketchstream.privacy.zcdp import zcdp_epsilon, zcdp_log_delta
+from sketchstream.privacy.losses.history import History, LayerEntry, Loss
+from sketchstream.privacy.losses.looks import sides, worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared
+from sketchstream.privacy.losses.sketch_history import rounded_up
+from sketchstream.privacy.losses.zcdp import zcdp_epsilon, zcdp_log_delta
 from sketchstream.spec import Epsilon, exact_rational
 
 ROUNDINGS: Final = tuple(Fraction(1 << power, 4) for power in range(7))

@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.history import LayerEntry, Loss, View
+    from sketchstream.privacy.losses.history import LayerEntry, Loss, View
 
 Cost = TypeVar("Cost")
 

@@ -25,16 +25,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sketchstream.errors import BudgetError
-from sketchstream.privacy import publications
-from sketchstream.privacy.composition import Composed, Losses, compose
-from sketchstream.privacy.copies import UNKNOWN, Positions, copied_loss, families
-from sketchstream.privacy.gaussian import ROUNDINGS, GaussianLoss, Smoothed
-from sketchstream.privacy.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.guarantee import approximate
-from sketchstream.privacy.ledger import Ledger, Loss, show
-from sketchstream.privacy.measures import concentrated
-from sketchstream.privacy.publications import Evidence
-from sketchstream.privacy.zcdp import DELTA
+from sketchstream.privacy.deployments import publications
+from sketchstream.privacy.deployments.copies import UNKNOWN, Positions, copied_loss, families
+from sketchstream.privacy.deployments.guarantee import approximate
+from sketchstream.privacy.deployments.publications import Evidence
+from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
+from sketchstream.privacy.ledgers.ledger import Ledger, Loss, show
+from sketchstream.privacy.losses.composition import Composed, Losses, compose
+from sketchstream.privacy.losses.gaussian import ROUNDINGS, GaussianLoss, Smoothed
+from sketchstream.privacy.losses.measures import concentrated
+from sketchstream.privacy.losses.zcdp import DELTA
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:

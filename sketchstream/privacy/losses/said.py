@@ -10,11 +10,11 @@ import math
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
-from sketchstream.privacy.composition import Losses, compose
-from sketchstream.privacy.gaussian import GaussianLoss
-from sketchstream.privacy.history import Loss
-from sketchstream.privacy.sketch_history import show
-from sketchstream.privacy.zcdp import DELTA
+from sketchstream.privacy.losses.composition import Losses, compose
+from sketchstream.privacy.losses.gaussian import GaussianLoss
+from sketchstream.privacy.losses.history import Loss
+from sketchstream.privacy.losses.sketch_history import show
+from sketchstream.privacy.losses.zcdp import DELTA
 
 
 class CostLedger(Protocol):

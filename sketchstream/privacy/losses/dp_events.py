@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import MissingExtraError, SpecError
-from sketchstream.privacy.gaussian import NEGLIGIBLE, GaussianLoss
+from sketchstream.privacy.losses.gaussian import NEGLIGIBLE, GaussianLoss
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.history import Loss
+    from sketchstream.privacy.losses.history import Loss
 
 SAFE = 1e-12
 """Relative amount by which parameters are moved to the safe side: more than the rounding of what computes them."""

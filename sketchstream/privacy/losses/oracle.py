@@ -22,7 +22,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.privacy.history import History, LayerEntry, View
+from sketchstream.privacy.losses.history import History, LayerEntry, View
 
 Floats = npt.NDArray[np.float64]
 Place = tuple[tuple[int, ...], int]

@@ -26,7 +26,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 from sketchstream.errors import SpecError
-from sketchstream.privacy.surroundings import Context, duration
+from sketchstream.privacy.deployments.surroundings import Context, duration
 
 Charge = Literal["ledger", "record", "misplaced", "envelope", "once", "free", "apart"]
 CHARGES: Final[dict[Charge, str]] = {
@@ -254,7 +254,7 @@ def require_listed(names: Iterable[str]) -> None:
     if unknown:
         msg = (
             f"{', '.join(unknown)}: not on the list of what a deployment publishes, so that nothing says what it "
-            "costs; add it to PUBLICATIONS (sketchstream/privacy/publications.py)"
+            "costs; add it to PUBLICATIONS (sketchstream/privacy/deployments/publications.py)"
         )
         raise SpecError(msg)
 

@@ -1,0 +1,1 @@
+"""The loss of a deployment: all its publications, their totals and copies, and the guarantee in words."""

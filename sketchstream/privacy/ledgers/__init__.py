@@ -1,0 +1,1 @@
+"""Ledgers of one sketch, one for each measure."""
