@@ -22,9 +22,9 @@ import numpy as np
 from scipy import fft, linalg
 
 import sketchstream as ss
-from sketchstream.kinds.convolution.answers import decode
-from sketchstream.kinds.convolution.layers import add_noise
-from sketchstream.kinds.convolution.update import Updater, columns
+from sketchstream.kinds.convolution.reading.answers import decode
+from sketchstream.kinds.convolution.state.layers import add_noise
+from sketchstream.kinds.convolution.state.update import Updater, columns
 
 DELTA = Fraction(1, 10**6)
 LENGTH = 1024

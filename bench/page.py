@@ -30,15 +30,15 @@ from sketchstream.denoising.mixture import OFFSETS
 from sketchstream.kinds.gaussian.answers import GaussianEstimate
 from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.simulate import publish
-from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.forecast import best_columns, with_columns
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2
+from sketchstream.kinds.projection.reading.answers import Projection
 from sketchstream.kinds.workload.answers import estimate as workload_estimate
-from sketchstream.kinds.workload.ellipsoid import uniform_bound
-from sketchstream.kinds.workload.mechanism import choose, unit_variance
 from sketchstream.kinds.workload.noise import add_noise
-from sketchstream.kinds.workload.optimise import reduce
-from sketchstream.kinds.workload.queries import Workload
+from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.strategies.ellipsoid import uniform_bound
+from sketchstream.kinds.workload.strategies.mechanism import choose, unit_variance
+from sketchstream.kinds.workload.strategies.optimise import reduce
 from sketchstream.kinds.workload.update import Columns
 from sketchstream.noise import discrete_gaussian
 

@@ -34,12 +34,12 @@ from data import Unavailable, _flights, _packages
 from sklearn.random_projection import GaussianRandomProjection
 
 from sketchstream.kernels import kernel
-from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.forecast import expected
-from sketchstream.kinds.projection.kernels import AHEAD, _prefetch
-from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.matrices.kernels import AHEAD, _prefetch
+from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2, publication_sigma2
-from sketchstream.kinds.projection.neighbours import Distances
+from sketchstream.kinds.projection.reading.answers import Projection
+from sketchstream.kinds.projection.reading.neighbours import Distances
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
 

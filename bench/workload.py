@@ -20,14 +20,14 @@ import data
 import numpy as np
 
 from sketchstream.kinds.workload.answers import estimate
-from sketchstream.kinds.workload.ellipsoid import enclosing_shape, paper_shape, plain_shape, uniform_bound
-from sketchstream.kinds.workload.mechanism import choose, laplace_candidates, unit_variance
 from sketchstream.kinds.workload.noise import add_noise
-from sketchstream.kinds.workload.optimise import optimise, reduce, reduce_matrix, smallest_total
-from sketchstream.kinds.workload.projection import project
-from sketchstream.kinds.workload.queries import Workload
+from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.universe import Column, Universe
+from sketchstream.kinds.workload.strategies.ellipsoid import enclosing_shape, paper_shape, plain_shape, uniform_bound
+from sketchstream.kinds.workload.strategies.mechanism import choose, laplace_candidates, unit_variance
+from sketchstream.kinds.workload.strategies.optimise import optimise, reduce, reduce_matrix, smallest_total
+from sketchstream.kinds.workload.strategies.projection import project
 from sketchstream.kinds.workload.update import Columns
 from sketchstream.noise.laws import DiscreteLaplace
 

@@ -48,7 +48,7 @@ _HOMES = {
         "epsilon_of",
     ),
     "sketchstream.kinds.workload.spec": ("WorkloadSpec",),
-    "sketchstream.kinds.workload.universe": ("Column", "Universe"),
+    "sketchstream.kinds.workload.queries.universe": ("Column", "Universe"),
     "sketchstream.kinds.projection.spec": ("ProjectionSpec",),
     "sketchstream.kinds.hierarchy.spec": ("HierarchySpec",),
     "sketchstream.items": ("Pairs",),
@@ -181,8 +181,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.kinds.projection.spec import ProjectionSpec
+    from sketchstream.kinds.workload.queries.universe import Column, Universe
     from sketchstream.kinds.workload.spec import WorkloadSpec
-    from sketchstream.kinds.workload.universe import Column, Universe
     from sketchstream.privacy.calibration import (
         DiscreteCalibration,
         calibrate,

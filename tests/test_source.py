@@ -124,9 +124,9 @@ def circles(imports: Mapping[str, set[str]]) -> list[set[str]]:
 
 
 SHOWN_BY = {
-    "sketchstream.kinds.projection.answers": {
-        "sketchstream.kinds.projection.heatmap",
-        "sketchstream.kinds.projection.questions",
+    "sketchstream.kinds.projection.reading.answers": {
+        "sketchstream.kinds.projection.reading.heatmap",
+        "sketchstream.kinds.projection.reading.questions",
     }
 }
 """Results, and the modules of text and pictures that their methods import."""

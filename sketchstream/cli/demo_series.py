@@ -15,7 +15,7 @@ from sketchstream.cli.demo_chapter import Chapter, write_csv
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights
-    from sketchstream.kinds.convolution.series import Series
+    from sketchstream.kinds.convolution.reading.series import Series
 
 HOUR: Final = 3_600_000
 SHOWN: Final = (1000, 4000, 8000)

@@ -18,7 +18,7 @@ from sketchstream.cli.demo_chapter import SHOWN, Chapter, july, write_csv
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights
     from sketchstream.kinds.workload.answers import WorkloadAnswers
-    from sketchstream.kinds.workload.factors import Floats
+    from sketchstream.kinds.workload.queries.factors import Floats
     from sketchstream.kinds.workload.spec import WorkloadSpec
 
 ORIGINS: Final = ("origin EWR", "origin JFK", "origin LGA", "carrier UA origin EWR", "origin EWR hour 6")

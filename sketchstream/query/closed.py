@@ -18,7 +18,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.topics import everywhere
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.convolution.series import Series
+    from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.stream.interfaces import Frontier, SealedEntry, SealedSource
 
 
@@ -47,14 +47,14 @@ class ClosedWindow:
             before: publication of the window before, of an equal spec: the first answers of filters that reach back
                 into it are completed with it, and hold the noise of both; default: they are partial.
         """
-        from sketchstream.kinds.convolution.series import closed_series
+        from sketchstream.kinds.convolution.reading.series import closed_series
 
         return closed_series(self.parts, self.positions, before)
 
     @property
     def products(self) -> int:
         """Number of products of coefficients and words that the answers need."""
-        from sketchstream.kinds.convolution.answers import level
+        from sketchstream.kinds.convolution.reading.answers import level
 
         spec = self.parts[0][0].spec
         widths = [1 if level(spec, place) else len(one) for place, one in enumerate(spec.filters)]

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream.kinds.convolution import kind, layers, update
+from sketchstream.kinds.convolution import kind
+from sketchstream.kinds.convolution.filtering.mechanism import Shape
 from sketchstream.kinds.convolution.kind import ConvolutionKind
-from sketchstream.kinds.convolution.mechanism import Shape
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
+from sketchstream.kinds.convolution.state import layers, update
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics

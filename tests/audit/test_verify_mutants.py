@@ -24,7 +24,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.projection import mechanism as projection
 from sketchstream.kinds.projection.secret import SecretLedger
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import Strategy
+from sketchstream.kinds.workload.strategies.strategy import Strategy
 from sketchstream.noise.entropy import Keystream
 from sketchstream.privacy.deployments import deployment
 from sketchstream.privacy.deployments.deployment import Deployment

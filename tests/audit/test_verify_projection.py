@@ -16,7 +16,7 @@ from helpers.verify import verify
 from sketchstream.audit import projections
 from sketchstream.kinds.projection import calibration, kind, mechanism, places
 from sketchstream.kinds.projection.kind import ProjectionKind
-from sketchstream.kinds.projection.sensitivity import longest_row
+from sketchstream.kinds.projection.matrices.sensitivity import longest_row
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 Patch = pytest.MonkeyPatch

@@ -19,7 +19,7 @@ from sketchstream.kinds.linear import index
 from sketchstream.kinds.workload import kind, spec
 from sketchstream.kinds.workload.kind import WorkloadKind
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import Strategy
+from sketchstream.kinds.workload.strategies.strategy import Strategy
 from sketchstream.lattice import Lattice
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 

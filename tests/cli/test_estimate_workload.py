@@ -11,7 +11,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
-from sketchstream.kinds.workload.universe import Column
+from sketchstream.kinds.workload.queries.universe import Column
 
 TABLE = ss.Universe([Column("origin", ["EWR", "JFK"]), Column("carrier", ["AA", "UA"], other=True)])
 

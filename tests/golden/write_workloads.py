@@ -13,7 +13,7 @@ import numpy as np
 from writing import write
 
 import sketchstream as ss
-from sketchstream.kinds.workload.universe import Column
+from sketchstream.kinds.workload.queries.universe import Column
 
 TABLE = ss.Universe([Column("origin", ["EWR", "JFK", "LGA"], other=True), Column.buckets("hour", 0, 6, 4)])
 MATRIX = np.array([[0.5, -1.25, 3.0], [1e-3, 0.0, 7.0]])

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.group import Coordinates
+from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, ConvolutionSpec, Layer
-from sketchstream.kinds.convolution.update import Updater, columns
+from sketchstream.kinds.convolution.state.update import Updater, columns
 from sketchstream.privacy.calibration.continuous import delta_above
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.losses.zcdp import zcdp_log_delta

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.factors import Floats, Ints, matrix_factor
-from sketchstream.kinds.workload.optimise import factorisation
+from sketchstream.kinds.workload.queries.factors import Floats, Ints, matrix_factor
+from sketchstream.kinds.workload.strategies.optimise import factorisation
 
 STARTS = 20
 TRIALS = 1000

@@ -19,9 +19,9 @@ import pytest
 
 import sketchstream as ss
 from sketchstream import kinds
-from sketchstream.kinds.workload.queries import Workload
-from sketchstream.kinds.workload.strategy import Strategy
-from sketchstream.kinds.workload.universe import Column
+from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.queries.universe import Column
+from sketchstream.kinds.workload.strategies.strategy import Strategy
 from sketchstream.noise import entropy
 
 DRAWN: Final = 64

@@ -12,7 +12,7 @@ from helpers.conformance import Case
 from helpers.tally import TallySpec
 from sketchstream import WorkloadSpec
 from sketchstream.kinds.profile.groups import Groups
-from sketchstream.kinds.workload.universe import Column
+from sketchstream.kinds.workload.queries.universe import Column
 
 LIST = [f"item {i}" for i in range(30)]
 NAMES = list("abcde")

@@ -24,9 +24,9 @@ from sketchstream.kinds.projection.calibration import (
     verify_public,
     verify_secret,
 )
-from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.matrices.matrix import Matrix
+from sketchstream.kinds.projection.matrices.sensitivity import Floats, _blocks
 from sketchstream.kinds.projection.mechanism import row_norm2, sensitivity2, unit_shift
-from sketchstream.kinds.projection.sensitivity import Floats, _blocks
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration import calibrate
 from sketchstream.privacy.calibration.continuous import checked

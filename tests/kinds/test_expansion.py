@@ -22,7 +22,7 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.expansion import VARIABLE
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import MAGIC
+from sketchstream.kinds.workload.strategies.strategy import MAGIC
 from sketchstream.published import read
 from sketchstream.serve.store.ledgers import shape_of
 from sketchstream.sketch import Sketch

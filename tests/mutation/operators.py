@@ -32,9 +32,13 @@ MODULES = (
     *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind")),
     *(f"kinds/linear/{name}" for name in ("kind", "index")),
     "kinds/gaussian/kind",
-    *(f"kinds/workload/{name}" for name in ("mechanism", "kind", "noise", "pure", "ball")),
-    *(f"kinds/convolution/{name}" for name in ("mechanism", "kind", "noise", "layers", "synthesis")),
-    *(f"kinds/projection/{name}" for name in ("mechanism", "kind", "sensitivity", "secret")),
+    *(f"kinds/workload/{name}" for name in (
+        "strategies/mechanism", "kind", "noise", "strategies/pure", "strategies/ball",
+    )),
+    *(f"kinds/convolution/{name}" for name in (
+        "filtering/mechanism", "kind", "state/noise", "state/layers", "state/synthesis",
+    )),
+    *(f"kinds/projection/{name}" for name in ("mechanism", "kind", "matrices/sensitivity", "secret")),
 )  # fmt: skip
 """Files under sketchstream/, without their ending."""
 SHOWN = {"__repr__", "__str__", "_repr_html_", "facts", "__reduce__", "rows", "_table", "names", "profile", "estimate"}

@@ -22,7 +22,7 @@ import pytest
 import sketchstream as ss
 from helpers.convolution_losses import Neighbour, exact_loss, spectral_loss
 from sketchstream import kinds
-from sketchstream.kinds.convolution.update import columns
+from sketchstream.kinds.convolution.state.update import columns
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger
 from sketchstream.privacy.losses import oracle

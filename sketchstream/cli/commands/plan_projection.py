@@ -15,7 +15,7 @@ from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
     from sketchstream.kinds.projection.forecast import Plan
-    from sketchstream.kinds.projection.matrix import Family
+    from sketchstream.kinds.projection.matrices.matrix import Family
 
 COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
 

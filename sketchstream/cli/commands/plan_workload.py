@@ -15,10 +15,10 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.workload.mechanism import Mechanism
     from sketchstream.kinds.workload.planning import Plan
     from sketchstream.kinds.workload.spec import WorkloadSpec
-    from sketchstream.kinds.workload.strategy import Strategy
+    from sketchstream.kinds.workload.strategies.mechanism import Mechanism
+    from sketchstream.kinds.workload.strategies.strategy import Strategy
     from sketchstream.kinds.workload.table import WorkloadTable
 
 ERRORS: Final = ("queries", "answers", "rmse", "smallest", "largest")
@@ -97,7 +97,7 @@ def command(
 
 def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Callable[..., WorkloadSpec]:
     """The spec of the options, with any mechanism."""
-    from sketchstream.kinds.workload.queries import Workload
+    from sketchstream.kinds.workload.queries.queries import Workload
     from sketchstream.kinds.workload.spec import WorkloadSpec
 
     asked = Workload.named(workload)

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.mechanism import Layout, NoiseKind
+from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind
 from sketchstream.kinds.convolution.spec import NOISES, ConvolutionSpec
 
 

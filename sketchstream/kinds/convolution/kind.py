@@ -19,12 +19,12 @@ from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Compone
 from sketchstream.errors import SpecError
 from sketchstream.items import Items
 from sketchstream.kinds.capabilities import Closing, Continuing
-from sketchstream.kinds.convolution.filters import LONGEST
+from sketchstream.kinds.convolution.filtering.filters import LONGEST
 from sketchstream.kinds.convolution.forecast import figure
-from sketchstream.kinds.convolution.layers import add_noise
-from sketchstream.kinds.convolution.series import columns_of, estimate
+from sketchstream.kinds.convolution.reading.series import columns_of, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.update import Updater
+from sketchstream.kinds.convolution.state.layers import add_noise
+from sketchstream.kinds.convolution.state.update import Updater
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
@@ -37,7 +37,7 @@ from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
     from sketchstream.hashing import Key
-    from sketchstream.kinds.convolution.series import Series
+    from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published
 

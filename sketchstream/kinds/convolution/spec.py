@@ -20,9 +20,9 @@ import numpy as np
 from sketchstream.columns import Choices
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.accounting import mu_of, require_delta, zcdp_budget
-from sketchstream.kinds.convolution.filters import LONGEST, Columns, Filter, kernel_of, parse_filter
-from sketchstream.kinds.convolution.group import Coordinates, Floats, Group
-from sketchstream.kinds.convolution.mechanism import (
+from sketchstream.kinds.convolution.filtering.filters import LONGEST, Columns, Filter, kernel_of, parse_filter
+from sketchstream.kinds.convolution.filtering.group import Coordinates, Floats, Group
+from sketchstream.kinds.convolution.filtering.mechanism import (
     Layout,
     NoiseKind,
     Shape,

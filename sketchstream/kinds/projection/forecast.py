@@ -13,10 +13,10 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.projection.matrix import MOST_COLUMNS, SEED_BYTES, Family, Matrix
+from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS, SEED_BYTES, Family, Matrix
+from sketchstream.kinds.projection.matrices.variance import Law
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2, row_norm2
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.kinds.projection.variance import Law
 from sketchstream.privacy.calibration import calibrate
 from sketchstream.spec import whole
 

@@ -27,13 +27,13 @@ from sketchstream.kinds.linear.events import WHOLE, in_units
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, shown
 from sketchstream.kinds.projection import mechanism
-from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.forecast import expected
-from sketchstream.kinds.projection.matrix import MOST_COLUMNS
+from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS
+from sketchstream.kinds.projection.matrices.sensitivity import MOST_PAIRED, MOST_PASSED
 from sketchstream.kinds.projection.places import Cells, matrix_of, secret_scope
-from sketchstream.kinds.projection.questions import asked
+from sketchstream.kinds.projection.reading.answers import Projection
+from sketchstream.kinds.projection.reading.questions import asked
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
-from sketchstream.kinds.projection.sensitivity import MOST_PAIRED, MOST_PASSED
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sketchstream.batch import Invalid, Outside
     from sketchstream.hashing import Key
     from sketchstream.kinds.interface import Places
-    from sketchstream.kinds.projection.matrix import Matrix
+    from sketchstream.kinds.projection.matrices.matrix import Matrix
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Origin, Published
 

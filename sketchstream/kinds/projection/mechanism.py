@@ -21,10 +21,10 @@ from sketchstream.kinds.projection.calibration import (
     public_sigma2,
     secret_sigma2,
 )
-from sketchstream.kinds.projection.kernels import add_rows
-from sketchstream.kinds.projection.matrix import PRECOMPUTED, Matrix
+from sketchstream.kinds.projection.matrices.kernels import add_rows
+from sketchstream.kinds.projection.matrices.matrix import PRECOMPUTED, Matrix
+from sketchstream.kinds.projection.matrices.sensitivity import longest_row, sparse, spectral
 from sketchstream.kinds.projection.secret import SecretShift
-from sketchstream.kinds.projection.sensitivity import longest_row, sparse, spectral
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration.discrete import GRID, calibrate_discrete, verify_discrete
 from sketchstream.privacy.ledgers.gaussian_ledger import raised

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sketchstream.domains import Index
 from sketchstream.hashing import Key
 from sketchstream.items import Pairs
-from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec, secret_seed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.item_lists import read_items
 from sketchstream.kinds.linear.table import LinearTable
-from sketchstream.kinds.projection.matrix import Family
+from sketchstream.kinds.projection.matrices.matrix import Family
 from sketchstream.kinds.projection.spec import CAPACITY, MatrixSeed, ProjectionSpec
 from sketchstream.kinds.tables import Around, DomainTable, Number, Table
 from sketchstream.spec import ClosedDomain, OpenDomain

@@ -19,12 +19,12 @@ from sketchstream.kinds.answers import Column
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.kinds.workload import plots
-from sketchstream.kinds.workload.factors import Floats, Ints
-from sketchstream.kinds.workload.mechanism import Law
-from sketchstream.kinds.workload.projection import FeasibleSet, nearest, project
-from sketchstream.kinds.workload.queries import Table
+from sketchstream.kinds.workload.queries.factors import Floats, Ints
+from sketchstream.kinds.workload.queries.queries import Table
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import MOST_SPREAD
+from sketchstream.kinds.workload.strategies.mechanism import Law
+from sketchstream.kinds.workload.strategies.projection import FeasibleSet, nearest, project
+from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,12 +20,12 @@ from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
-from sketchstream.kinds.workload.factors import Ints
-from sketchstream.kinds.workload.mechanism import Law
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
+from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import declared_size
+from sketchstream.kinds.workload.strategies.mechanism import Law
+from sketchstream.kinds.workload.strategies.strategy import declared_size
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
 

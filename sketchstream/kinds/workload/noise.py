@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from sketchstream import noise
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.ball import add_ball_noise
-from sketchstream.kinds.workload.factors import Ints
-from sketchstream.kinds.workload.mechanism import Law
+from sketchstream.kinds.workload.queries.factors import Ints
+from sketchstream.kinds.workload.strategies.ball import add_ball_noise
+from sketchstream.kinds.workload.strategies.mechanism import Law
 from sketchstream.noise.entropy import Source
 
 

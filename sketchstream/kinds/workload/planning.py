@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from sketchstream.kinds.workload.answers import break_even
-from sketchstream.kinds.workload.factors import Floats
-from sketchstream.kinds.workload.mechanism import Mechanism, candidates
+from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import Strategy, causal_bound, causal_total
+from sketchstream.kinds.workload.strategies.mechanism import Mechanism, candidates
+from sketchstream.kinds.workload.strategies.strategy import Strategy, causal_bound, causal_total
 
 
 @dataclass(frozen=True, eq=False)

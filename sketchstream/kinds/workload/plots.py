@@ -12,8 +12,8 @@ import numpy as np
 
 from sketchstream import charts
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.workload.factors import Floats
-from sketchstream.kinds.workload.queries import Table
+from sketchstream.kinds.workload.queries.factors import Floats
+from sketchstream.kinds.workload.queries.queries import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,12 +21,12 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.causal import CausalFactor
 from sketchstream.kinds.linear.spec import LinearSpec
-from sketchstream.kinds.workload.cells import CellLocator
-from sketchstream.kinds.workload.factors import Floats, Ints
-from sketchstream.kinds.workload.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
-from sketchstream.kinds.workload.queries import Workload
-from sketchstream.kinds.workload.strategy import MOST_SPREAD, Strategy, coefficients
-from sketchstream.kinds.workload.universe import Universe
+from sketchstream.kinds.workload.queries.cells import CellLocator
+from sketchstream.kinds.workload.queries.factors import Floats, Ints
+from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.queries.universe import Universe
+from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
+from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy, coefficients
 from sketchstream.kinds.workload.update import Columns
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift

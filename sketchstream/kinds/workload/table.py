@@ -17,11 +17,11 @@ from typing import Literal
 from sketchstream.errors import ConfigError, FormatError, SpecError
 from sketchstream.kinds.linear.table import LinearTable
 from sketchstream.kinds.tables import Around, Number, Table
-from sketchstream.kinds.workload.mechanism import Mechanism
-from sketchstream.kinds.workload.queries import Workload, read_queries
+from sketchstream.kinds.workload.queries.queries import Workload, read_queries
+from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import Strategy
-from sketchstream.kinds.workload.universe import Column, Universe
+from sketchstream.kinds.workload.strategies.mechanism import Mechanism
+from sketchstream.kinds.workload.strategies.strategy import Strategy
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 

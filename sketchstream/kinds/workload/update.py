@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
-from sketchstream.kinds.workload.factors import Ints
-from sketchstream.kinds.workload.strategy import Strategy
+from sketchstream.kinds.workload.queries.factors import Ints
+from sketchstream.kinds.workload.strategies.strategy import Strategy
 
 SPARSE: Final = 4
 """Columns are kept as lists of entries where at most one entry in so many is not 0."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.kafka.app import MINUTE, App, everything
-from sketchstream.kinds.convolution.answers import closed_values
+from sketchstream.kinds.convolution.reading.answers import closed_values
 from sketchstream.published import Instalment, SealedState, read
 from sketchstream.quality import judge
 from sketchstream.query.closed import closed_windows

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from helpers.kafka.app import AT_ONCE, MINUTE, MISSED_SOON, App, everything
-from sketchstream.kinds.workload.queries import read_queries
+from sketchstream.kinds.workload.queries.queries import read_queries
+from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.universe import Column, Universe
 
 BASE = 1_700_000_040_000 - 1_700_000_040_000 % MINUTE
 MARK = "marked-5f1d-airport"

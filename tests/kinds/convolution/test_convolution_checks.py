@@ -17,14 +17,14 @@ from helpers.convolution_losses import (
     verified_delta,
 )
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution import quantiles
 from sketchstream.kinds.convolution.accounting import mu_of
-from sketchstream.kinds.convolution.answers import answers
 from sketchstream.kinds.convolution.forecast import advice, figure, forecast
-from sketchstream.kinds.convolution.layers import add_noise
-from sketchstream.kinds.convolution.quantiles import _by_inversion, _inverted, normal_half_width
+from sketchstream.kinds.convolution.reading import quantiles
+from sketchstream.kinds.convolution.reading.answers import answers
+from sketchstream.kinds.convolution.reading.quantiles import _by_inversion, _inverted, normal_half_width
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.update import Updater
+from sketchstream.kinds.convolution.state.layers import add_noise
+from sketchstream.kinds.convolution.state.update import Updater
 from sketchstream.spec import NoPrivacyWarning
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}

@@ -19,7 +19,7 @@ from helpers.configurations import CLOSED_MINUTES
 from helpers.paths import GOLDEN
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError, FormatError
-from sketchstream.kinds.convolution.answers import closed_values
+from sketchstream.kinds.convolution.reading.answers import closed_values
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.published import Instalment, read
 from sketchstream.query.closed import closed_windows

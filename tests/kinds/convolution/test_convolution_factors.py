@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import sketchstream as ss
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.kinds.convolution.answers import answers, closed_values, decode
-from sketchstream.kinds.convolution.filters import parse_filter
-from sketchstream.kinds.convolution.joining import joined
-from sketchstream.kinds.convolution.layers import add_noise
+from sketchstream.kinds.convolution.filtering.filters import parse_filter
+from sketchstream.kinds.convolution.reading.answers import answers, closed_values, decode
+from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.update import Updater
+from sketchstream.kinds.convolution.state.layers import add_noise
+from sketchstream.kinds.convolution.state.update import Updater
 from sketchstream.kinds.linear.causal import CausalFactor, block_energies, dense_rows
 from sketchstream.kinds.linear.tree import Tree, best_levels
 from sketchstream.published import read

@@ -16,14 +16,14 @@ from helpers.noise import oracle
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.accounting import mu_of, zcdp_budget
-from sketchstream.kinds.convolution.answers import decode
-from sketchstream.kinds.convolution.group import Coordinates, Group
-from sketchstream.kinds.convolution.layers import add_noise
-from sketchstream.kinds.convolution.mechanism import Spectrum, spectral_shape
-from sketchstream.kinds.convolution.noise import BASE, SURE, _sure_words, add_gaussian, add_laplace, base_draws
+from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
+from sketchstream.kinds.convolution.filtering.mechanism import Spectrum, spectral_shape
+from sketchstream.kinds.convolution.reading.answers import decode
 from sketchstream.kinds.convolution.spec import LEAST_CORRELATED, ConvolutionSpec
-from sketchstream.kinds.convolution.synthesis import FRACTION, inverse_dft, roots, synthesize
-from sketchstream.kinds.convolution.update import Updater, columns
+from sketchstream.kinds.convolution.state.layers import add_noise
+from sketchstream.kinds.convolution.state.noise import BASE, SURE, _sure_words, add_gaussian, add_laplace, base_draws
+from sketchstream.kinds.convolution.state.synthesis import FRACTION, inverse_dft, roots, synthesize
+from sketchstream.kinds.convolution.state.update import Updater, columns
 from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.entropy import Keystream
 from sketchstream.noise.laws import DiscreteLaplace, battery

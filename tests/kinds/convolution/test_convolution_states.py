@@ -9,12 +9,12 @@ import pytest
 
 from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
-from sketchstream.kinds.convolution.answers import answers, closed_values, decode
-from sketchstream.kinds.convolution.filters import Columns
-from sketchstream.kinds.convolution.joining import joined
-from sketchstream.kinds.convolution.layers import add_noise
+from sketchstream.kinds.convolution.filtering.filters import Columns
+from sketchstream.kinds.convolution.reading.answers import answers, closed_values, decode
+from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.update import Updater, columns
+from sketchstream.kinds.convolution.state.layers import add_noise
+from sketchstream.kinds.convolution.state.update import Updater, columns
 
 
 def spec_of(kernel: object, length: int | None = None, **given: Any) -> ConvolutionSpec:
@@ -62,7 +62,7 @@ def test_every_way_to_update_gives_the_same_words(name: str, monkeypatch: pytest
         np.zeros(spec.size, np.int64),
     )
     Updater(spec).apply(by_batch, places, weights)
-    monkeypatch.setattr("sketchstream.kinds.convolution.update.ROWS_BYTES", 0)
+    monkeypatch.setattr("sketchstream.kinds.convolution.state.update.ROWS_BYTES", 0)
     computed = Updater(spec)
     computed.apply(by_table, places, weights)
     for place, weight in zip(places.tolist(), weights.tolist(), strict=True):

@@ -13,14 +13,14 @@ import pytest
 import sketchstream as ss
 from sketchstream.errors import DomainError, EstimateError, MergeError, SpecError
 from sketchstream.kinds import shown
-from sketchstream.kinds.projection.answers import Projection
 from sketchstream.kinds.projection.forecast import best_columns, expected, with_columns
-from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.matrices.matrix import Matrix
+from sketchstream.kinds.projection.matrices.variance import Law
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2
-from sketchstream.kinds.projection.neighbours import Distances, nearest
-from sketchstream.kinds.projection.questions import asked
+from sketchstream.kinds.projection.reading.answers import Projection
+from sketchstream.kinds.projection.reading.neighbours import Distances, nearest
+from sketchstream.kinds.projection.reading.questions import asked
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.kinds.projection.variance import Law
 from sketchstream.noise import discrete_gaussian
 
 U = np.repeat([1, 0], [50, 50])
@@ -406,7 +406,7 @@ def test_nearest_of_many_equals_the_sorted_block(monkeypatch: pytest.MonkeyPatch
     found = small()
     block = next(Distances(found).blocks(40))[1]
     np.fill_diagonal(block, np.inf)
-    monkeypatch.setattr("sketchstream.kinds.projection.neighbours.SEARCHED", 120)
+    monkeypatch.setattr("sketchstream.kinds.projection.reading.neighbours.SEARCHED", 120)
     best = nearest(found, [5, 1, 30, 31, 2], 4)
     assert np.array_equal(best.nearest, np.argsort(block, axis=1)[[5, 1, 30, 31, 2], :4])
     assert json.loads(json.dumps(best.to_dict()))["users"] == [5, 1, 30, 31, 2]

@@ -13,8 +13,9 @@ import sketchstream as ss
 from helpers.projection_attack import mixture, mixture_delta, paper_theorem_1_as_printed, paper_theorem_2
 from helpers.projection_attack import split as split_by_quantile
 from sketchstream.errors import SpecError
-from sketchstream.kinds.projection import calibration, sensitivity
-from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection import calibration
+from sketchstream.kinds.projection.matrices import sensitivity
+from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.secret import ROUNDING, SecretLoss, _delta, _epsilon
 from sketchstream.privacy.losses.gaussian import Smoothed
 

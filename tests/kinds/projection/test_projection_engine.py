@@ -139,10 +139,10 @@ def test_bad_batches_say_where_and_never_what() -> None:
 
 
 def test_an_interrupted_batch_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sketchstream.kinds.projection import kernels
+    from sketchstream.kinds.projection.matrices import kernels
 
     spec = public(counted_share="1/4")
-    monkeypatch.setattr("sketchstream.kinds.projection.matrix.PRECOMPUTED", 0)
+    monkeypatch.setattr("sketchstream.kinds.projection.matrices.matrix.PRECOMPUTED", 0)
     monkeypatch.setattr(mechanism, "EVENTS", 10)
     sketch, calls, add = ss.Sketch.create(spec), [], kernels.add_rows
 

@@ -13,9 +13,9 @@ import pytest
 
 from helpers.projection_attack import top_direction
 from sketchstream.errors import SpecError
-from sketchstream.kinds.projection import matrix as matrices
-from sketchstream.kinds.projection import sensitivity
-from sketchstream.kinds.projection.matrix import Matrix, thresholds
+from sketchstream.kinds.projection.matrices import matrix as matrices
+from sketchstream.kinds.projection.matrices import sensitivity
+from sketchstream.kinds.projection.matrices.matrix import Matrix, thresholds
 
 SEED = bytes(range(32))
 

@@ -13,7 +13,7 @@ import pytest
 from helpers.projection_attack import delta_lower_bound, direction, empty_state, extremes, within
 from sketchstream.errors import ItemError
 from sketchstream.kinds.projection import calibration, mechanism
-from sketchstream.kinds.projection.matrix import Matrix
+from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2, sensitivity2
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
@@ -60,7 +60,7 @@ def twin(spec: ProjectionSpec, batch: tuple[np.ndarray, np.ndarray, np.ndarray])
 @pytest.mark.parametrize("bits", [20, 36])
 def test_updates_equal_their_twin(family: Any, kept: bool, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if not kept:
-        monkeypatch.setattr("sketchstream.kinds.projection.matrix.PRECOMPUTED", 0)
+        monkeypatch.setattr("sketchstream.kinds.projection.matrices.matrix.PRECOMPUTED", 0)
         monkeypatch.setattr(mechanism, "EVENTS", 50)
     # 45 columns are added in all three widths: four vectors at a time, one, and single cells
     k = None if family == "identity" else 45
@@ -109,7 +109,7 @@ def test_a_batch_of_unequal_lengths_changes_nothing() -> None:
 
 def remembers(update: Apply, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether something outside the state depends on which features a batch had, or rows are not made anew."""
-    monkeypatch.setattr("sketchstream.kinds.projection.matrix.PRECOMPUTED", 0)
+    monkeypatch.setattr("sketchstream.kinds.projection.matrices.matrix.PRECOMPUTED", 0)
     spec = ProjectionSpec(4, 1000, 16, 1, "1e-6")
     matrix, made = spec.projection_matrix(), []
     rows_of = Matrix.rows

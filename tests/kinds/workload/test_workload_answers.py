@@ -15,12 +15,12 @@ from helpers.noise.words import Seeded
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.kinds.workload.answers import break_even, estimate
-from sketchstream.kinds.workload.mechanism import Law, candidates
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
-from sketchstream.kinds.workload.queries import Workload, marginals
+from sketchstream.kinds.workload.queries.queries import Workload, marginals
+from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec, WorkloadWarning
-from sketchstream.kinds.workload.universe import Column, Universe
+from sketchstream.kinds.workload.strategies.mechanism import Law, candidates
 from sketchstream.kinds.workload.update import Columns
 from sketchstream.spec import NoPrivacyWarning
 

@@ -14,9 +14,9 @@ import sketchstream as ss
 from sketchstream.columns import Column as Found
 from sketchstream.items import Items
 from sketchstream.kinds.interface import Given
-from sketchstream.kinds.workload.cells import CellLocator
 from sketchstream.kinds.workload.kind import KIND
-from sketchstream.kinds.workload.universe import Column
+from sketchstream.kinds.workload.queries.cells import CellLocator
+from sketchstream.kinds.workload.queries.universe import Column
 from sketchstream_connectors.decode.json_values import find_fields
 
 EDGES = ("-1/3", "-0.125", 0, "0.1", "2.5", 3, 100, "1e9", "1e30")

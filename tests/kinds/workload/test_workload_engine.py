@@ -14,8 +14,8 @@ import sketchstream as ss
 from sketchstream import kinds, wire
 from sketchstream.errors import BudgetError, DomainError, EstimateError, FormatError, MergeError, SpecError, WeightError
 from sketchstream.kinds.workload.kind import KIND
-from sketchstream.kinds.workload.queries import Workload
-from sketchstream.kinds.workload.universe import Column
+from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.queries.universe import Column
 from sketchstream.noise.laws import DiscreteGaussian, DiscreteLaplace, battery
 from sketchstream.privacy.deployments.guarantee import Context
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger

@@ -9,9 +9,21 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.ellipsoid import blocks, enclosing_shape, paper_shape, plain_shape, uniform_bound
-from sketchstream.kinds.workload.optimise import factorisation, optimise, reduce, reduce_matrix, smallest_total
-from sketchstream.kinds.workload.queries import Workload, marginals
+from sketchstream.kinds.workload.queries.queries import Workload, marginals
+from sketchstream.kinds.workload.strategies.ellipsoid import (
+    blocks,
+    enclosing_shape,
+    paper_shape,
+    plain_shape,
+    uniform_bound,
+)
+from sketchstream.kinds.workload.strategies.optimise import (
+    factorisation,
+    optimise,
+    reduce,
+    reduce_matrix,
+    smallest_total,
+)
 
 UNIT = 17.8479117  # variance of Gaussian noise for L2 sensitivity 1 at epsilon 1, delta 1e-6
 

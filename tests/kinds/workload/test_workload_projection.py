@@ -9,8 +9,8 @@ import pytest
 
 from helpers.discrepancy import color, herdisc_bounds
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.projection import all_nearest, nearest, project
-from sketchstream.kinds.workload.queries import Workload
+from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.strategies.projection import all_nearest, nearest, project
 
 
 def test_one_dimension_is_solved_by_hand() -> None:

@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.workload.factors import Factor
-from sketchstream.kinds.workload.queries import Workload, marginals, product, union
-from sketchstream.kinds.workload.universe import Column, Universe
+from sketchstream.kinds.workload.queries.factors import Factor
+from sketchstream.kinds.workload.queries.queries import Workload, marginals, product, union
+from sketchstream.kinds.workload.queries.universe import Column, Universe
 
 RANDOM = np.random.default_rng(18)
 

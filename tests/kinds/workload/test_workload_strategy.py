@@ -11,17 +11,23 @@ import pytest
 
 from sketchstream.errors import ChecksumError, FormatError, SpecError
 from sketchstream.kinds.linear.tree import Levels
-from sketchstream.kinds.workload import mechanism
 from sketchstream.kinds.workload.answers import estimate
-from sketchstream.kinds.workload.mechanism import candidates, choose, laplace_candidates, layer_law, projected_errors
 from sketchstream.kinds.workload.noise import add_noise
-from sketchstream.kinds.workload.optimise import optimise, reduce_matrix, triangle
-from sketchstream.kinds.workload.packing import packed, unpacked
 from sketchstream.kinds.workload.planning import forecast
-from sketchstream.kinds.workload.pure import best_tree, tree_matrix
-from sketchstream.kinds.workload.queries import Workload, marginals
+from sketchstream.kinds.workload.queries.packing import packed, unpacked
+from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategy import Strategy, attained, from_matrix, from_shape
+from sketchstream.kinds.workload.strategies import mechanism
+from sketchstream.kinds.workload.strategies.mechanism import (
+    candidates,
+    choose,
+    laplace_candidates,
+    layer_law,
+    projected_errors,
+)
+from sketchstream.kinds.workload.strategies.optimise import optimise, reduce_matrix, triangle
+from sketchstream.kinds.workload.strategies.pure import best_tree, tree_matrix
+from sketchstream.kinds.workload.strategies.strategy import Strategy, attained, from_matrix, from_shape
 from sketchstream.noise.laws import DiscreteLaplace
 
 ONE, DELTA = Fraction(1), Fraction(1, 10**6)
@@ -71,7 +77,7 @@ def test_rounding_costs_what_is_said(bits: int, most: float) -> None:
     workload = Workload.named("prefix:64")
     shape = optimise(workload)
     root = np.linalg.cholesky(shape.covariance)
-    from sketchstream.kinds.workload.strategy import _cells_root
+    from sketchstream.kinds.workload.strategies.strategy import _cells_root
 
     matrix = np.rint(np.ldexp(_cells_root(root, shape.reduced.columns), bits)).astype(np.int64)
     made = Strategy(matrix, "cells", bits, workload.digest)

@@ -1,0 +1,1 @@
+"""Answers of a published sketch, their intervals and pictures."""

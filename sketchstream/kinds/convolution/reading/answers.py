@@ -1,0 +1,377 @@
+"""Answers of every filter: values, standard errors and intervals.
+
+In: the spec, the layers of noise in a published state, the state. Out: `FilterAnswers`, plain data, rows, text.
+Touches: nothing. Post-processing only.
+Source: docs/theory/convolution.md, section 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream import kinds
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.answers import Column
+from sketchstream.kinds.convolution.filtering.filters import Filter
+from sketchstream.kinds.convolution.filtering.group import Floats
+from sketchstream.kinds.convolution.reading.quantiles import Term, laplace_half_widths
+from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, Layer
+from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.linear.causal import filtered
+from sketchstream.noise.laws import DiscreteLaplace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LINES: Final = 20
+"""Rows of a filter in a text."""
+
+
+@dataclass(frozen=True)
+class FilterAnswers(LinearAnswers):
+    """One filter's answers.
+
+    Attributes:
+        spec: the specification.
+        place: number of the filter.
+        drawn: the layers whose noise is in the answers.
+        positions: (n,) int64, positions of the answers.
+        values: (n,) float64, unbiased.
+        stderr: (n,) float64, standard deviation of the noise in each value.
+        partial: (n,) bool, answers that cover less than their filter, as the window has not filled yet.
+        cells: for marginals the column values of each answer.
+        start_ms: start of the first position, ms since 1970; None if positions are not times.
+        before: noise of the window before in the first answers; None if they were not completed with it.
+    """
+
+    question = "filters"
+
+    spec: ConvolutionSpec = field(repr=False)
+    place: int
+    drawn: tuple[Layer, ...] = field(repr=False)
+    positions: npt.NDArray[np.int64] = field(repr=False)
+    values: Floats = field(repr=False)
+    stderr: Floats = field(repr=False)
+    partial: npt.NDArray[np.bool_] = field(repr=False)
+    cells: tuple[dict[str, int | str], ...] | None = field(default=None, repr=False)
+    start_ms: int | None = None
+    before: Term | None = field(default=None, repr=False)
+
+    @property
+    def filter(self) -> Filter:
+        """The filter."""
+        return self.spec.filters[self.place]
+
+    @property
+    def mse(self) -> float:
+        """Mean squared error, the mean over the answers."""
+        return float(np.mean(self.stderr**2))
+
+    @cached_property
+    def labels(self) -> Mapping[str, Column]:
+        """The filter, and each answer's position and time, or its cell; None in columns that the filter sums over."""
+        columns: dict[str, Column] = {"filter": [self.filter.name] * len(self.values)}
+        if self.cells is not None and self.spec.columns is not None:
+            return columns | {name: [cell.get(name) for cell in self.cells] for name in self.spec.columns.values}
+        columns["position"] = self.positions
+        return columns if self.times is None else columns | {"time": self.times}
+
+    def _parameters(self) -> Sequence[Fraction]:
+        """Those of the layers that were drawn."""
+        kind = kinds.of(self.spec)
+        return [kind.parameter(self.spec, layer.cost) for layer in self.drawn]
+
+    def beside(self, level: float) -> Mapping[str, Column]:
+        """Which answers stand on a part of the filter only."""
+        del level
+        return {"partial": self.partial}
+
+    def more(self, level: float) -> dict[str, Any]:
+        """See `described`."""
+        del level
+        return described(self.spec, (self,))
+
+    def _draw(self) -> Figure:
+        """A line with the band of the intervals, or bars for a table."""
+        return drawn(self.spec, (self,), self.level)
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """By the law of the noise."""
+        if self.spec.measure == "mu2":
+            from scipy.special import ndtri
+
+            half = float(ndtri((1 + level) / 2)) * self.stderr
+        else:
+            own = Term(self.drawn, self.positions, self.spec.length)
+            half = laplace_half_widths(self.spec, self.place, [own], self.stderr, level)
+            if self.before is not None:
+                first = len(self.before.positions)
+                both = [Term(self.drawn, self.positions[:first], self.spec.length), self.before]
+                half[:first] = laplace_half_widths(self.spec, self.place, both, self.stderr[:first], level)
+        return self.values - half, self.values + half
+
+    @property
+    def starts(self) -> npt.NDArray[np.int64] | None:
+        """(n,) start of each position, ms since 1970; None if positions are not times."""
+        if self.start_ms is None or self.spec.step_ms is None:
+            return None
+        return self.start_ms + self.positions * self.spec.step_ms
+
+    @property
+    def times(self) -> list[str] | None:
+        """Start of each position, RFC 3339 in UTC; None if positions are not times."""
+        if self.starts is None:
+            return None
+        whole = not np.any(self.starts % 1000)
+        found = self.starts.astype("datetime64[ms]").astype("datetime64[s]" if whole else "datetime64[ms]")
+        return [str(one) for one in np.datetime_as_string(found, timezone="UTC").tolist()]
+
+    def autocovariance(self, lags: int) -> Floats:
+        """(lags + 1,) float64, covariance of the noise of two answers by their distance.
+
+        Args:
+            lags: the largest distance; below the number of positions.
+
+        Raises:
+            EstimateError: noise whose covariance depends on the position, or no series.
+        """
+        spec = self.spec
+        if spec.noise in ("tree", "toeplitz") or len(spec.group.shape) > 1 or not 0 <= lags < spec.length:
+            msg = f"autocovariance is for a series, lags from 0 to {spec.length - 1}, found {lags!r:.40}"
+            raise EstimateError(msg)
+        if spec.noise == "counts":
+            variance = sum(DiscreteLaplace(spec.count_epsilon(layer)).variance for layer in self.drawn)
+            power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * variance
+        else:
+            power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2
+            power = power * sum(spec.scales2(layer) for layer in self.drawn) * spec.shape.variance_factor
+            if spec.layout == "time":
+                rounded = len(self.drawn) / (12 * spec.grid**2)
+                power = power + np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * rounded
+        from scipy import fft
+
+        out: Floats = fft.ifft(power).real[: lags + 1]
+        return out
+
+    def __str__(self) -> str:
+        """A short table; further rows are counted."""
+        lines = [f"{self.filter.name}: {len(self.values)} answers, standard error {math.sqrt(self.mse):.4g}"]
+        for row in islice(self.rows(), LINES):
+            where = row.get("time", row.get("position"))
+            if self.cells is not None:
+                where = ", ".join(f"{k}={row[k]}" for k in self.cells[0])
+            mark = "  (partial)" if row["partial"] else ""
+            lines.append(f"{where!s:>20}  {row['value']:14.2f}  [{row['low']:.2f}, {row['high']:.2f}]{mark}")
+        if len(self.values) > LINES:
+            lines.append(f"... and {len(self.values) - LINES} more")
+        return "\n".join(lines)
+
+
+def described(spec: ConvolutionSpec, parts: Sequence[FilterAnswers]) -> dict[str, Any]:
+    """Plain data of filters: where each one's answers are among all of them, and which stand on a part of it only.
+
+    Args:
+        spec: spec of the sketch.
+        parts: answers of each filter.
+    """
+    ends = list(accumulate(len(one.values) for one in parts))
+    return {
+        "length": spec.length,
+        "noise": spec.noise,
+        "filters": [
+            {
+                "name": one.filter.name,
+                "offset": end - len(one.values),
+                "count": len(one.values),
+                "columns": [name for name in one.labels if name != "filter"],
+                "mse": one.mse,
+            }
+            for one, end in zip(parts, ends, strict=True)
+        ],
+        "partial": [partial for one in parts for partial in one.partial.tolist()],
+    }
+
+
+def drawn(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -> Figure:
+    """Each filter's answers as a line with the band of their intervals, or as bars if they are a table.
+
+    Args:
+        spec: spec of the sketch.
+        parts: answers of each filter.
+        level: level of the intervals.
+    """
+    from sketchstream import charts
+
+    figure = charts.notebook_figure(9.0, 0.4 + 2.6 * len(parts))
+    panels = figure.subplots(len(parts), 1, squeeze=False)[:, 0]
+    axis = "position" if spec.step_ms is None else "time, UTC"
+    for axes, one in zip(panels, parts, strict=True):
+        title, ends = f"{one.filter.name}, {level:.0%} intervals", tuple(one.interval(level).T)
+        if one.cells is not None:
+            names = [", ".join(map(str, cell.values())) for cell in one.cells]
+            charts.draw_columns(axes, title, names, one.values, ends, "")
+        else:
+            names = [f"{position}" for position in one.positions.tolist()]
+            along = names if one.starts is None else one.starts.astype("datetime64[ms]")
+            charts.draw_band(axes, title, along, one.values, ends, axis)
+    return figure
+
+
+def answers(
+    spec: ConvolutionSpec,
+    layers: Sequence[Layer],
+    state: npt.NDArray[np.int64],
+    *,
+    length: int | None = None,
+    start_ms: int | None = None,
+) -> tuple[FilterAnswers, ...]:
+    """All filters' answers from a published state.
+
+    Args:
+        spec: the specification.
+        layers: every layer in the state: one for each merged part, and the fresh one of a release or seal.
+        state: (size,) int64, published.
+        length: number of positions of the window, if it is shorter than the longest one; default all.
+        start_ms: start of the first position, if positions are times.
+
+    Raises:
+        EstimateError: no layers, or a state of another size.
+    """
+    kept = tuple(layers)
+    if not kept or state.shape != (spec.size,):
+        msg = f"expected layers and a state of {spec.size} words, found {len(kept)} layers and shape {state.shape}"
+        raise EstimateError(msg)
+    out = []
+    for place, one in enumerate(spec.filters):
+        values = decode(spec, state, place)
+        positions, labels = _asked(spec, one)
+        positions = positions[positions < (spec.length if length is None else length)]
+        out.append(
+            FilterAnswers(
+                spec,
+                place,
+                kept,
+                positions,
+                values[positions],
+                standard_errors(spec, place, kept)[positions],
+                (positions < one.partial) & (spec.mode == "linear") & (spec.origin == 0),
+                labels,
+                start_ms,
+            )
+        )
+    return tuple(out)
+
+
+def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, known: int | None = None) -> Floats:
+    """Float64, one filter's answers at every element; in linear mode those from N on are tails.
+
+    Args:
+        spec: the specification.
+        state: (size,) int64.
+        place: number of the filter.
+        known: positions that the window has, if fewer: no event is beyond, only noise where it has a word of its own.
+    """
+    scaled: Floats
+    if spec.noise == "tree":
+        scaled = spec.tree.solve(state)
+    elif spec.noise == "toeplitz":
+        scaled = spec.factor.solve(state / spec.grid)
+    else:
+        scaled = state / spec.grid_scale
+    if spec.noise in BY_POSITION and known is not None:
+        scaled[known:] = 0
+    if spec.noise == "toeplitz":  # in a fixed order, so that closed positions do not depend on later words
+        rows = np.arange(spec.length + len(spec.filters[place]) - 1, dtype=np.int64) + spec.origin
+        return filtered(scaled, spec.filters[place].coefficients, rows)
+    eigenvalues = spec.spectrum.eigenvalues[place]
+    if spec.layout == "time":
+        if len(scaled) < spec.group.size:
+            scaled = np.concatenate([scaled, np.zeros(spec.group.size - len(scaled))])
+        return spec.group.convolve(scaled, eigenvalues)
+    return spec.coordinates.convolve(state, spec.grid_scale, eigenvalues)
+
+
+def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer]) -> Floats:
+    """(N,) float64, standard deviation of the noise of each answer; known before there is data."""
+    if spec.noise in BY_POSITION:
+        out: Floats = np.sqrt(spec.word_variance(layers) * spec.position_variances(place))
+        return out
+    return np.full(spec.length, math.sqrt(float(spec.mse(layers)[place])))
+
+
+def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: int, stop: int, place: int = 0) -> Floats:
+    """(stop - first,) answers at closed positions, bit for bit independent of later ones.
+
+    Each value is the correctly rounded sum of the products of coefficients and words at its own and earlier positions
+    and at padding, so that it is a function of words that no later event touches.
+
+    Args:
+        spec: with publish "closed".
+        state: (size,) int64.
+        first: first position.
+        stop: position after the last.
+        place: number of the filter.
+
+    Raises:
+        EstimateError: a spec that does not publish closed positions, or positions outside.
+    """
+    if spec.publish != "closed" or not 0 <= first <= stop <= spec.length:
+        msg = f"closed positions need publish = 'closed' and lie from 0 to {spec.length}"
+        raise EstimateError(msg)
+    coefficients = spec.filters[place].coefficients
+    if spec.noise == "toeplitz":
+        return decode(spec, state, place)[first:stop]
+    width = len(coefficients)
+    padded = np.zeros(width - 1 + spec.length)
+    padded[width - 1 :] = state[: spec.length]
+    if spec.size > spec.length and width > 1:
+        tail = min(width - 1, spec.size - spec.length)
+        padded[width - 1 - tail : width - 1] = state[spec.size - tail :]
+    if level(spec, place):
+        sums = _running_sums(padded[first : width - 1 + stop] * coefficients[0], width)
+        return np.array([one / spec.grid for one in sums], np.float64)
+    backwards = coefficients[::-1]
+    out = [math.fsum((padded[k : k + width] * backwards).tolist()) / spec.grid for k in range(first, stop)]
+    return np.array(out, np.float64)
+
+
+def level(spec: ConvolutionSpec, place: int) -> bool:
+    """Whether all coefficients of a filter are equal, as those of sums and averages are."""
+    coefficients = spec.filters[place].coefficients
+    return bool(np.all(coefficients == coefficients[0]))
+
+
+def _running_sums(values: Floats, width: int) -> list[float]:
+    """Correctly rounded sums of each `width` consecutive floats, by exact prefix sums."""
+    mantissas, exponents = np.frexp(values)
+    whole = (mantissas * 2.0**53).astype(np.int64)
+    least = int(np.min(exponents[whole != 0], initial=53)) - 53  # not above 0; all are multiples of 2^least
+    shifted = [one << max(0, by) for one, by in zip(whole.tolist(), (exponents - 53 - least).tolist(), strict=True)]
+    total, one = [0, *accumulate(shifted)], 1 << -least
+    return [(after - before) / one for before, after in zip(total, total[width:], strict=False)]
+
+
+def _asked(spec: ConvolutionSpec, one: Filter) -> tuple[npt.NDArray[np.int64], tuple[dict[str, int | str], ...] | None]:
+    """Positions of a filter's answers: all, or one for each cell of a marginal table."""
+    if spec.columns is None or not one.name.startswith("marginal:"):
+        return np.arange(spec.length, dtype=np.int64), None
+    named = [name for name in one.name.removeprefix("marginal:").split(",") if name]
+    listed = spec.columns.values
+    table = np.arange(spec.length).reshape(spec.columns.shape)
+    index = tuple(slice(None) if name in named else 0 for name in listed)
+    cells = np.asarray(table[index]).reshape(-1).astype(np.int64)
+    digits = spec.group.digits(cells)
+    order = list(listed)
+    labels = tuple(
+        {name: listed[name][int(row[order.index(name)])] for name in order if name in named} for row in digits
+    )
+    return cells, labels

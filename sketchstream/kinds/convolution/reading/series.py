@@ -1,0 +1,235 @@
+"""Answers of a published sketch of kind `convolution`, for all its filters.
+
+In: a release, a sealed state, or parts that are added up. Out: a `Series`, which prints as text and turns into rows and
+plain data. Touches: nothing. Post-processing only.
+Source: docs/theory/convolution.md, section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream import kinds
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level, plain
+from sketchstream.kinds.convolution.reading.answers import FilterAnswers, answers, closed_values, described, drawn
+from sketchstream.kinds.convolution.reading.joining import joined
+from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.linear.publication import require_method, require_options, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
+    from sketchstream.published import Instalment, Published
+
+
+OPTIONS: Final = ("name", "level", "before")
+"""Of `estimate`, beside the method."""
+
+
+@dataclass(frozen=True)
+class Series(LinearAnswers):
+    """Answers of all filters of a sketch, or of selected ones.
+
+    Args:
+        spec: spec of the sketch.
+        answers: one object for each filter.
+        level: of the intervals in rows, data and text.
+
+    Examples:
+        >>> import sketchstream as ss
+        >>> sketch = ss.Sketch.create(ss.ConvolutionSpec(["sum", "window:24"], 48, epsilon="1", delta="1e-6"))
+        >>> sketch.update([0, 0, 1, 25])
+        >>> found = sketch.seal().estimate()
+        >>> found.names, len(found["sum"].values)
+        (('sum', 'window:24'), 48)
+    """
+
+    spec: ConvolutionSpec = field(repr=False)
+    answers: tuple[FilterAnswers, ...]
+    level: float = LEVEL
+    question = "filters"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the filters."""
+        return tuple(one.filter.name for one in self.answers)
+
+    def __getitem__(self, name: str) -> FilterAnswers:
+        """The answers of one filter.
+
+        Raises:
+            EstimateError: the filter does not exist.
+        """
+        for one in self.answers:
+            if one.filter.name == name:
+                return one
+        msg = f"this sketch has the filters {', '.join(self.names)}, found {name!r:.60}"
+        raise EstimateError(msg)
+
+    def about(self, published: Published) -> Self:
+        """See `Answers.about`: those of each filter say it too."""
+        for one in self.answers:
+            one.about(published)
+        return super().about(published)
+
+    @cached_property
+    def values(self) -> Floats:
+        """(d,) answers of all filters in turn."""
+        return np.concatenate([one.values for one in self.answers])
+
+    @cached_property
+    def stderr(self) -> Floats:
+        """(d,) standard deviation of the noise in each."""
+        return np.concatenate([one.stderr for one in self.answers])
+
+    @cached_property
+    def labels(self) -> Mapping[str, Column]:
+        """Those of each filter in turn; None in columns that a filter does not have."""
+        names = dict.fromkeys(name for one in self.answers for name in one.labels)
+        missing = [[None] * len(one.values) for one in self.answers]
+        columns = {
+            name: [one.labels.get(name, without) for one, without in zip(self.answers, missing, strict=True)]
+            for name in names
+        }
+        return {name: [cell for column in parts for cell in plain(column)] for name, parts in columns.items()}
+
+    def _parameters(self) -> Sequence[Fraction]:
+        """Those of any filter: all read one state."""
+        return self.answers[0]._parameters()
+
+    def beside(self, level: float) -> Mapping[str, Column]:
+        """Which answers stand on a part of their filter only."""
+        del level
+        return {"partial": np.concatenate([one.partial for one in self.answers])}
+
+    def more(self, level: float) -> dict[str, Any]:
+        """See `described`."""
+        del level
+        return described(self.spec, self.answers)
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Those of each filter in turn."""
+        low, high = zip(*(one.interval(level).T for one in self.answers), strict=True)
+        return np.concatenate(low), np.concatenate(high)
+
+    def _draw(self) -> Figure:
+        """A panel for each filter."""
+        return drawn(self.spec, self.answers, self.level)
+
+    def _noted(self) -> str:
+        """The error of each filter's answers."""
+        errors = ", ".join(f"{one.filter.name} {one.mse**0.5:,.4g}" for one in self.answers)
+        return f"Standard error of an answer: {errors}."
+
+    def __str__(self) -> str:
+        """Short text tables."""
+        return "\n\n".join(map(str, self.answers))
+
+
+def estimate(
+    published: Published,
+    *,
+    method: str = "auto",
+    name: str | None = None,
+    level: float = LEVEL,
+    before: Published | None = None,
+    **options: object,
+) -> Series:
+    """Compute all filters' answers from published parts; the parts and their noise add up.
+
+    Args:
+        published: a release, a sealed state, or a stack of either.
+        method: "auto": the unbiased answers, the only ones.
+        name: of one filter; default all.
+        level: of intervals, above 0 and below 1.
+        before: publication of the window before, with an equal spec: the first answers of filters that reach back
+            into it are completed with it, and hold the noise of both; default: they are partial.
+        options: none.
+
+    Raises:
+        EstimateError: another method, option, name or level, or a window that is not the one before.
+    """
+    require_method(method, ("auto",))
+    require_options(published.kind.name, options, OPTIONS)
+    spec: ConvolutionSpec = published.spec
+    layers, state, window = _held(published)
+    start = None if window is None else window[0]
+    found = answers(spec, layers, state, length=spec.positions_of(window), start_ms=start)
+    if before is not None:
+        found = _completed(found, spec, window, before)
+    checked_level(level)
+    made = Series(spec, found, level)
+    if name is not None:
+        made = Series(spec, (made[name],), level)
+    return made.about(published)
+
+
+def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before: Published | None = None) -> Series:
+    """Answers at positions that have closed, from the instalments of each partition.
+
+    Args:
+        parts: for each partition its instalments, ascending, without gaps.
+        positions: number of positions to answer; every part has at least as many.
+        before: see `estimate`.
+
+    Raises:
+        EstimateError: `before` is not the window before.
+    """
+    first = parts[0][0]
+    spec: ConvolutionSpec = first.spec
+    state = np.zeros(spec.size, np.int64)
+    layers: list[Layer] = []
+    padding = spec.size - spec.length
+    for part in parts:
+        words = np.concatenate([one.words for one in part])
+        state[spec.length :] += words[:padding]
+        state[:positions] += words[padding : padding + positions]
+        layers += [spec.layer_of(kinds.of(spec).cost(spec, layer.parameter)) for layer in part[0].layers]
+    start = None if first.origin.window is None else first.origin.window[0]
+    found = answers(spec, layers, state, length=positions, start_ms=start)
+    made = tuple(replace(one, values=closed_values(spec, state, 0, positions, one.place)) for one in found)
+    if before is not None:
+        made = _completed(made, spec, first.origin.window, before)
+    return Series(spec, made)
+
+
+def _completed(
+    found: tuple[FilterAnswers, ...], spec: ConvolutionSpec, window: tuple[int, int] | None, before: Published
+) -> tuple[FilterAnswers, ...]:
+    """Answers of a window completed with the window before.
+
+    Raises:
+        EstimateError: that is another window, or one of another spec.
+    """
+    former, tail, earlier = _held(before)
+    consecutive = window is None or earlier is None or earlier[1] == window[0]
+    if before.spec.fingerprint != spec.fingerprint or not consecutive:
+        msg = "before must be the window that ends where this one begins, of an equal spec"
+        raise EstimateError(msg)
+    return tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in found)
+
+
+def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tuple[int, int] | None]:
+    """All layers of the publication, the sum of its states, and its window."""
+    spec, kind = published.spec, published.kind
+    parts = shown(kind, published)
+    layers = [spec.layer_of(kind.cost(spec, one)) for part in parts for one in part.parameters]
+    windows = {part.origin.window for part in parts}
+    window = windows.pop() if len(windows) == 1 else None
+    return layers, np.sum([part.numbers for part in parts], axis=0, dtype=np.int64), window
+
+
+def columns_of(spec: ConvolutionSpec) -> tuple[str, ...]:
+    """Names of the columns of the rows of a series."""
+    table = () if spec.columns is None else tuple(spec.columns.values)
+    time = () if spec.step_ms is None else ("time",)
+    return ("filter", *(table or ("position", *time)), "value", "stderr", "low", "high", "partial")

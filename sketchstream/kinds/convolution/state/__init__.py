@@ -1,0 +1,1 @@
+"""The state of a sketch: its exact noise, and its updates."""

@@ -1,0 +1,47 @@
+"""One exact layer of noise for a state, in every layout.
+
+In: the spec, the state, the law of the layer. Out: the state with one draw added to each word. Touches: the entropy
+source.
+Source: docs/theory/convolution.md, sections 6 and 7.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.state.noise import BASE, Ints, add_gaussian, add_laplace
+from sketchstream.kinds.convolution.state.synthesis import add_correlated
+from sketchstream.noise import discrete_laplace
+from sketchstream.noise.blocks import flat
+from sketchstream.noise.entropy import Source
+
+
+def add_noise(spec: ConvolutionSpec, state: Ints, layer: Layer | None = None, entropy: Source | None = None) -> None:
+    """Add one independent layer of exact noise to a state, in place.
+
+    Args:
+        spec: the specification.
+        state: (size,) int64, C-contiguous; sums wrap.
+        layer: the law; default the creation layer.
+        entropy: words for tests; by default a keystream under a key that is erased before this returns.
+
+    Raises:
+        SpecError: the state is not one of this spec.
+    """
+    view = flat(state, (np.int64,))
+    if view.size != spec.size:
+        msg = f"state must have {spec.size} words, found {view.size}"
+        raise SpecError(msg)
+    law = spec.layer() if layer is None else layer
+    if spec.noise in ("counts", "tree"):
+        discrete_laplace(view, spec.count_epsilon(law), entropy)
+    elif spec.noise == "toeplitz":
+        add_gaussian(view, spec.lattice_scales(law), entropy)
+    elif spec.layout == "time":
+        add_correlated(spec, view, law, entropy)
+    elif spec.noise == "gaussian":
+        add_gaussian(view, spec.lattice_scales(law), entropy)
+    else:
+        add_laplace(view, spec.lattice_scales(law).astype(np.int64) // BASE, entropy)

@@ -1,0 +1,213 @@
+"""Updates of a state: whole columns in layout "fourier" and of a factor, one word in layout "time", blocks of a tree.
+
+In: the spec, positions and integer weights. Out: the state, changed in place, modulo 2^64. Touches: nothing.
+Source: docs/theory/convolution.md, section 6 (columns on the lattice).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.batch import Invalid, Outside, refuse_first
+from sketchstream.domains import NO_COUNTERS, Index
+from sketchstream.errors import SpecError
+from sketchstream.items import Items, as_weights
+from sketchstream.kinds.convolution.filtering.group import Group
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
+from sketchstream.kinds.convolution.state import kernels
+
+Ints = npt.NDArray[np.int64]
+
+ROWS_BYTES: Final = 1 << 25
+"""Largest table of ready columns; longer transforms compute theirs from two tables of M words."""
+CHUNK: Final = 64
+"""Events whose columns are computed at a time where they are not kept."""
+SPARSE: Final = 16
+"""Layout "time": batches of fewer events than a part of this of the positions are added event by event."""
+
+
+class Updater:
+    """Where positions go, and what events do to states of one spec; holds public tables only.
+
+    Args:
+        spec: the specification.
+    """
+
+    def __init__(self, spec: ConvolutionSpec) -> None:
+        self.spec = spec
+        self.slots = spec.size
+        self._positions = Index.build(spec.domain, None)
+        self._rows: Ints | None = None
+        self._tables: tuple[Any, ...] | None = None
+        self._columns = spec.layout == "fourier" or spec.noise == "toeplitz"
+        if self._columns:
+            self._tables = None if spec.noise == "toeplitz" else _tables(spec)
+            if spec.size * spec.length * 8 <= ROWS_BYTES:
+                self._rows = columns(spec, np.arange(spec.length))
+
+    def locate(self, items: Items) -> Ints:
+        """(n,) position of each item; -1 outside the series or the group."""
+        return self._positions.locate(items)
+
+    def apply(
+        self,
+        state: Ints,
+        positions: object,
+        weights: object = None,
+        *,
+        invalid: Invalid = "error",
+        counters: Ints = NO_COUNTERS,
+    ) -> None:
+        """Add a batch of events, all or nothing.
+
+        Args:
+            state: (size,) int64, changed in place; sums wrap.
+            positions: (n,) whole numbers, 0 to length - 1.
+            weights: (n,) whole numbers, negative ones delete; default 1 each.
+            invalid: "error", "skip" or "noop", see `Index.apply`.
+            counters: (0,) or (1,) int64, changed with the state: the number of events counted.
+
+        Raises:
+            ItemError, DomainError, WeightError: give the position in the batch, never the event; nothing was applied.
+        """
+        spec = self.spec
+        if state.shape != (spec.size,) or state.dtype != np.int64:
+            msg = f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
+            raise SpecError(msg)
+        items = Items.of(positions)
+        moved = np.zeros(2, np.int64)
+        # Depends only on the size of the batch, never on its content.
+        if len(items) * (1 if self._columns else SPARSE) > spec.length:
+            given = np.zeros(spec.length, np.int64)
+            self._count(given, items, weights, invalid, moved if len(counters) else NO_COUNTERS)
+            places = None
+        else:
+            places, given = self._checked(items, weights, invalid, moved)
+        self._add(state, places, given, counters, moved)
+
+    def apply_sums(
+        self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
+    ) -> None:
+        """Add rows, each of which stands for its events of one position, as `apply` would add these events.
+
+        Args:
+            state: see `apply`.
+            items: n positions.
+            sums: (n,) sums of the weights of the events of each row.
+            events: (n,) their numbers.
+            invalid: see `batch.Outside`.
+            counters: see `apply`.
+
+        Raises:
+            DomainError: gives the position in the batch; nothing was applied.
+        """
+        located = self.locate(items)
+        outside = located < 0
+        if invalid == "error":
+            refuse_first(outside, np.zeros(len(outside), np.bool_), self.spec.bound)
+        moved = np.array([0, events[~outside].sum()], np.int64)
+        places, given = np.where(outside, 0, located), np.where(outside, 0, sums)
+        if len(places) > self.spec.length:
+            totals = np.zeros(self.spec.length, np.int64)
+            np.add.at(totals, places, given)
+            self._add(state, None, totals, counters, moved)
+        else:
+            self._add(state, places, given, counters, moved)
+
+    def _add(self, state: Ints, places: Ints | None, given: Ints, counters: Ints, moved: Ints) -> None:
+        """Add weights of places, or of all positions, and the number of their events; erases what it was given."""
+        spec = self.spec
+        try:
+            if self._columns:
+                self._add_columns(state, places, given)
+            elif spec.noise == "tree":
+                spec.tree.add(state, np.arange(spec.length) if places is None else places, given)
+            elif places is None:
+                state[: spec.length] += given * np.int64(spec.grid)
+            else:
+                kernels.add_scaled(state, places, given, spec.grid)
+            counters += moved[1 : 1 + len(counters)]
+        finally:
+            given.fill(0)
+            moved.fill(0)
+            if places is not None:
+                places.fill(0)
+
+    def _count(self, totals: Ints, items: Items, weights: object, invalid: Invalid, counters: Ints) -> None:
+        """Sums of weights by position; refuses a batch that must be refused."""
+        limit = self.spec.bound
+        self._positions.apply(totals, items, weights, max_weight=limit, invalid=invalid, counters=counters)
+
+    def _checked(self, items: Items, weights: object, invalid: Invalid, counters: Ints) -> tuple[Ints, Ints]:
+        """The events themselves, invalid ones as weight 0 at position 0."""
+        given = as_weights(weights, len(items), alone=invalid == "noop").astype(np.int64)
+        if not len(given):
+            given = np.ones(len(items), np.int64)
+        places = self.locate(items)
+        outside = places < 0
+        heavy = (given > self.spec.bound) | (given < -self.spec.bound)
+        if (invalid == "error" and outside.any()) or (invalid != "noop" and heavy.any()):
+            self._count(np.zeros(self.spec.length, np.int64), items, weights, invalid, counters)
+        left = outside | heavy
+        places[left], given[left] = 0, 0
+        counters += np.array([given.sum(dtype=np.int64), len(given) - np.count_nonzero(left)])
+        return places, given
+
+    def _add_columns(self, state: Ints, places: Ints | None, given: Ints) -> None:
+        """Columns times weights: for each event, or for each position (`places` None)."""
+        if places is None:
+            places = np.arange(self.spec.length, dtype=np.int64)
+        if self._rows is not None:
+            kernels.add_rows(state, places, given, self._rows)
+        elif self._tables is None:
+            for start in range(0, len(places), CHUNK):
+                part = slice(start, start + CHUNK)
+                rows = columns(self.spec, places[part])
+                kernels.add_rows(state, np.arange(len(rows)), given[part], rows)
+        else:
+            digits = np.zeros(len(self.spec.group.shape), np.int64)
+            kernels.add_columns(state, places, given, digits, *self._tables)
+            digits.fill(0)
+
+
+def columns(spec: ConvolutionSpec, positions: Ints) -> Ints:
+    """(positions, size) int64, change by one event of weight 1 at each position, where it touches many words."""
+    if spec.noise == "toeplitz":
+        return spec.factor.columns(positions, spec.grid)
+    singles, pairs, orders, period, single, cosine, sine = _tables(spec)
+    digits = np.stack(np.unravel_index(positions, tuple(orders.tolist())), axis=1)
+    odd = (digits @ singles.T) % period != 0
+    phase = (digits @ pairs.T) % period
+    out: Ints = np.concatenate([np.where(odd, -single, single), cosine[phase], sine[phase]], axis=1)
+    return np.ascontiguousarray(out, np.int64)
+
+
+def _tables(spec: ConvolutionSpec) -> tuple[Ints, Ints, Ints, int, int, Ints, Ints]:
+    """Characters by coordinate and the values of cos and sin on the lattice."""
+    group, held = spec.group, spec.coordinates
+    period = group.period
+    steps = np.array([period // order for order in group.shape], np.int64)
+    root = spec.grid / math.sqrt(group.size)
+    turn = 2 * math.pi * np.arange(period) / period
+    cosine = np.rint(root * math.sqrt(2) * np.cos(turn)).astype(np.int64)
+    sine = np.rint(root * math.sqrt(2) * np.sin(turn)).astype(np.int64)
+    single = spec.grid if group.bits else round(root)
+    orders = np.array(group.shape, np.int64)
+    return (
+        _characters(group, held.singles) * steps,
+        _characters(group, held.pairs) * steps,
+        orders,
+        period,
+        single,
+        cosine,
+        sine,
+    )
+
+
+def _characters(group: Group, numbers: Ints) -> Ints:
+    """(n, factors) int64, C-contiguous."""
+    return np.ascontiguousarray(group.digits(numbers))

@@ -1,0 +1,1 @@
+"""The projection matrix: its entries, its norms, and what they do to estimates."""

@@ -1,0 +1,1 @@
+"""Answers of a published projection, as tables and pictures."""

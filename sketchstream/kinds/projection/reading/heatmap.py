@@ -1,0 +1,159 @@
+"""All distances of a projection as a picture, and as a file.
+
+In: a `Projection`. Out: a heat map; an Arrow file with the whole distance matrix. Touches: that file.
+
+The matrix is made block by block, so neither needs memory for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from sketchstream.errors import EstimateError, MissingExtraError
+from sketchstream.kinds.answers import Floats
+from sketchstream.kinds.projection.reading.answers import Ints, Projection
+from sketchstream.kinds.projection.reading.neighbours import Distances
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PIXELS: Final = 512
+"""Rows of a picture; of more users, each stands for a run of them."""
+NAMED: Final = 120
+"""At most so many rows have their names."""
+HELD: Final = 1 << 24
+"""Distances that are held at a time, at most."""
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """What is drawn.
+
+    Args:
+        values: (p, p) distances between rows, or between runs of rows on average: square roots of estimated squared
+            distances, 0 for negative ones.
+        order: (p,) the row, or the run of rows, at each place.
+        run: number of rows in each cell.
+        error: standard error of the squared distance of two equal rows: what noise and projection make of nothing.
+    """
+
+    values: Floats
+    order: Ints
+    run: int
+    error: float
+
+
+def heat_map(projection: Projection, pixels: int = PIXELS) -> HeatMap:
+    """The distances of all rows, with similar rows next to each other.
+
+    Args:
+        projection: published projection.
+        pixels: rows of the picture; of more users, averages over runs of users in the order of the domain are shown.
+
+    Raises:
+        EstimateError: there is only one user.
+    """
+    n = projection.spec.users.size
+    if n < 2:
+        msg = "a heat map needs at least two users, found one"
+        raise EstimateError(msg)
+    run = -(-n // pixels)
+    starts = np.arange(0, n, run)
+    sums = np.empty((len(starts), len(starts)))
+    step = max(run, HELD // n // run * run)
+    for start, block in Distances(projection).blocks(step):
+        columns = np.add.reduceat(block, starts, axis=1)
+        rows = np.add.reduceat(columns, np.arange(0, len(block), run), axis=0)
+        sums[start // run : start // run + len(rows)] = rows
+    sizes = np.diff([*starts.tolist(), n]).astype(float)
+    pairs = np.outer(sizes, sizes)
+    pairs[np.diag_indices_from(pairs)] = np.maximum(sizes * (sizes - 1), 1)  # a row does not form a pair with itself
+    values = np.sqrt(np.maximum(sums / pairs, 0.0))
+    order = alike(values)
+    error = float(np.sqrt(projection.law.squared_norm(0.0, 2 * projection.tau)))
+    return HeatMap(values[np.ix_(order, order)], order, run, error)
+
+
+def drawn(projection: Projection) -> Figure:
+    """A heat map as a figure.
+
+    Args:
+        projection: published projection.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    from sketchstream import charts
+
+    found = heat_map(projection)
+    names = None
+    if found.run == 1 and len(found.order) <= NAMED:
+        names = [_name(projection.user_name(place)) for place in found.order.tolist()]
+    size = 4.5 + 0.075 * min(len(found.order), NAMED)
+    figure = charts.notebook_figure(size + 1, size)
+    each = "" if found.run == 1 else f", averages over runs of {found.run:,}"
+    title = (
+        f"Distances between {projection.spec.users.size:,} rows{each}\n"
+        f"equal rows may look {np.sqrt(found.error):.4g} apart, by noise and projection alone"
+    )
+    charts.draw_heat_map(figure, title, found.values, names, "distance")
+    return figure
+
+
+def write_arrow(projection: Projection, path: str | Path) -> None:
+    """All squared distances as an Arrow file: a record for each user, with its name and its distances to all users.
+
+    Args:
+        projection: published projection.
+        path: of the file; overwritten.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        OSError: the file cannot be written.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        msg = "Arrow files need pyarrow: pip install 'sketchstream[arrow]'"
+        raise MissingExtraError(msg) from None
+    n = projection.spec.users.size
+    names = pa.array([projection.user_name(place) for place in range(n)])
+    schema = pa.schema([("user", names.type), ("squared_distances", pa.list_(pa.float64(), n))])
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for start, block in _blocks(projection):
+            distances = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), n)
+            writer.write_batch(pa.record_batch([names.slice(start, len(block)), distances], schema=schema))
+
+
+def _blocks(projection: Projection) -> Iterator[tuple[int, Floats]]:
+    """The matrix in blocks that fit into memory."""
+    return Distances(projection).blocks(max(1, HELD // projection.spec.users.size))
+
+
+def alike(values: Floats) -> Ints:
+    """An order in which rows at small distances are neighbours: leaves of a tree of average linkage.
+
+    Args:
+        values: (n, n) distances.
+    """
+    if len(values) < 3:
+        return np.arange(len(values))
+    from scipy.cluster.hierarchy import leaves_list, linkage
+    from scipy.spatial.distance import squareform
+
+    between = values.copy()
+    np.fill_diagonal(between, 0.0)
+    tree = linkage(squareform(between, checks=False), "average", optimal_ordering=len(values) <= NAMED)
+    out: Ints = leaves_list(tree).astype(np.int64)
+    return out
+
+
+def _name(item: Any) -> str:
+    """A short label."""
+    text = item.hex() if isinstance(item, bytes) else str(item)
+    return text if len(text) <= 12 else text[:11] + "…"

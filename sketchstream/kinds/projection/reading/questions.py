@@ -1,0 +1,292 @@
+"""Questions to a published projection in one call, and their answers as tables.
+
+In: projections, options of `estimate`. Out: the projection itself, or an `Answer`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from sketchstream.errors import EstimateError
+from sketchstream.kinds.answers import LEVEL, Column, Floats
+from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.projection.reading.answers import Estimates, Projection
+from sketchstream.kinds.projection.reading.neighbours import nearest
+from sketchstream.kinds.projection.reading.pictures import whose
+from sketchstream.spec import Item, whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sketchstream.kinds.projection.spec import ProjectionSpec
+
+Row = Mapping[str, Any]
+
+QUANTITIES: Final = {
+    "distance": "squared distance",
+    "nearest": "squared distance",
+    "drift": "squared distance",
+    "inner": "inner product",
+    "sq_norm": "squared norm",
+    "with_vector": "inner product with a vector",
+}
+"""Questions, and what their values are."""
+MOST_AMONG: Final = 100
+"""Most users whose pairs are listed: 4,950 distances. A file or a picture of all distances has more."""
+BESIDE: Final = {"count": "nearest", "later": "drift", "windows": "drift", "vector": "with_vector"}
+"""Options that belong to one question."""
+
+
+@dataclass(frozen=True)
+class Answer(LinearAnswers):
+    """The answer to one question, a number for each pair, row or step.
+
+    Args:
+        spec: spec of the sketch.
+        names: columns that say whose number it is.
+        ask: computes the numbers with the intervals of a level. Those of "nearest" hold for all candidates together,
+            so for the chosen ones too.
+        question: of `QUANTITIES`.
+        level: of the intervals.
+    """
+
+    spec: ProjectionSpec = field(repr=False)
+    names: Mapping[str, Sequence[Any]]
+    ask: Callable[[float], Estimates] = field(repr=False)
+    question: str
+    level: float
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be answered before anybody asks for a number."""
+        _ = self._found
+
+    @cached_property
+    def _found(self) -> Estimates:
+        return self.ask(self.level)
+
+    @property
+    def values(self) -> Floats:
+        """(n,) unbiased; a squared distance or norm can come out negative."""
+        return np.ravel(self._found.value)
+
+    @property
+    def stderr(self) -> Floats:
+        """(n,) standard errors, from the estimates themselves."""
+        return np.ravel(self._found.stderr)
+
+    @property
+    def labels(self) -> Mapping[str, Column]:
+        """Columns that say whose number it is."""
+        return self.names
+
+    def more(self, level: float) -> dict[str, Any]:
+        """What the values are."""
+        del level
+        return {"quantity": QUANTITIES[self.question]}
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Those of the question."""
+        found = self._found if level == self.level else self.ask(level)
+        return np.ravel(found.low), np.ravel(found.high)
+
+    def _draw(self) -> Figure:
+        """The numbers as bars."""
+        from sketchstream import charts
+
+        names = [whose(row) for row in self.rows()]
+        figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(names))
+        bars = charts.Bars(names, self.values, *self.interval().T)
+        charts.draw_bars(figure, f"{QUANTITIES[self.question]}, {self.level:.0%} intervals", bars, "")
+        return figure
+
+    def __str__(self) -> str:
+        return text(self.rows())
+
+    def _noted(self) -> str:
+        """What the values are, and what their intervals hold for."""
+        note = f"{QUANTITIES[self.question].capitalize()}, {self.level:.0%} intervals."
+        if self.question == "nearest":
+            note += " They hold for all candidates together, so for the chosen ones too."
+        return note
+
+
+def asked(
+    projection: Projection, options: Mapping[str, Any], read: Callable[[Any], Projection] | None = None
+) -> Projection | Answer:
+    """Parse the questions in the options of `estimate`.
+
+    Args:
+        projection: published projection.
+        options: one question: `distance` or `inner`, pairs of users; `nearest`, users, with `count`; `sq_norm`, users;
+            `with_vector`, users, with `vector`, pairs of a feature and a number, or a mapping; `among`, a number: all
+            pairs of the first so many users, answered as `distance`; `drift`, users, with
+            `later`, published objects of later windows, and perhaps `windows`, names of all of them. And `level`.
+        read: makes a projection of a published object, for `later`.
+
+    Raises:
+        EstimateError: an unknown option, or two questions.
+        DomainError: an unknown user.
+        MergeError: a later window has another matrix.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    unknown = given.keys() - QUANTITIES.keys() - BESIDE.keys() - {"among", "level"}
+    questions = given.keys() & {*QUANTITIES, "among"}
+    alone = any(name in given and question not in given for name, question in BESIDE.items())
+    without = ("drift" in given and "later" not in given) or ("with_vector" in given and "vector" not in given)
+    if unknown or len(questions) > 1 or alone or without:
+        msg = (
+            "estimate of kind 'projection' takes one question: distance= or inner= (pairs of users), among= (how many "
+            "of the first users), nearest= (users) with count=, sq_norm= (users), with_vector= (users) with vector= "
+            "(features and numbers), or drift= (users) with later= (published objects); and level, key, users, "
+            "features; found "
+            f"{', '.join(sorted(map(str, given)))}"
+        )
+        raise EstimateError(msg)
+    level = given.get("level", LEVEL)
+    for question in ("distance", "inner"):
+        if question in given:
+            return between(projection, question, given[question], level)
+    if "among" in given:
+        return between(projection, "distance", first_pairs(projection, given["among"]), level)
+    if "nearest" in given:
+        return neighbours(projection, given["nearest"], given.get("count", 10), level)
+    if "sq_norm" in given:
+        rows = _several(given["sq_norm"])
+        return Answer(projection.spec, {"user": rows}, partial(projection.sq_norm, rows), "sq_norm", level)
+    if "with_vector" in given:
+        rows = _several(given["with_vector"])
+        ask = partial(projection.with_vector, rows, _summed(given["vector"]))
+        return Answer(projection.spec, {"user": rows}, ask, "with_vector", level)
+    if "drift" in given:
+        assert read is not None
+        published = [projection, *(one if isinstance(one, Projection) else read(one) for one in given["later"])]
+        return drift(published, given["drift"], level, given.get("windows"))
+    return projection
+
+
+def between(projection: Projection, question: str, pairs: Iterable[tuple[Item, Item]], level: float) -> Answer:
+    """Squared distances, or inner products, of pairs of users.
+
+    Args:
+        projection: published projection.
+        question: "distance" or "inner".
+        pairs: of users.
+        level: of the intervals.
+    """
+    listed = [tuple(pair) if isinstance(pair, (list, tuple)) else (pair,) for pair in pairs]
+    if not listed or any(len(pair) != 2 for pair in listed):
+        msg = f"{question} must be a list of pairs of users"
+        raise EstimateError(msg)
+    ask = projection.distance if question == "distance" else projection.inner
+    first, second = ([pair[at] for pair in listed] for at in (0, 1))
+    return Answer(projection.spec, {"user": first, "other": second}, partial(ask, first, second), question, level)
+
+
+def first_pairs(projection: Projection, count: int) -> list[tuple[Item, Item]]:
+    """All pairs of the first users, in the order of the domain.
+
+    Args:
+        projection: published projection.
+        count: number of users; all, if there are fewer.
+    """
+    users = range(min(whole(count, "among", 2, MOST_AMONG), projection.spec.users.size))
+    return list(combinations([projection.user_name(place) for place in users], 2))
+
+
+def _several(users: Any) -> list[Item]:
+    """Users as a list, also one."""
+    return list(users) if isinstance(users, (Sequence, np.ndarray)) and not isinstance(users, (str, bytes)) else [users]
+
+
+def _summed(vector: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> dict[Item, float]:
+    """A vector's numbers by feature; those of a feature that is named twice add up."""
+    pairs = vector.items() if isinstance(vector, Mapping) else vector
+    out: dict[Item, float] = {}
+    for feature, number in pairs:
+        out[feature] = out.get(feature, 0.0) + number
+    return out
+
+
+def neighbours(projection: Projection, users: Any, count: int, level: float) -> Answer:
+    """The rows that look nearest to some users' rows.
+
+    Args:
+        projection: published projection.
+        users: one user or several.
+        count: number of neighbours of each; all other users, if there are fewer.
+        level: of the intervals, which hold together.
+    """
+    others = projection.spec.users.size - 1
+    most = min(whole(count, "count", 1, projection.spec.users.size + (1 << 32)), max(others, 1))
+    found = nearest(projection, users, most, level)
+    each, ranks = found.nearest.shape[1], range(1, found.nearest.shape[1] + 1)
+    names = {
+        "user": [projection.user_name(place) for place in np.repeat(found.users, each).tolist()],
+        "rank": [*ranks] * len(found.users),
+        "neighbour": [projection.user_name(place) for place in np.ravel(found.nearest).tolist()],
+    }
+
+    def ask(asked: float) -> Estimates:
+        return found.distances if asked == level else nearest(projection, users, most, asked).distances
+
+    return Answer(projection.spec, names, ask, "nearest", level)
+
+
+def drift(windows: Sequence[Projection], users: Any, level: float, names: Sequence[str] | None = None) -> Answer:
+    """Squared distances between a user's rows in consecutive windows.
+
+    Args:
+        windows: in order of time, with the same users, features and matrix.
+        users: one user or several.
+        level: of the intervals, each for itself.
+        names: of the windows; by default their numbers, from 0.
+
+    Raises:
+        EstimateError: fewer than two windows.
+        MergeError: two windows have different matrices, such as secret ones.
+        DomainError: an unknown user.
+    """
+    if len(windows) < 2:
+        msg = f"drift needs at least two windows, found {len(windows)}"
+        raise EstimateError(msg)
+    called: Sequence[Any] = range(len(windows)) if names is None else names
+    places = np.atleast_1d(windows[0].user_places(users))
+    names_there = {
+        "user": [windows[0].user_name(place) for place in places.tolist() for _ in windows[1:]],
+        "before": list(called[: len(windows) - 1]) * len(places),
+        "after": list(called[1 : len(windows)]) * len(places),
+    }
+
+    def ask(asked: float) -> Estimates:
+        steps = [before.drift(after, places, asked, located=True) for before, after in pairwise(windows)]
+        value, stderr, low, high = (
+            np.stack([getattr(one, end) for one in steps], axis=1) for end in ("value", "stderr", "low", "high")
+        )
+        return Estimates(value, low, high, None, stderr, "drift", asked)
+
+    return Answer(windows[0].spec, names_there, ask, "drift", level)
+
+
+def text(rows: Iterable[Row]) -> str:
+    """A text table: numbers with six digits, columns of equal width."""
+    table = list(rows)
+    cells = [list(row) for row in table[:1]]
+    cells += [[_cell(one) for one in row.values()] for row in table]
+    if not cells:
+        return ""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    """A number with six digits; bytes as hexadecimal digits."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

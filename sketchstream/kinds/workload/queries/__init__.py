@@ -1,0 +1,1 @@
+"""Linear queries over columns, and the cells of records that they count."""

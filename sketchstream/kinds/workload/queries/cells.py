@@ -1,0 +1,137 @@
+"""Cells of records: from columns of a chunk, as a decoder found them, to cell numbers.
+
+In: a `Universe`, a `Column` of records for each of its columns. Out: cell numbers, -1 for records that have none.
+Touches: nothing.
+
+Each record gets the cell that `Universe.locate` gives its texts: numbers are compared with the edges exactly, never
+through floats. Whole numbers and listed texts are located in compiled code; so are numbers with fractions, unless they
+lie at an edge. Those, and numbers spelled in strings, are read as fractions, each text once a chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.columns import Choices
+from sketchstream.columns import Column as Found
+from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
+from sketchstream.kinds.workload.queries.factors import Ints
+from sketchstream.kinds.workload.queries.universe import NOWHERE, Column, Universe
+
+BITS: Final = 8
+"""Numbers with fractions are compared with edges in units of 2^-BITS first."""
+LARGEST: Final = (1 << 63) - 1
+
+
+class CellLocator:
+    """Locates records in a table.
+
+    Args:
+        universe: the table.
+    """
+
+    def __init__(self, universe: Universe) -> None:
+        self._universe = universe
+        self._columns = [_OfValues(one) if one.values else _OfEdges(one) for one in universe.columns]
+
+    def locate(self, found: Mapping[str, Found]) -> Ints:
+        """(n,) cell of each record; -1: it has none.
+
+        Args:
+            found: for each column's name the field of n records.
+        """
+        cells: Ints | None = None
+        for column, located in zip(self._universe.columns, self._columns, strict=True):
+            places = located.locate(found[column.name])
+            if column.other:
+                places = np.where(places < 0, column.size - 1, places)
+            before = np.zeros(len(places), np.int64) if cells is None else cells
+            cells = np.where((before < 0) | (places < 0), NOWHERE, before * column.size + places)
+        assert cells is not None
+        return cells
+
+
+class _OfValues:
+    """Categories, by their texts."""
+
+    def __init__(self, column: Column) -> None:
+        self._choices = Choices(column.values)
+
+    def locate(self, found: Found) -> Ints:
+        """(n,) place of each record's value in the list, or -1."""
+        return found.codes(self._choices).astype(np.int64)
+
+
+class _OfEdges:
+    """Buckets of numbers."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+
+    @cached_property
+    def _whole(self) -> Ints:
+        """Smallest whole number in each bucket, and one past the last: x >= edge if and only if x >= its ceiling."""
+        return np.array([min(max(math.ceil(one), -LARGEST), LARGEST) for one in self._column.edges], np.int64)
+
+    @cached_property
+    def _units(self) -> Ints:
+        """Edges in units of 2^-BITS, rounded down; those beyond all numbers of so many units may lie anywhere there."""
+        most = 1 << 41
+        return np.array([min(max(math.floor(one * (1 << BITS)), -most), most) for one in self._column.edges], np.int64)
+
+    def locate(self, found: Found) -> Ints:
+        """(n,) bucket of each record's number, or -1."""
+        if found.floats is not None:
+            return self._of_floats(found.floats, found.kinds == DECIMAL)
+        numbers, whole = found.integers()
+        out = np.where(whole, _bucket(self._whole, numbers), NOWHERE)
+        rest = ~whole & ((found.kinds == DECIMAL) | (found.kinds == INTEGER) | (found.kinds == STRING))
+        if rest.any():
+            self._of_texts(found, np.flatnonzero(rest), out)
+        return out
+
+    def _of_texts(self, found: Found, places: Ints, out: Ints) -> None:
+        """Locate numbers that are not 64-bit integers: by their units if no edge is near, else as fractions."""
+        part = found.take(places)
+        units, read = part.decimals(BITS)
+        # the number lies between units - 1 and units + 1, an edge above its floor by less than one unit
+        below, above = (np.searchsorted(self._units, units + far, side="right") for far in (-2, 0))
+        sure = read & (below == above)
+        out[places[sure]] = _bucket(self._units, units[sure])
+        seen: dict[bytes, int] = {}
+        for place in places[~sure].tolist():
+            text = found.buffer[found.starts[place] : found.ends[place]].tobytes()
+            if text not in seen:
+                seen[text] = self._locate_text(text)
+            out[place] = seen[text]
+
+    def _of_floats(self, floats: npt.NDArray[np.float64], good: npt.NDArray[np.bool_]) -> Ints:
+        """Floats count as their shortest decimal form; each value is decided once."""
+        values, which = np.unique(np.where(good, floats, np.nan), return_inverse=True)
+        buckets = np.array([self._locate(value) for value in values.tolist()], np.int64)
+        out: Ints = buckets[which]
+        return out
+
+    def _locate_text(self, text: bytes) -> int:
+        """The bucket of a number as it is written."""
+        try:
+            return self._locate(text.decode())
+        except UnicodeDecodeError:
+            return NOWHERE
+
+    def _locate(self, value: Any) -> int:
+        """The bucket of a number; -1 if it is in none, whether or not the column has a cell for those."""
+        place = self._column.locate(value)
+        return NOWHERE if place == len(self._column.edges) - 1 else place
+
+
+def _bucket(edges: Ints, numbers: Ints) -> Ints:
+    """(n,) bucket i with edges[i] <= x < edges[i + 1], or -1."""
+    places = np.searchsorted(edges, numbers, side="right") - 1
+    return np.where(places >= len(edges) - 1, NOWHERE, places).astype(np.int64)

@@ -1,0 +1,286 @@
+"""Linear queries over one ordered or unordered column: intervals of its cells, or the rows of a matrix.
+
+In: a name with sizes, or a matrix. Out: `Factor`: the number of queries, their matrix, its action on arrays, labels.
+Touches: nothing.
+
+All named factors are sets of intervals: query i adds the cells lows[i] .. highs[i] - 1. So they act on an array, and on
+both sides of a covariance, through prefix sums, without their matrix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.workload.queries.packing import packed, unpacked
+from sketchstream.spec import whole
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+MAX_CELLS: Final = 1 << 24
+"""Cells of one column, at most."""
+MAX_ENTRIES: Final = 1 << 28
+"""Entries of a matrix that is written out, at most."""
+NAMES: Final = ("identity", "total", "prefix", "ranges", "windows", "trailing")
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A set of linear queries over the cells of one column.
+
+    Args:
+        name: "identity" (each cell), "total" (their sum), "prefix" (the first i cells), "ranges" (all intervals),
+            "windows" (all intervals of `width` cells), "trailing" (the last `width` cells up to each cell), "matrix".
+        size: cells of the column.
+        width: cells of a window; 0 for the other names.
+        matrix: (rows, size) float64, for "matrix".
+    """
+
+    name: str
+    size: int
+    width: int = 0
+    matrix: Floats | None = None
+
+    def __post_init__(self) -> None:
+        whole(self.size, "size of a workload's column", 1, MAX_CELLS)
+        if self.name == "matrix":
+            if self.matrix is None or self.matrix.ndim != 2 or self.matrix.shape[1] != self.size:
+                msg = f"a workload's matrix must have two dimensions and {self.size} columns"
+                raise SpecError(msg)
+            return
+        if self.name not in NAMES:
+            msg = f"a workload's name must be one of {', '.join(NAMES)} or a matrix, found {self.name!r:.40}"
+            raise SpecError(msg)
+        windows = self.name in ("windows", "trailing")
+        whole(self.width, f"width of {self.name}", 1 if windows else 0, self.size if windows else 0)
+
+    @cached_property
+    def rows(self) -> int:
+        """Number of queries."""
+        if self.matrix is not None:
+            return int(self.matrix.shape[0])
+        size = self.size
+        return {"total": 1, "ranges": size * (size + 1) // 2, "windows": size - self.width + 1}.get(self.name, size)
+
+    @property
+    def integer(self) -> bool:
+        """Whether all coefficients are whole numbers of moderate size."""
+        if self.matrix is None:
+            return True
+        return bool(np.all(self.matrix == np.rint(self.matrix)) and np.max(np.abs(self.matrix)) < 1 << 20)
+
+    @cached_property
+    def lows(self) -> Ints:
+        """(rows,) first cell of each interval."""
+        return self._intervals[0]
+
+    @cached_property
+    def highs(self) -> Ints:
+        """(rows,) one past the last cell of each interval."""
+        return self._intervals[1]
+
+    @cached_property
+    def _intervals(self) -> tuple[Ints, Ints]:
+        cells = np.arange(self.size, dtype=np.int64)
+        zero = np.zeros(self.size, np.int64)
+        if self.name == "identity":
+            return cells, cells + 1
+        if self.name == "total":
+            return zero[:1], zero[:1] + self.size
+        if self.name == "prefix":
+            return zero, cells + 1
+        if self.name == "windows":
+            starts = cells[: self.rows]
+            return starts, starts + self.width
+        if self.name == "trailing":
+            return np.maximum(cells + 1 - self.width, 0), cells + 1
+        low, high = np.triu_indices(self.size)
+        return low.astype(np.int64), high.astype(np.int64) + 1
+
+    def dense(self) -> Floats:
+        """(rows, size) the matrix."""
+        if self.matrix is not None:
+            return self.matrix
+        if self.rows * self.size > MAX_ENTRIES:
+            msg = f"{self.rows} x {self.size} queries are too many to write out; at most 2^28 entries"
+            raise SpecError(msg)
+        return self.some_rows(np.arange(self.rows))
+
+    def some_rows(self, chosen: Ints) -> Floats:
+        """(n, size) these rows of the matrix."""
+        if self.matrix is not None:
+            return self.matrix[chosen]
+        cells = np.arange(self.size)
+        inside = (cells >= self.lows[chosen][:, None]) & (cells < self.highs[chosen][:, None])
+        return inside.astype(np.float64)
+
+    def gram(self) -> Floats:
+        """(size, size) transpose of the matrix times the matrix; entry (i, j) counts the queries that hold both."""
+        first, last = np.minimum.outer(*[np.arange(self.size)] * 2), np.maximum.outer(*[np.arange(self.size)] * 2)
+        if self.matrix is not None:
+            out: Floats = self.matrix.T @ self.matrix
+        elif self.name == "identity":
+            out = np.eye(self.size)
+        elif self.name == "total":
+            out = np.ones((self.size, self.size))
+        elif self.name == "prefix":
+            out = (self.size - last).astype(np.float64)
+        elif self.name == "ranges":
+            out = ((first + 1) * (self.size - last)).astype(np.float64)
+        elif self.name == "windows":
+            low, high = np.maximum(last - self.width + 1, 0), np.minimum(first, self.size - self.width)
+            out = np.maximum(high - low + 1, 0).astype(np.float64)
+        else:
+            out = np.maximum(np.minimum(first + self.width, self.size) - last, 0).astype(np.float64)
+        return out
+
+    def apply(self, values: Floats, axis: int) -> Floats:
+        """Apply the matrix along one axis of an array, whose length changes from size to rows.
+
+        Args:
+            values: an array with `size` entries along `axis`.
+            axis: which.
+        """
+        front = np.moveaxis(values, axis, 0)
+        if self.matrix is not None:
+            out = np.tensordot(self.matrix, front, axes=(1, 0))
+        elif self.name == "identity":
+            return values
+        else:
+            sums = _prefix_sums(front)
+            out = sums[self.highs] - sums[self.lows]
+        return np.moveaxis(out, 0, axis)
+
+    def quadratic(self, covariance: Floats) -> Floats:
+        """Diagonal of matrix x covariance x transpose, for a stack of covariances.
+
+        Args:
+            covariance: (size, size, ...) a covariance for each of the trailing indices.
+
+        Returns:
+            (rows, ...) the variances of the queries.
+        """
+        if self.matrix is not None:
+            half = np.tensordot(self.matrix, covariance, axes=(1, 0))
+            flat = half.reshape(*half.shape[:2], -1)
+            out: Floats = np.einsum("iv,iv...->i...", self.matrix, flat)
+            return out.reshape(self.rows, *covariance.shape[2:])
+        if self.name == "identity":
+            cells = np.arange(self.size)
+            return covariance[cells, cells]
+        sums = np.moveaxis(_prefix_sums(np.moveaxis(_prefix_sums(covariance), 1, 0)), 0, 1)
+        low, high = self.lows, self.highs
+        both: Floats = sums[high, high] - sums[high, low] - sums[low, high] + sums[low, low]
+        return both
+
+    def labels(self, cells: tuple[str, ...]) -> list[str]:
+        """(rows,) label of each query, from the names of the cells."""
+        if self.matrix is not None:
+            return [f"query {i}" for i in range(self.rows)]
+        if self.name == "total":
+            return ["all"]
+        if self.name == "identity":
+            return list(cells)
+        return [
+            cells[low] if high == low + 1 else f"{cells[low]} to {cells[high - 1]}"
+            for low, high in zip(self.lows.tolist(), self.highs.tolist(), strict=True)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; the coefficients of a matrix are bytes, as integers if all are integers."""
+        out: dict[str, Any] = {"name": self.name, "size": self.size}
+        if self.width:
+            out["width"] = self.width
+        if self.matrix is not None:
+            out["rows"] = self.rows
+            if self.integer:
+                out["integers"] = packed(self.matrix.astype(np.int64))
+            else:
+                out["floats"] = np.ascontiguousarray(self.matrix, "<f8").tobytes()
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Factor:
+        """The factor that `to_dict` described.
+
+        Args:
+            data: plain data.
+
+        Raises:
+            SpecError: not the plain data of a factor.
+        """
+        given = dict(data)
+        if given.get("name") != "matrix":
+            return cls(given.pop("name"), given.pop("size"), given.pop("width", 0))
+        rows, size = whole(given["rows"], "rows", 1, MAX_ENTRIES), whole(given["size"], "size", 1, MAX_CELLS)
+        _require_room(rows, size)
+        if "integers" in given:
+            matrix: Any = unpacked(given["integers"], rows * size)
+        else:
+            matrix = np.frombuffer(given["floats"], "<f8")
+        if matrix.size != rows * size:
+            msg = f"expected a matrix of {rows} x {size}, found another number of coefficients"
+            raise SpecError(msg)
+        return matrix_factor(matrix.reshape(rows, size))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes that are equal exactly for equal factors."""
+        text = f"{self.name} {self.size} {self.width} {self.rows}"
+        found = hashlib.sha256(text.encode())
+        if self.matrix is not None:
+            found.update(np.ascontiguousarray(self.matrix, "<f8").tobytes())
+        return found.digest()
+
+
+def matrix_factor(matrix: object) -> Factor:
+    """The rows of a matrix as queries.
+
+    Args:
+        matrix: (rows, size) numbers, dense or a scipy sparse matrix.
+
+    Raises:
+        SpecError: not a finite matrix with at least one entry other than 0, or too large.
+    """
+    if hasattr(matrix, "toarray") and hasattr(matrix, "shape"):
+        rows, size = matrix.shape
+        _require_room(rows, size)
+        matrix = matrix.toarray()
+    array = np.asarray(matrix)
+    if array.ndim != 2 or not array.size:
+        msg = f"a workload's matrix must have two dimensions, none of them empty, found shape {array.shape}"
+        raise SpecError(msg)
+    if array.dtype.kind not in "biuf":
+        msg = f"a workload's matrix must hold numbers, found {array.dtype}"
+        raise SpecError(msg)
+    _require_room(*array.shape)
+    floats = np.array(array, np.float64, order="C")
+    if not np.all(np.isfinite(floats)):
+        msg = "a workload's matrix must be finite, found nan or inf"
+        raise SpecError(msg)
+    if not floats.any():
+        msg = "workload has no effect on the answers: all its coefficients are 0"
+        raise SpecError(msg)
+    floats += 0.0  # -0.0 and 0.0 are the same coefficient and have the same digest
+    floats.flags.writeable = False
+    return Factor("matrix", floats.shape[1], matrix=floats)
+
+
+def _require_room(rows: int, size: int) -> None:
+    """Refuse a matrix that is too large to write out."""
+    if rows * size > MAX_ENTRIES:
+        msg = f"a workload's matrix may have 2^28 entries, found {rows} x {size}; use a named workload"
+        raise SpecError(msg)
+
+
+def _prefix_sums(values: Floats) -> Floats:
+    """(size + 1, ...) sums of the first entries along the first axis, starting with none."""
+    return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])

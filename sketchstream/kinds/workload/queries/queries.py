@@ -1,0 +1,472 @@
+"""A workload: the linear queries of a histogram, as a union of products over its columns.
+
+In: a text such as "ranges:64" or "marginals:8:1,2", columns with sizes, a matrix or a file. Out: `Workload`: size,
+matrix, action on histograms and on covariances, named tables. Touches: the file of a matrix, when one is named.
+Source: McKenna, Miklau, Hay & Machanavajjhala 2018 (unions of products as a form of workloads).
+
+The cells of the histogram are the cells of a table with one axis for each column, the last one running fastest. A
+product has one factor for each column; its queries are all combinations of the factors' queries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.workload.queries.factors import MAX_CELLS, MAX_ENTRIES, Factor, Floats, Ints, matrix_factor
+
+Product = tuple[Factor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Linear queries over the cells of a table with named columns.
+
+    Args:
+        columns: name and number of cells of each column.
+        products: for each product of the union, one factor a column.
+
+    Raises:
+        SpecError: no query, factors that do not fit the columns, or too many cells.
+
+    Examples:
+        >>> workload = Workload.named("prefix:512")
+        >>> workload.size, workload.count
+        (512, 512)
+        >>> marginals({"carrier": 16, "origin": 3}, orders=(1, 2)).count
+        67
+    """
+
+    columns: tuple[tuple[str, int], ...]
+    products: tuple[Product, ...]
+
+    def __post_init__(self) -> None:
+        if not self.columns or not self.products:
+            msg = "a workload needs at least one column and one query"
+            raise SpecError(msg)
+        if len({name for name, _ in self.columns}) != len(self.columns):
+            msg = "the columns of a workload must have different names"
+            raise SpecError(msg)
+        for product in self.products:
+            if tuple(factor.size for factor in product) != self.shape:
+                msg = "every product of a workload needs one factor for each column, of the column's size"
+                raise SpecError(msg)
+        if self.size > MAX_CELLS:
+            msg = f"a workload may have 2^24 cells, found {self.size}"
+            raise SpecError(msg)
+
+    @classmethod
+    def named(cls, text: object) -> Workload:
+        """The workload that a text describes.
+
+        Args:
+            text: "identity:N", "prefix:N", "ranges:N", "windows:N:width", "trailing:N:width",
+                "marginals:BITS:1,2,3" (tables over so many columns of two cells), products of the first five with
+                " x " between them, or the path of a matrix (.npy, .npz as scipy writes it).
+
+        Raises:
+            SpecError: the text is none of these.
+        """
+        if not isinstance(text, str):
+            msg = f"a workload's text must be a string such as 'prefix:512', found {type(text).__name__}"
+            raise SpecError(msg)
+        if text.endswith((".npy", ".npz")):
+            return cls.of_matrix(_read_matrix(Path(text)))
+        if text.startswith("marginals:"):
+            return _bit_marginals(text)
+        factors = tuple(_parsed(part) for part in text.split(" x "))
+        names = [f"column{i}" for i in range(len(factors))] if len(factors) > 1 else ["cell"]
+        return cls(tuple(zip(names, (factor.size for factor in factors), strict=True)), (factors,))
+
+    @classmethod
+    def of_matrix(cls, matrix: object) -> Workload:
+        """The rows of a matrix as queries; its columns are the cells.
+
+        Args:
+            matrix: (d, N) finite numbers, dense or scipy sparse.
+
+        Raises:
+            SpecError: see `matrix_factor`.
+        """
+        factor = matrix_factor(matrix)
+        return cls((("cell", factor.size),), ((factor,),))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of cells of each column."""
+        return tuple(size for _, size in self.columns)
+
+    @property
+    def size(self) -> int:
+        """Number of cells of the table, N."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Number of queries of each product."""
+        return tuple(math.prod(factor.rows for factor in product) for product in self.products)
+
+    @property
+    def count(self) -> int:
+        """Number of queries, d."""
+        return sum(self.counts)
+
+    @cached_property
+    def integer(self) -> bool:
+        """Whether all coefficients are whole numbers."""
+        return all(factor.integer for product in self.products for factor in product)
+
+    @cached_property
+    def nonnegative(self) -> bool:
+        """Whether no coefficient is negative."""
+        matrices = (factor.matrix for product in self.products for factor in product)
+        return all(matrix is None or float(matrix.min()) >= 0 for matrix in matrices)
+
+    @property
+    def writable(self) -> bool:
+        """Whether the matrix is small enough to be written out."""
+        return self.count * self.size <= MAX_ENTRIES
+
+    def dense(self) -> Floats:
+        """(d, N) the matrix.
+
+        Raises:
+            SpecError: it has more than 2^28 entries.
+        """
+        if not self.writable:
+            msg = f"a workload of {self.count} x {self.size} is too large to write out; at most 2^28 entries"
+            raise SpecError(msg)
+        return np.concatenate([_kron([factor.dense() for factor in product]) for product in self.products])
+
+    def some_rows(self, chosen: Ints) -> Floats:
+        """(n, N) these rows of the matrix, in this order."""
+        out = np.empty((len(chosen), self.size))
+        offset = 0
+        for product, count in zip(self.products, self.counts, strict=True):
+            here = np.flatnonzero((chosen >= offset) & (chosen < offset + count))
+            places = np.unravel_index(chosen[here] - offset, tuple(factor.rows for factor in product))
+            rows: Any = np.ones((len(here), 1))
+            for factor, place in zip(product, places, strict=True):
+                rows = rows[:, :, None] * factor.some_rows(place)[:, None, :]
+                rows = rows.reshape(len(here), rows.shape[1] * rows.shape[2])
+            out[here] = rows
+            offset += count
+        return out
+
+    def gram(self) -> Floats:
+        """(N, N) transpose of the matrix times the matrix."""
+        out = np.zeros((self.size, self.size))
+        for product in self.products:
+            out += _kron([factor.gram() for factor in product])
+        return out
+
+    def apply(self, histogram: Floats) -> Floats:
+        """(d,) answers.
+
+        Args:
+            histogram: (N,) float64, weight in each cell.
+        """
+        parts = []
+        for product in self.products:
+            table = np.asarray(histogram, np.float64).reshape(self.shape)
+            for axis in sorted(range(len(product)), key=lambda axis: product[axis].rows - product[axis].size):
+                table = product[axis].apply(table, axis)
+            parts.append(np.ascontiguousarray(table).reshape(-1))
+        return np.concatenate(parts)
+
+    def variances(self, covariance: Floats) -> Floats:
+        """(d,) variances of the answers, without the matrix.
+
+        Args:
+            covariance: (N, N) float64, symmetric, of the cells' estimates.
+        """
+        return np.concatenate([self._product_variances(product, covariance) for product in self.products])
+
+    def _product_variances(self, product: Product, covariance: Floats) -> Floats:
+        """(rows,) variances of one product's answers: column by column, those that shrink the array most first."""
+        rest = list(range(len(product)))
+        table = covariance.reshape(*self.shape, *self.shape)
+        done: list[int] = []
+        for column in sorted(rest, key=lambda one: product[one].rows / product[one].size):
+            place = rest.index(column)
+            front = np.moveaxis(table, (place, place + len(rest)), (0, 1))
+            table = np.moveaxis(product[column].quadratic(front), 0, -1)
+            rest.remove(column)
+            done.append(column)
+        out = np.transpose(table, np.argsort(done))
+        return np.ascontiguousarray(out).reshape(-1)
+
+    def independent_product_rows(self, found: Sequence[Ints]) -> Ints:
+        """Rows of a workload of one product that combine the given rows of each of its factors."""
+        sizes = tuple(factor.rows for factor in self.products[0])
+        grid = np.meshgrid(*found, indexing="ij")
+        return np.ravel_multi_index(tuple(one.reshape(-1) for one in grid), sizes).astype(np.int64)
+
+    def tables(self, cells: Sequence[tuple[str, ...]] | None = None) -> list[Table]:
+        """The tables in which answers come back, one for each product, in the order of the answers.
+
+        Args:
+            cells: for each column the names of its cells; numbers if None.
+        """
+        words = cells or [tuple(str(i) for i in range(size)) for size in self.shape]
+        out = []
+        offset = 0
+        for product, count in zip(self.products, self.counts, strict=True):
+            kept = [(i, factor) for i, factor in enumerate(product) if factor.name != "total"]
+            axes = tuple(
+                Axis(self.columns[i][0], factor.name, tuple(factor.labels(tuple(words[i])))) for i, factor in kept
+            )
+            name = " x ".join(axis.column for axis in axes) or "total"
+            out.append(Table(name, axes, offset, count))
+            offset += count
+        return out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, matrices included."""
+        return {
+            "columns": [[name, size] for name, size in self.columns],
+            "products": [[factor.to_dict() for factor in product] for product in self.products],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Workload:
+        """The workload that `to_dict` described.
+
+        Args:
+            data: plain data.
+
+        Raises:
+            SpecError: the data are not a workload.
+        """
+        try:
+            products = tuple(tuple(Factor.from_dict(one) for one in product) for product in data["products"])
+            columns = tuple((str(name), int(size)) for name, size in data["columns"])
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, SpecError):
+                raise
+            msg = "expected the plain data of a workload: columns and products"
+            raise SpecError(msg) from None
+        return cls(columns, products)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes that are equal exactly for equal workloads."""
+        found = hashlib.sha256(repr(self.columns).encode())
+        for product in self.products:
+            found.update(b"product")
+            for factor in product:
+                found.update(factor.digest)
+        return found.digest()
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a table of answers.
+
+    Args:
+        column: name of the column.
+        queries: name of the factor: "identity", "prefix", ...
+        labels: label of each entry.
+    """
+
+    column: str
+    queries: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The answers of one product, as a table.
+
+    Args:
+        name: its columns, with " x " between them; "total" if there are none.
+        axes: one for each column that is not summed out.
+        offset: position of its first answer.
+        count: number of its answers.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    offset: int
+    count: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Entries along each axis."""
+        return tuple(len(axis.labels) for axis in self.axes)
+
+
+def marginals(columns: Mapping[str, int], orders: Iterable[int]) -> Workload:
+    """All tables over these numbers of columns.
+
+    Args:
+        columns: name and number of cells of each column.
+        orders: numbers of columns of the tables: (1, 2) for all one- and two-way tables; 0 is the total.
+
+    Raises:
+        SpecError: an order beyond the number of columns, or none.
+    """
+    names = tuple(columns.items())
+    wanted = sorted(set(orders))
+    if not wanted or wanted[0] < 0 or wanted[-1] > len(names):
+        msg = f"orders of marginals must be whole numbers from 0 to {len(names)}, found {wanted}"
+        raise SpecError(msg)
+    return Workload(
+        names,
+        tuple(
+            tuple(Factor("identity" if i in chosen else "total", size) for i, (_, size) in enumerate(names))
+            for order in wanted
+            for chosen in itertools.combinations(range(len(names)), order)
+        ),
+    )
+
+
+def union(*workloads: Workload) -> Workload:
+    """The queries of several workloads over the same columns, in order.
+
+    Raises:
+        SpecError: the columns differ.
+    """
+    if not workloads or any(one.columns != workloads[0].columns for one in workloads):
+        msg = "workloads are joined over the same columns"
+        raise SpecError(msg)
+    return Workload(workloads[0].columns, tuple(itertools.chain.from_iterable(one.products for one in workloads)))
+
+
+def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Collection[str]) -> Workload:
+    """The queries that texts ask of named columns, in order.
+
+    Args:
+        texts: each a product of words with " x " between them: "COLUMN" (each of its cells), "prefix:COLUMN",
+            "ranges:COLUMN", "windows:COLUMN:WIDTH", "trailing:COLUMN:WIDTH", "total"; a column without a word is summed
+            over. Or "marginals:1,2", all tables over so many columns; or, where there is one column, the path of a
+            matrix (.npy, .npz).
+        columns: name and number of cells of each column.
+        ordered: columns whose cells have an order, so that prefixes and ranges mean something.
+
+    Raises:
+        SpecError: a text that asks nothing; names it.
+
+    Examples:
+        >>> asked = read_queries(["carrier", "carrier x prefix:hour"], {"carrier": 3, "hour": 24}, ["hour"])
+        >>> [(table.name, table.shape) for table in asked.tables()]
+        [('carrier', (3,)), ('carrier x hour', (3, 24))]
+    """
+    if not texts:
+        msg = "workload must ask something, such as 'marginals:1,2', found an empty list"
+        raise SpecError(msg)
+    return union(*(_read_query(text, columns, ordered) for text in texts))
+
+
+def product(columns: Mapping[str, Factor]) -> Workload:
+    """All combinations of queries over different columns.
+
+    Args:
+        columns: for each column its queries.
+    """
+    return Workload(tuple((name, factor.size) for name, factor in columns.items()), (tuple(columns.values()),))
+
+
+def _parsed(text: str) -> Factor:
+    """One factor from its text."""
+    name, *numbers = text.strip().split(":")
+    if not 1 <= len(numbers) <= 2 or not all(number.isascii() and number.isdigit() for number in numbers):
+        msg = (
+            f"a workload must be written as 'prefix:512', 'ranges:64', 'windows:256:16', 'marginals:8:1,2', products "
+            f"with ' x ' between them, or a path ending in .npy or .npz, found {text!r:.60}"
+        )
+        raise SpecError(msg)
+    return Factor(name, int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0)
+
+
+def _read_query(text: str, columns: Mapping[str, int], ordered: Collection[str]) -> Workload:
+    """The queries of one text."""
+    names = tuple(columns.items())
+    if text.startswith("marginals:"):
+        orders = text.removeprefix("marginals:").split(",")
+        if not all(one.strip().isascii() and one.strip().isdigit() for one in orders):
+            msg = f"tables over columns are written as 'marginals:1,2', found {text!r:.60}"
+            raise SpecError(msg)
+        return marginals(columns, map(int, orders))
+    if text.endswith((".npy", ".npz")):
+        if len(names) != 1:
+            msg = f"a matrix needs exactly one column, whose cells are its columns, found {len(names)}"
+            raise SpecError(msg)
+        return Workload(names, ((matrix_factor(_read_matrix(Path(text))),),))
+    factors: dict[str, Factor] = {}
+    for word in text.split(" x "):
+        if word.strip() == "total":
+            continue
+        column, factor = _read_word(word.strip(), columns)
+        if column in factors:
+            msg = f"a product names column {column!r:.40} twice: {text!r:.60}"
+            raise SpecError(msg)
+        if factor.name != "identity" and column not in ordered:
+            msg = f"{factor.name} of column {column!r:.40} needs cells with an order: leave its cell 'other' out"
+            raise SpecError(msg)
+        factors[column] = factor
+    return Workload(names, (tuple(factors.get(name, Factor("total", size)) for name, size in names),))
+
+
+def _read_word(word: str, columns: Mapping[str, int]) -> tuple[str, Factor]:
+    """The column of one word of a product, and its queries."""
+    if word in columns:
+        return word, Factor("identity", columns[word])
+    name, _, column = word.partition(":")
+    width = ""
+    if name in ("windows", "trailing"):
+        column, _, width = column.rpartition(":")
+    if name not in ("identity", "prefix", "ranges", "windows", "trailing") or not column:
+        msg = (
+            f"expected a column, or prefix:COLUMN, ranges:COLUMN, windows:COLUMN:WIDTH, trailing:COLUMN:WIDTH, found "
+            f"{word!r:.60}"
+        )
+        raise SpecError(msg)
+    if column not in columns:
+        msg = f"there is no column {column!r:.40}; there are {', '.join(columns):.200}"
+        raise SpecError(msg)
+    if width and not (width.isascii() and width.isdigit()):
+        msg = f"the width of {name} must be a whole number, found {width!r:.40}"
+        raise SpecError(msg)
+    return column, Factor(name, columns[column], int(width or 0))
+
+
+def _bit_marginals(text: str) -> Workload:
+    """Tables over columns of two cells."""
+    parts = text.split(":")
+    orders = parts[2].split(",") if len(parts) == 3 else []
+    if not orders or not all(one.isascii() and one.isdigit() for one in [parts[1], *orders]) or int(parts[1]) > 24:
+        msg = f"marginals over bits are written as 'marginals:8:1,2,3' with at most 24 bits, found {text!r:.60}"
+        raise SpecError(msg)
+    return marginals({f"bit{i}": 2 for i in range(int(parts[1]))}, map(int, orders))
+
+
+def _read_matrix(path: Path) -> object:
+    """A matrix from its file."""
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        from scipy.sparse import load_npz
+
+        return load_npz(path)
+    except (OSError, ValueError, KeyError) as error:
+        msg = f"the matrix of a workload could not be read: {type(error).__name__}; expected .npy, or .npz from scipy"
+        raise SpecError(msg) from error
+
+
+def _kron(parts: Sequence[Floats]) -> Floats:
+    """The Kronecker product of matrices, in order."""
+    out: Any = parts[0]
+    for part in parts[1:]:
+        shape = len(out) * len(part), out.shape[1] * part.shape[1]
+        out = (out[:, None, :, None] * part[:, None, :]).reshape(shape)
+    return np.asarray(out)

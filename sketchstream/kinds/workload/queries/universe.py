@@ -1,0 +1,337 @@
+"""From the fields of a record to a cell of the table, and back to names.
+
+In: columns with their rules, field values. Out: cell numbers, names of the cells. Touches: nothing.
+
+A column is a list of categories, or buckets of numbers between edges. A value that is in none belongs to the cell
+"other" if the column has one; else the record has no cell, and does nothing. Each record is decided from that record
+alone. Comparisons with edges are exact: numbers are read as rationals, floats by their shortest decimal form.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from sketchstream.errors import SpecError
+from sketchstream.kinds.workload.queries.factors import MAX_CELLS, Ints
+from sketchstream.kinds.workload.queries.queries import Workload, marginals
+from sketchstream.spec import exact_rational, flag, whole
+
+OTHER: Final = "other"
+NOWHERE: Final = -1
+
+
+@dataclass(frozen=True)
+class Column:
+    """The cells of one field.
+
+    Args:
+        name: name of the column, and of the field unless `field` is given.
+        values: categories, as text; numbers of a record are compared by their text.
+        edges: ascending; bucket i holds edges[i] <= x < edges[i + 1].
+        other: whether values in no cell have a cell of their own, the last one.
+        field: name of the record's field.
+
+    Raises:
+        SpecError: both or neither of values and edges, values that repeat, edges that do not ascend.
+    """
+
+    name: str
+    values: tuple[str, ...] = ()
+    edges: tuple[Fraction, ...] = ()
+    other: bool = False
+    field: str = ""
+
+    def __init__(
+        self,
+        name: str,
+        values: Iterable[str | int] = (),
+        edges: Iterable[Any] = (),
+        *,
+        other: bool = False,
+        field: str = "",
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            msg = "a column needs a name"
+            raise SpecError(msg)
+        other = flag(other, f"other of column {name!r:.40}")
+        words = tuple(_text(value) for value in values)
+        if any(word is None for word in words):
+            msg = f"values of column {name!r:.40} must be text or whole numbers"
+            raise SpecError(msg)
+        wanted = f"edges of column {name!r:.40} must be numbers"
+        ends = tuple(exact_rational(edge, wanted) for edge in edges)
+        if bool(words) == bool(ends):
+            msg = f"column {name!r:.40} needs either values or edges"
+            raise SpecError(msg)
+        if len(set(words)) != len(words) or (other and OTHER in words):
+            msg = f"values of column {name!r:.40} must differ from each other, and from 'other' where it is a cell"
+            raise SpecError(msg)
+        if ends and (len(ends) < 2 or any(low >= high for low, high in itertools.pairwise(ends))):
+            msg = f"edges of column {name!r:.40} must be at least two, ascending"
+            raise SpecError(msg)
+        for key, value in (
+            ("name", name),
+            ("values", words),
+            ("edges", ends),
+            ("other", other),
+            ("field", field or name),
+        ):
+            object.__setattr__(self, key, value)
+
+    @classmethod
+    def buckets(cls, name: str, start: Any, width: Any, count: int, *, other: bool = False, field: str = "") -> Column:
+        """Buckets of one width.
+
+        Args:
+            name: of the column.
+            start: lower edge of the first bucket.
+            width: of a bucket, above 0.
+            count: of buckets.
+            other: whether numbers outside have a cell.
+            field: name of the record's field.
+
+        Examples:
+            >>> Column.buckets("delay", -60, 15, 4).cells
+            ('-60..-45', '-45..-30', '-30..-15', '-15..0')
+        """
+        first = exact_rational(start, f"start of column {name!r:.40} must be a number")
+        step = exact_rational(width, f"width of column {name!r:.40} must be a number")
+        count = whole(count, f"count of column {name!r:.40}", 1, MAX_CELLS)
+        return cls(name, edges=[first + step * i for i in range(count + 1)], other=other, field=field)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return (len(self.values) or len(self.edges) - 1) + self.other
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Names of the cells."""
+        words = self.values or tuple(f"{_short(low)}..{_short(high)}" for low, high in itertools.pairwise(self.edges))
+        return (*words, OTHER) if self.other else words
+
+    def locate(self, value: object) -> int:
+        """The cell of a field's value; -1 if it has none.
+
+        Args:
+            value: text, a number, or anything else, which is in no cell.
+        """
+        missing = self.size - 1 if self.other else NOWHERE
+        if self.values:
+            word = _text(value)
+            return missing if word is None else self._places.get(word, missing)
+        number = _number(value)
+        if number is None or not self.edges[0] <= number < self.edges[-1]:
+            return missing
+        return bisect_right(self.edges, number) - 1
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {word: place for place, word in enumerate(self.values)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        out: dict[str, Any] = {"name": self.name, "field": self.field, "other": self.other}
+        if self.values:
+            out["values"] = list(self.values)
+        else:
+            out["edges"] = [str(edge) for edge in self.edges]
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Column:
+        """The column that `to_dict`, or a configuration, described.
+
+        Args:
+            data: name; values, or edges, or start with width and count; other; field.
+
+        Raises:
+            SpecError: keys that a column does not have.
+        """
+        given = dict(data)
+        known = {"name", "field", "other", "values", "edges", "start", "width", "count"}
+        if not set(given) <= known or "name" not in given:
+            odd = ", ".join(sorted(set(given) - known)) or "no name"
+            msg = f"a column has the keys {', '.join(sorted(known))}; found {odd:.80}"
+            raise SpecError(msg)
+        spaced = {key: given.pop(key) for key in ("start", "width", "count") if key in given}
+        if not spaced:
+            return cls(**given)
+        if len(spaced) < 3 or "values" in given or "edges" in given:
+            msg = "buckets of one width need start, width and count, and neither values nor edges"
+            raise SpecError(msg)
+        return cls.buckets(given.pop("name"), **spaced, **given)
+
+
+@dataclass(frozen=True)
+class Universe:
+    """The table whose cells the records fall into; the last column runs fastest.
+
+    Args:
+        columns: with different names.
+
+    Raises:
+        SpecError: no column, names that repeat, or more than 2^24 cells.
+
+    Examples:
+        >>> table = Universe([Column("origin", ["EWR", "JFK"]), Column.buckets("hour", 0, 6, 4)])
+        >>> table.locate({"origin": "JFK", "hour": 13})
+        6
+        >>> table.describe(6)
+        {'origin': 'JFK', 'hour': '12..18'}
+    """
+
+    columns: tuple[Column, ...]
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        kept = tuple(columns)
+        if not kept or len({column.name for column in kept}) != len(kept):
+            msg = "a table needs at least one column, and columns with different names"
+            raise SpecError(msg)
+        object.__setattr__(self, "columns", kept)
+        whole(self.size, "number of cells of the table", 1, MAX_CELLS)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of each column."""
+        return tuple(column.size for column in self.columns)
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return math.prod(self.shape)
+
+    @property
+    def cells(self) -> tuple[tuple[str, ...], ...]:
+        """Names of each column's cells."""
+        return tuple(column.cells for column in self.columns)
+
+    def locate(self, record: Mapping[str, object]) -> int:
+        """The cell of a record, or -1 if it has none.
+
+        Args:
+            record: fields by name; one that is missing is in no cell.
+        """
+        cell = 0
+        for column in self.columns:
+            place = column.locate(record.get(column.field))
+            if place < 0:
+                return NOWHERE
+            cell = cell * column.size + place
+        return cell
+
+    def locate_text(self, text: str) -> int:
+        r"""The cell of a record that is one text: the columns' values in their order, with tabs between them.
+
+        Args:
+            text: of the record; numbers are written as decimals or fractions.
+
+        Examples:
+            >>> table = Universe([Column("origin", ["EWR", "JFK"]), Column.buckets("hour", 0, 6, 4)])
+            >>> table.locate_text("JFK\t13")
+            6
+        """
+        values = text.split("\t")
+        if len(values) != len(self.columns):
+            return NOWHERE
+        return self.locate({column.field: value for column, value in zip(self.columns, values, strict=True)})
+
+    def locate_fields(self, fields: Mapping[str, Sequence[object]]) -> Ints:
+        """(n,) cells of a batch, -1 for records that have none.
+
+        Args:
+            fields: for each field its values, one a record; columns of equal length.
+
+        Raises:
+            SpecError: a field is missing, or lengths differ.
+        """
+        cells: Ints | None = None
+        for column in self.columns:
+            if column.field not in fields:
+                msg = f"the batch has no field {column.field!r:.40}"
+                raise SpecError(msg)
+            seen: dict[object, int] = {}
+            places = np.array([_remembered(column, value, seen) for value in fields[column.field]], np.int64)
+            if cells is not None and len(cells) != len(places):
+                msg = "the fields of a batch must have equal lengths"
+                raise SpecError(msg)
+            before = np.zeros(len(places), np.int64) if cells is None else cells
+            cells = np.where((before < 0) | (places < 0), NOWHERE, before * column.size + places)
+        assert cells is not None
+        return cells
+
+    def describe(self, cell: int) -> dict[str, str]:
+        """The names of a cell, one for each column.
+
+        Args:
+            cell: its number.
+        """
+        places = np.unravel_index(cell, self.shape)
+        return {column.name: column.cells[int(place)] for column, place in zip(self.columns, places, strict=True)}
+
+    def marginals(self, orders: Iterable[int]) -> Workload:
+        """All tables over these numbers of columns.
+
+        Args:
+            orders: see `queries.marginals`.
+        """
+        return marginals({column.name: column.size for column in self.columns}, orders)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"columns": [column.to_dict() for column in self.columns]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Universe:
+        """The table that `to_dict` described.
+
+        Args:
+            data: plain data.
+        """
+        return cls([Column.from_dict(column) for column in data["columns"]])
+
+
+def _remembered(column: Column, value: object, seen: dict[object, int]) -> int:
+    """The cell of a value; equal values of one type are decided once."""
+    if not isinstance(value, (str, int, float, np.generic)):
+        return column.locate(value)
+    key = (type(value), value)
+    if key not in seen:
+        seen[key] = column.locate(value)
+    return seen[key]
+
+
+def _text(value: object) -> str | None:
+    """A category's text: text itself, or a whole number in decimal."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        return None
+    return str(int(value))
+
+
+def _number(value: object) -> Fraction | None:
+    """The exact number that a field holds, or None."""
+    if isinstance(value, (bool, np.bool_)) or value is None:
+        return None
+    if not isinstance(value, (int, float, str, Decimal, Fraction, np.integer, np.floating)):
+        return None
+    try:
+        return exact_rational(value, "a number")  # type: ignore[arg-type]
+    except SpecError:
+        return None
+
+
+def _short(edge: Fraction) -> str:
+    """An edge as a reader writes it."""
+    return str(edge.numerator) if edge.denominator == 1 else f"{float(edge):g}"

@@ -1,0 +1,1 @@
+"""Which noise a workload gets, found from its queries alone."""

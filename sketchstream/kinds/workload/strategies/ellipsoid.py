@@ -1,0 +1,154 @@
+"""The mechanism of the paper, for comparison: nested halves of minimum enclosing ellipsoids.
+
+In: a reduced workload. Out: weights of the minimum enclosing ellipsoid, the paper's blocks, a `Shape` made of them.
+Touches: nothing.
+Source: Nikolov, Talwar & Zhang 2013, algorithms 1 and 2; Khachiyan 1996 and Todd & Yildirim 2007 (the ellipsoid, with
+steps away); docs/theory/workload.md, section 4 (what is corrected: the factor of the covariance is not the number of
+blocks but at most that).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sketchstream.kernels import kernel
+from sketchstream.kinds.workload.queries.factors import Floats
+from sketchstream.kinds.workload.strategies.optimise import Reduced, Shape
+
+MOST_STEPS = 1_000_000
+REBUILD = 200
+"""Steps after which the inverse is computed afresh."""
+
+
+def enclosing_weights(columns: Floats, tolerance: float = 1e-3) -> Floats:
+    """Weights p of the minimum enclosing ellipsoid {v : v' (k M(p))^-1 v <= 1} of the columns and their negatives.
+
+    k is the largest c' M^-1 c over the columns; it is r at the optimum. For any p the ellipsoid holds the columns.
+
+    Args:
+        columns: (r, N) of full row rank.
+        tolerance: relative distance of every c' M^-1 c from r at which the search stops.
+
+    Returns:
+        (N,) weights, which sum to 1.
+    """
+    rank, size = columns.shape
+    weights = np.full(size, 1 / size)
+    if rank == 1:
+        weights[:] = 0.0
+        weights[np.argmax(np.abs(columns[0]))] = 1.0
+        return weights
+    flat = np.ascontiguousarray(columns)
+    for _ in range(MOST_STEPS // REBUILD):
+        inverse = np.linalg.inv((flat * weights) @ flat.T)
+        heights = np.einsum("ij,ij->j", flat, inverse @ flat)
+        if _walk(flat, np.ascontiguousarray(inverse), heights, weights, tolerance, REBUILD):
+            break
+    return weights
+
+
+@kernel
+def _walk(columns: Any, inverse: Any, heights: Any, weights: Any, tolerance: Any, steps: Any) -> Any:
+    """Up to `steps` of the search, in place; True once it has converged."""
+    rank, size = columns.shape
+    moved = np.empty(rank)
+    for _ in range(steps):
+        high, low = 0, -1
+        for j in range(size):
+            if heights[j] > heights[high]:
+                high = j
+            if weights[j] > 0 and (low < 0 or heights[j] < heights[low]):
+                low = j
+        up, down = heights[high] / rank - 1, 1 - heights[low] / rank
+        if up <= tolerance and down <= tolerance:
+            return True
+        j = high if up >= down else low
+        if heights[j] > 1:
+            step = (heights[j] / rank - 1) / (heights[j] - 1)
+        else:
+            step = -np.inf
+        if up < down:
+            step = max(step, -weights[j] / (1 - weights[j]))
+        scale = step / (1 - step + step * heights[j])
+        for i in range(rank):
+            total = 0.0
+            for k in range(rank):
+                total += inverse[i, k] * columns[k, j]
+            moved[i] = total
+        for i in range(rank):
+            for k in range(rank):
+                inverse[i, k] = (inverse[i, k] - scale * moved[i] * moved[k]) / (1 - step)
+        along = np.zeros(size)
+        for i in range(rank):
+            for k in range(size):
+                along[k] += moved[i] * columns[i, k]
+        for k in range(size):
+            heights[k] = (heights[k] - scale * along[k] * along[k]) / (1 - step)
+            weights[k] *= 1 - step
+        weights[j] += step
+        if weights[j] < 1e-15:
+            weights[j] = 0.0
+    return False
+
+
+def enclosing_shape(reduced: Reduced, tolerance: float = 1e-3) -> Floats:
+    """(r, r) the matrix F F' of the enclosing ellipsoid F B_2, which holds every column."""
+    columns = reduced.columns
+    weights = enclosing_weights(columns, tolerance)
+    moment = (columns * weights) @ columns.T
+    heights = np.einsum("ij,ij->j", columns, np.linalg.solve(moment, columns))
+    out: Floats = moment * float(heights.max())
+    return out
+
+
+def blocks(columns: Floats, tolerance: float = 1e-3) -> list[Floats]:
+    """The paper's base decomposition: orthonormal blocks of directions, the short axes of the ellipsoid first.
+
+    Args:
+        columns: (r, N) of full row rank.
+        tolerance: of each ellipsoid.
+
+    Returns:
+        1 + floor(log2 r) matrices (r, d_i), mutually orthogonal, which span everything.
+    """
+    rank = columns.shape[0]
+    weights = enclosing_weights(columns, tolerance)
+    _, axes = np.linalg.eigh((columns * weights) @ columns.T)
+    axes = axes[:, ::-1]
+    if rank == 1:
+        return [axes]
+    half = rank // 2
+    long, short = axes[:, :half], axes[:, half:]
+    return [short, *(long @ one for one in blocks(long.T @ columns, tolerance))]
+
+
+def paper_shape(reduced: Reduced, *, verbatim: bool = False, tolerance: float = 1e-3) -> Shape:
+    """The covariance of the paper's dense mechanism.
+
+    Args:
+        reduced: the workload.
+        verbatim: with the number of blocks as the factor, as published; else with the smallest factor that is private.
+        tolerance: of each ellipsoid.
+    """
+    columns = reduced.columns
+    found = blocks(columns, tolerance)
+    norms = [np.sqrt(np.einsum("ij,ij->j", part, part)) for part in (one.T @ columns for one in found)]
+    radii = [float(one.max()) for one in norms]
+    need = float(np.sum([(norm / radius) ** 2 for norm, radius in zip(norms, radii, strict=True)], axis=0).max())
+    factor = len(found) if verbatim else need
+    covariance = factor * np.sum([r * r * (one @ one.T) for r, one in zip(radii, found, strict=True)], axis=0)
+    return Shape(reduced, covariance, uniform_bound(reduced), float(np.trace(covariance)), 0)
+
+
+def plain_shape(reduced: Reduced) -> Shape:
+    """Independent noise of one size on every answer: as long as the longest column."""
+    columns = reduced.columns
+    longest = float(np.einsum("ij,ij->j", columns, columns).max())
+    return Shape(reduced, np.eye(reduced.rank) * longest, uniform_bound(reduced), longest * reduced.rank, 0)
+
+
+def uniform_bound(reduced: Reduced) -> float:
+    """The singular value bound on the smallest total: (sum of the singular values)^2 / N."""
+    return float(reduced.singular.sum() ** 2 / reduced.right.shape[0])

@@ -1,0 +1,521 @@
+"""Integer strategies: the matrix from cells to the counters of a sketch, and its decoder.
+
+In: a workload and a shape of noise, or an integer matrix. Out: `Strategy`: exact sensitivities, digest, bytes.
+Touches: nothing.
+Source: docs/theory/workload.md, section 6 (why privacy uses only the integers; why the answers are unbiased).
+
+The state is z = C x + noise with an integer matrix C, one column a cell. The noise is independent in all counters, so
+its covariance in the answers is decided by C. C is a rounded root of the wanted covariance. Its sensitivity is computed
+from the rounded integers, in integers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import msgpack
+import numpy as np
+
+from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError, VersionError
+from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor
+from sketchstream.kinds.workload.queries.factors import Floats, Ints
+from sketchstream.kinds.workload.queries.packing import packed, unpacked
+from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.strategies.optimise import Shape
+
+Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree", "causal"]
+
+VERSION: Final = 1
+BITS: Final = 20
+"""Scale of the first rounding, 2^BITS."""
+MOST_BITS: Final = 32
+MAX_STATE: Final = 1 << 27
+"""Entries of a strategy, at most."""
+WASTE: Final = 1.001
+"""Largest factor by which rounding may raise the objective."""
+MOST_SPREAD: Final = 1 << 12
+"""Cells up to which the covariance of all cells' estimates is written out."""
+MAGIC: Final = b"SKWS"
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """An integer matrix and what privacy needs of it.
+
+    Args:
+        matrix: (m, N) int64; one unit of weight in cell j adds column j to the state.
+        form: "cells" (upper triangular, m = N), "rows" (combinations of r independent queries), "rounded" (real
+            queries of rank below N: nearly unbiased), "identity", "queries", "tree", "causal" (lower triangular: the
+            normalised square root of sums over `width` cells, the same integers on every machine).
+        bits: scale of the rounding; 0 without rounding.
+        workload_digest: of the workload that it was made for.
+        objective: "total" or "max".
+        lower: lower bound of the objective for L2 sensitivity 1, from the optimiser; 0 for Laplace strategies.
+        upper: the objective that the optimiser reached; 0 for Laplace strategies.
+        rank: of the workload.
+        root: (m, m) int64, lower triangular, for "rows": the matrix is the root times the chosen queries.
+        chosen: (m,) indices of these queries.
+        width: of the sums of form "causal".
+    """
+
+    matrix: Ints
+    form: Form
+    bits: int
+    workload_digest: bytes
+    objective: str = "total"
+    lower: float = 0.0
+    upper: float = 0.0
+    rank: int = 0
+    root: Ints | None = None
+    chosen: Ints | None = None
+    width: int = 0
+
+    def __post_init__(self) -> None:
+        if self.matrix.size > MAX_STATE:
+            msg = f"a strategy may have 2^27 entries, found {self.matrix.shape[0]} x {self.matrix.shape[1]}"
+            raise SpecError(msg)
+        self.matrix.flags.writeable = False
+
+    @property
+    def length(self) -> int:
+        """Counters of the state, m."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def size(self) -> int:
+        """Cells, N."""
+        return int(self.matrix.shape[1])
+
+    @cached_property
+    def largest(self) -> int:
+        """Largest entry in absolute value."""
+        return max(int(self.matrix.max()), -int(self.matrix.min()))
+
+    @cached_property
+    def sensitivity2(self) -> int:
+        """Largest squared L2 norm of a column, exactly."""
+        return max(_column_sums(self.matrix, self.largest, squared=True))
+
+    @cached_property
+    def sensitivity1(self) -> int:
+        """Largest L1 norm of a column, exactly."""
+        return max(_column_sums(self.matrix, self.largest, squared=False))
+
+    @cached_property
+    def decoder(self) -> Floats:
+        """(N, m) estimates of the cells from the state; exact for every query of the workload."""
+        from scipy.linalg import qr, solve_triangular
+
+        floats = self.matrix.astype(np.float64)
+        if self.form == "identity":
+            return np.eye(self.size)
+        if self.form in ("cells", "causal"):
+            out: Floats = solve_triangular(floats, np.eye(self.size), lower=self.form == "causal")
+            return out
+        if self.form == "tree":
+            found = np.zeros((self.size, self.length))
+            for cells, words, inverse in self._blocks():
+                found[cells, words] = inverse @ floats[words, cells].T
+            return found
+        if self.form == "queries":
+            return np.asarray(np.linalg.pinv(floats))
+        q, r = qr(floats.T, mode="economic")
+        return np.asarray(q @ solve_triangular(r, np.eye(len(r))).T)
+
+    def estimate(self, point: Floats) -> Floats:
+        """(N,) estimates of the cells from a state; for form "causal" without the decoder."""
+        if self.form != "causal":
+            return np.asarray(self.decoder @ point)
+        from scipy.linalg import solve_triangular
+
+        return np.asarray(solve_triangular(self.matrix.astype(np.float64), point, lower=True))
+
+    @cached_property
+    def backwards(self) -> Floats:
+        """(m,) coefficients of the counters in the sum of the cells' estimates."""
+        if self.form != "causal":
+            return np.asarray(self.decoder.sum(axis=0))
+        from scipy.linalg import solve_triangular
+
+        return np.asarray(solve_triangular(self.matrix.astype(np.float64), np.ones(self.size), lower=True, trans="T"))
+
+    @cached_property
+    def spread(self) -> Floats:
+        """(N, N) covariance of the cells' estimates for independent noise of variance 1 in each counter."""
+        if self.form == "tree":
+            out = np.zeros((self.size, self.size))
+            for cells, _, inverse in self._blocks():
+                out[cells, cells] = inverse
+            return out
+        return self.decoder @ self.decoder.T
+
+    def _blocks(self) -> Iterator[tuple[slice, Ints, Floats]]:
+        """Of a tree: cells of each widest block, the counters of them, and the inverse of their Gram matrix."""
+        width = int(np.count_nonzero(self.matrix, axis=1).max())
+        known: dict[bytes, Floats] = {}
+        for start in range(0, self.size, width):
+            cells = slice(start, min(start + width, self.size))
+            words = np.flatnonzero(self.matrix[:, cells].any(axis=1))
+            part = self.matrix[words, cells]
+            name = part.tobytes()
+            if name not in known:
+                floats = part.astype(np.float64)
+                known[name] = np.asarray(np.linalg.inv(floats.T @ floats), np.float64)
+            yield cells, words, known[name]
+
+    @cached_property
+    def digest(self) -> bytes:
+        """32 bytes that are equal exactly for equal strategies."""
+        head = (VERSION, *self.matrix.shape, str(self.sensitivity2), self.bits, self.form)
+        found = hashlib.sha256(repr(head).encode() + self.workload_digest)
+        found.update(np.ascontiguousarray(self.matrix, "<i8").tobytes())
+        return found.digest()
+
+    def to_bytes(self) -> bytes:
+        """The strategy as it is shipped with a spec: workers must not compute their own, whose last bits may differ.
+
+        Equal strategies have equal bytes. Data that the workload determines are omitted: a triangle below or above the
+        diagonal, the identity, the queries themselves, and integer combinations of queries but for their factors.
+        """
+        head: dict[str, Any] = {
+            "version": VERSION,
+            "form": self.form,
+            "bits": self.bits,
+            "shape": list(self.matrix.shape),
+            "workload": self.workload_digest,
+            "objective": self.objective,
+            "lower": self.lower,
+            "upper": self.upper,
+            "rank": self.rank,
+            "sensitivity2": str(self.sensitivity2),
+            "sensitivity1": str(self.sensitivity1),
+            "digest": self.digest,
+        }
+        if self.form == "causal":
+            head["width"] = self.width
+            body = b""
+        elif self.root is not None and self.chosen is not None:
+            head["chosen"] = packed(self.chosen)
+            body = packed(self.root[np.tril_indices(self.length)])
+        elif self.form == "cells":
+            body = packed(self.matrix[np.triu_indices(self.length)])
+        elif self.form in ("identity", "queries"):
+            body = b""
+        else:
+            body = packed(self.matrix)
+        first: bytes = msgpack.packb(head)
+        return MAGIC + len(first).to_bytes(4, "little") + first + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes, workload: Workload) -> Strategy:
+        """The strategy that `to_bytes` wrote.
+
+        Args:
+            data: the bytes.
+            workload: for which it was made.
+
+        Raises:
+            FormatError: not a strategy for this workload, truncated, or altered; sensitivities are computed again.
+        """
+        if data[:4] != MAGIC:
+            msg = "expected the bytes of a workload strategy"
+            raise FormatError(msg)
+        length = int.from_bytes(data[4:8], "little")
+        if len(data) < 8 + length:
+            msg = "the bytes of a workload strategy end too early"
+            raise TruncatedError(msg)
+        try:
+            head: dict[str, Any] = msgpack.unpackb(data[8 : 8 + length])
+            version = head["version"]
+            if version != VERSION:
+                msg = f"expected version {VERSION} of the strategy format, found {version!r:.20}"
+                raise VersionError(msg)
+            if head["workload"] != workload.digest:
+                msg = "the strategy was made for another workload"
+                raise FormatError(msg)
+            names = ("objective", "lower", "upper", "rank")
+            made = cls(
+                **cls._read_body(head, data[8 + length :], workload),
+                form=head["form"],
+                bits=head["bits"],
+                workload_digest=workload.digest,
+                **{name: head[name] for name in names},
+            )
+            said = (head["digest"], head["sensitivity2"], head["sensitivity1"])
+        except (KeyError, TypeError, ValueError, IndexError, msgpack.exceptions.UnpackException) as error:
+            if isinstance(error, FormatError):
+                raise
+            msg = "the bytes of a workload strategy are damaged"
+            raise FormatError(msg) from error
+        if said != (made.digest, str(made.sensitivity2), str(made.sensitivity1)):
+            msg = "digest mismatch: the bytes of a workload strategy were altered after they were written"
+            raise ChecksumError(msg)
+        return made
+
+    @staticmethod
+    def _read_body(head: dict[str, Any], body: bytes, workload: Workload) -> dict[str, Any]:
+        """The matrix, and its factors if it has any."""
+        rows, size = (int(one) for one in head["shape"])
+        form = head["form"]
+        square = form in ("cells", "identity", "causal")
+        queries = form == "queries"
+        if not 0 < rows * size <= MAX_STATE or size != workload.size or (square and rows != size):
+            msg = "the bytes of a workload strategy declare an impossible shape"
+            raise FormatError(msg)
+        if (queries and rows != workload.count) or (body and (queries or form in ("identity", "causal"))):
+            msg = "the bytes of a workload strategy declare an impossible shape"
+            raise FormatError(msg)
+        if form == "identity":
+            return {"matrix": np.eye(size, dtype=np.int64)}
+        if form == "causal":
+            width = head["width"]
+            if width != causal_width(workload) or not 0 <= head["bits"] <= MOST_BITS:
+                msg = "the bytes of a workload strategy are of another workload"
+                raise FormatError(msg)
+            return {"matrix": _causal_matrix(size, width, head["bits"]), "width": width}
+        if queries:
+            return {"matrix": workload.dense().astype(np.int64)}
+        triangle = rows * (rows + 1) // 2
+        if "chosen" in head:
+            chosen = unpacked(head["chosen"], rows)
+            if chosen.min() < 0 or chosen.max() >= workload.count:
+                msg = "the bytes of a workload strategy name queries that the workload does not have"
+                raise FormatError(msg)
+            root = np.zeros((rows, rows), np.int64)
+            root[np.tril_indices(rows)] = unpacked(body, triangle)
+            matrix = _integer_product(root.astype(np.float64), workload.some_rows(chosen))
+            return {"matrix": matrix, "root": root, "chosen": chosen}
+        matrix = np.zeros((rows, size), np.int64)
+        if form == "cells":
+            matrix[np.triu_indices(rows)] = unpacked(body, triangle)
+        else:
+            matrix[:] = unpacked(body, rows * size).reshape(rows, size)
+        return {"matrix": matrix}
+
+
+def declared_size(data: object) -> int:
+    """Elements of the matrix that the bytes of a strategy declare; 0 where `Strategy.from_bytes` refuses them.
+
+    Args:
+        data: of a stranger; of any type.
+    """
+    if not isinstance(data, bytes) or data[:4] != MAGIC:
+        return 0
+    try:
+        rows, size = msgpack.unpackb(data[8 : 8 + int.from_bytes(data[4:8], "little")])["shape"]
+        return max(0, int(rows) * int(size))
+    except (KeyError, TypeError, ValueError, msgpack.exceptions.UnpackException):
+        return 0
+
+
+def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) -> Strategy:
+    """A strategy that needs no rounding.
+
+    Args:
+        workload: workload of the strategy.
+        matrix: (m, N) int64, whose row space holds the workload's.
+        form: how its decoder is found.
+        rank: of the workload.
+    """
+    return Strategy(np.ascontiguousarray(matrix, np.int64), form, 0, workload.digest, rank=rank)
+
+
+def causal_width(workload: Workload) -> int:
+    """Cells of each sum, where the queries are sums of the last cells up to each; 0 for other workloads."""
+    if len(workload.products) != 1 or len(workload.products[0]) != 1 or workload.size > LONGEST_ROOT:
+        return 0
+    (factor,) = workload.products[0]
+    return {"prefix": factor.size, "trailing": factor.width}.get(factor.name, 0)
+
+
+def causal(workload: Workload) -> Strategy:
+    """The normalised square root of prefixes or trailing sums: near the best covariance, found in milliseconds.
+
+    Args:
+        workload: one with a `causal_width`.
+    """
+    size, width = workload.size, causal_width(workload)
+    matrix = _causal_matrix(size, width, BITS)
+    return Strategy(matrix, "causal", BITS, workload.digest, rank=size, width=width)
+
+
+def causal_total(strategy: Strategy) -> float:
+    """Sum of the answers' variances for L2 sensitivity 1, of a strategy of form "causal"."""
+    ones, size = np.ones(strategy.width), strategy.size
+    return float(CausalFactor(ones, size).variances(ones, np.arange(size), size).sum())
+
+
+def causal_bound(strategy: Strategy) -> float:
+    """Lower bound of that sum for all Gaussian noise: the square of the nuclear norm, over N (prefixes; 0 for others).
+
+    The singular values of the matrix of prefixes are 1 / (2 sin((2k - 1) pi / (4N + 2))).
+    """
+    size = strategy.size
+    if strategy.width != size:
+        return 0.0
+    angles = (2 * np.arange(1, size + 1) - 1) * np.pi / (4 * size + 2)
+    return float(np.sum(0.5 / np.sin(angles)) ** 2 / size)
+
+
+def _causal_matrix(size: int, width: int, bits: int) -> Ints:
+    """(N, N) the columns of the factor, rounded."""
+    return np.ascontiguousarray(CausalFactor(np.ones(width), size).columns(np.arange(size), 1 << bits).T)
+
+
+def from_shape(
+    workload: Workload, shape: Shape, *, objective: str = "total", row_weights: Floats | None = None, bits: int = BITS
+) -> Strategy:
+    """The integer strategy whose noise has this covariance in the answers, up to rounding.
+
+    Args:
+        workload: the queries.
+        shape: the covariance, for L2 sensitivity 1.
+        objective: that of the shape.
+        row_weights: (d,) that of the shape.
+        bits: scale of the first rounding; it is raised until rounding costs at most a factor 1.001 of the objective.
+
+    Raises:
+        SpecError: no scale up to 2^32 rounds well enough.
+    """
+    reduced = shape.reduced
+    root = np.linalg.cholesky(shape.covariance)
+    form: Form
+    chosen: Ints | None
+    if reduced.rank == workload.size:
+        form = "cells"
+        exact: Any = _cells_root(root, reduced.columns)
+        independent = chosen = None
+    elif workload.integer and (workload.writable or len(workload.products) == 1):
+        form = "rows"
+        chosen = independent_rows(workload, reduced.rank)
+        independent = workload.some_rows(chosen)
+        weights = 1.0 if row_weights is None else np.sqrt(row_weights[chosen])[:, None]
+        coordinates = (independent * weights) @ reduced.right / reduced.singular
+        exact = _rows_root(coordinates @ root / weights)
+    else:
+        form = "rounded"
+        from scipy.linalg import solve_triangular
+
+        exact = solve_triangular(root, reduced.columns, lower=True)
+        independent = chosen = None
+    for scale in range(bits, MOST_BITS + 1, 4):
+        rounded = np.rint(np.ldexp(exact, scale))
+        if form != "rounded" and not np.all(np.diagonal(rounded)):
+            continue
+        matrix = _integer_product(rounded, independent)
+        factor = None if chosen is None else rounded.astype(np.int64)
+        made = Strategy(
+            matrix, form, scale, workload.digest, objective, shape.lower, shape.upper, reduced.rank, factor, chosen
+        )
+        if attained(workload, made, objective, row_weights) <= WASTE * shape.upper:
+            return made
+    msg = f"the strategy could not be rounded: the workload's scales differ too much for {MOST_BITS} bits; rescale rows"
+    raise SpecError(msg)
+
+
+def attained(
+    workload: Workload, strategy: Strategy, objective: str = "total", row_weights: Floats | None = None
+) -> float:
+    """The objective that an integer strategy reaches for L2 sensitivity 1.
+
+    Args:
+        workload: the queries.
+        strategy: for these queries.
+        objective: "total" or "max".
+        row_weights: (d,) importance of each query.
+    """
+    scale = float(strategy.sensitivity2)
+    if strategy.size > MOST_SPREAD:
+        variances = coefficients(workload, strategy, 2) * scale
+        weighted = variances if row_weights is None else variances * row_weights
+        return float(weighted.max() if objective == "max" else weighted.sum())
+    if objective == "total" and row_weights is None:
+        return scale * float(np.vdot(workload.gram(), strategy.spread))
+    variances = workload.variances(strategy.spread) * scale
+    return float(
+        variances.max() if objective == "max" else np.sum(variances if row_weights is None else variances * row_weights)
+    )
+
+
+def coefficients(workload: Workload, strategy: Strategy, power: int) -> Floats:
+    """(d,) sum of the powers of each answer's coefficients in the counters, some queries at a time.
+
+    Args:
+        workload: the queries.
+        strategy: for these queries.
+        power: 2 for variances, 4 for kurtosis.
+    """
+    if len(workload.products) == 1 and len(workload.products[0]) == 1 and workload.count <= workload.size:
+        return np.asarray(np.sum(workload.products[0][0].apply(strategy.decoder, 0) ** power, axis=1))
+    out = np.empty(workload.count)
+    step = max(1, (1 << 22) // max(strategy.length, workload.size))
+    for start in range(0, len(out), step):
+        chosen = np.arange(start, min(start + step, len(out)), dtype=np.int64)
+        out[chosen] = np.sum((workload.some_rows(chosen) @ strategy.decoder) ** power, axis=1)
+    return out
+
+
+def independent_rows(workload: Workload, rank: int) -> Ints:
+    """Indices of `rank` linearly independent queries, well conditioned, by pivoted QR.
+
+    Args:
+        workload: the queries.
+        rank: number of queries.
+    """
+    from scipy.linalg import qr
+
+    if len(workload.products) == 1 and len(workload.products[0]) > 1:
+        found = []
+        for factor in workload.products[0]:
+            alone = Workload((("cell", factor.size),), ((factor,),))
+            found.append(independent_rows(alone, int(np.linalg.matrix_rank(factor.gram(), hermitian=True))))
+        return workload.independent_product_rows(found)
+    matrix = workload.dense()
+    if rank == len(matrix):
+        return np.arange(rank, dtype=np.int64)
+    _, pivots = qr(matrix.T, mode="r", pivoting=True)
+    return np.sort(pivots[:rank]).astype(np.int64)
+
+
+def _cells_root(root: Any, columns: Floats) -> Floats:
+    """The upper triangular C with C' C = columns' covariance^-1 columns, and a positive diagonal."""
+    from scipy.linalg import qr, solve_triangular
+
+    (found,) = qr(solve_triangular(root, columns, lower=True), mode="r")
+    return np.asarray(np.triu(found * np.where(np.diagonal(found) < 0, -1.0, 1.0)[:, None]))
+
+
+def _rows_root(half: Floats) -> Floats:
+    """The inverse of the lower triangular K with K K' = half half', and a positive diagonal."""
+    from scipy.linalg import qr, solve_triangular
+
+    (found,) = qr(half.T, mode="r")
+    found = np.triu(found * np.where(np.diagonal(found) < 0, -1.0, 1.0)[:, None])
+    return np.asarray(np.tril(solve_triangular(found, np.eye(len(found))).T))
+
+
+def _integer_product(rounded: Floats, rows: Floats | None) -> Ints:
+    """The rounded matrix, multiplied exactly by integer rows if given."""
+    if rows is None:
+        return rounded.astype(np.int64)
+    if float(np.abs(rounded).max()) * float(np.abs(rows).max()) * len(rows) < 2.0**53:
+        return (rounded @ rows).astype(np.int64)  # every partial sum is a whole number below 2^53: exact
+    product: Ints = rounded.astype(np.int64) @ rows.astype(np.int64)
+    return product
+
+
+def _column_sums(matrix: Ints, largest: int, *, squared: bool) -> list[int]:
+    """Sum of the entries' squares, or of their absolute values, of each column, in integers of any size."""
+    bound = (largest * largest if squared else largest) * len(matrix)
+    if bound < 1 << 62:
+        sums = np.einsum("ij,ij->j", matrix, matrix) if squared else np.abs(matrix).sum(axis=0)
+        return [int(one) for one in sums]
+    totals = [0] * matrix.shape[1]
+    for row in matrix.tolist():
+        for j, value in enumerate(row):
+            totals[j] += value * value if squared else abs(value)
+    return totals
