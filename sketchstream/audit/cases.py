@@ -110,12 +110,12 @@ def audits() -> Iterator[tuple[str, Any]]:
     An audit's `checks(quick)` yield what `sketchstream verify` tries of the kind's sketches alone, a name and a check
     each; its `cases(slots)` are held to what all kinds have in common; `WORKERS`, `case_of` and `windows` describe what
     a worker publishes. A kind without one here whose package has a module `oracle` is tried by
-    `sketchstream.audit.linear`.
+    `sketchstream.audit.kinds.linear`.
     """
     for kind in kinds.names():
         if kind in OWN:
-            yield kind, import_module(f"sketchstream.audit.{OWN[kind]}")
+            yield kind, import_module(f"sketchstream.audit.kinds.{OWN[kind]}")
             continue
         oracle = kinds.part(kind, "oracle")
-        audit = import_module("sketchstream.audit.linear").LinearAudit
+        audit = import_module("sketchstream.audit.kinds.linear").LinearAudit
         yield kind, None if oracle is None else audit(import_module(oracle))

@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import noise, published, wire
-from sketchstream.audit import bounds, cases, counters, deployments, draws, histories, lattices, workers
+from sketchstream.audit import bounds, cases, counters, deployments, draws, histories, workers
 from sketchstream.audit.cases import Check
+from sketchstream.audit.kinds import lattices
 from sketchstream.audit.observed import Outcome, judge
 from sketchstream.errors import SealedError
 from sketchstream.hashing import Key

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream.audit import gaussians
+from sketchstream.audit.kinds import gaussians
 from sketchstream.kinds.gaussian import kind
 from sketchstream.kinds.gaussian.kind import GaussianKind
 from sketchstream.kinds.gaussian.spec import GaussianSpec

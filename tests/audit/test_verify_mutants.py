@@ -15,7 +15,7 @@ import pytest
 
 from helpers.verify import verify
 from sketchstream import components, kinds, noise
-from sketchstream.audit import convolutions, gaussians, projections, sketches, workloads
+from sketchstream.audit.kinds import convolutions, gaussians, projections, sketches, workloads
 from sketchstream.components import Component, Counters, Noise
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.overlap import patterns

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream.audit import projections
+from sketchstream.audit.kinds import projections
 from sketchstream.kinds.projection import calibration, kind, mechanism, places
 from sketchstream.kinds.projection.kind import ProjectionKind
 from sketchstream.kinds.projection.matrices.sensitivity import longest_row

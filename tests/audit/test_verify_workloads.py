@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream.audit import workloads
+from sketchstream.audit.kinds import workloads
 from sketchstream.kinds.linear import index
 from sketchstream.kinds.workload import kind, spec
 from sketchstream.kinds.workload.kind import WorkloadKind

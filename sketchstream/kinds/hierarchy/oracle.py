@@ -1,6 +1,6 @@
 """What the audit must know of kind `hierarchy`, computed from plain data and not by the kind's own code.
 
-In: plain data of specs. Out: see `sketchstream.audit.linear`. Touches: nothing.
+In: plain data of specs. Out: see `sketchstream.audit.kinds.linear`. Touches: nothing.
 """
 
 from __future__ import annotations

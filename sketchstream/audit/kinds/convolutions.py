@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream.audit import histories
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.linear import by_law, case, creation, moves_of, publication, releases
+from sketchstream.audit.kinds.linear import by_law, case, creation, moves_of, publication, releases
 from sketchstream.audit.observed import Outcome, counters_of, repeated, state_of, variance_of_unit
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.linear import (
+from sketchstream.audit.kinds.linear import (
     ERRORS,
     answers,
     by_law,

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.linear import by_law, case, creation, mu_seen, publication, releases
+from sketchstream.audit.kinds.linear import by_law, case, creation, mu_seen, publication, releases
 from sketchstream.audit.observed import Outcome, judge, state_of, variance_of_unit
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise import laws
