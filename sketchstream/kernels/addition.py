@@ -65,6 +65,7 @@ ERROR, SKIP, NOOP = range(3)
 
 def _ask_ahead(context: Any, builder: Any, kind: Any, array: Any, at: Any, piece: int) -> None:
     """Prefetch the part of a batch's array that is STREAM items after a group at `at`, in GROUP pieces."""
+    # 512 bits are a cache line: one request for each line, not for each item.
     if piece * kind.dtype.bitwidth % 512 == 0:
         position = builder.add(at, ir.Constant(INT64, STREAM + piece))
         ask_for(builder, address(context, builder, kind, array, position), 0)
@@ -96,6 +97,7 @@ def _weight_lanes(builder: Any, pointer: Any) -> Any:
 def _bad_lanes(builder: Any, values: Any, max_weight: Any) -> Any:
     """One bit for each of LANES weights that is outside -max_weight..max_weight."""
     limit = splat(builder, max_weight)
+    # w in -m..m means w + m in 0..2m: one unsigned comparison, because a smaller w wraps to a huge number.
     shifted = builder.add(values, limit)
     return builder.bitcast(builder.icmp_unsigned(">", shifted, builder.add(limit, limit)), ir.IntType(LANES))
 
@@ -139,14 +141,18 @@ def _pass_group(
         counters = context.make_array(kinds[10])(context, builder, args[10]).data
         weighted = isinstance(kinds[11], types.Array)
         if weighted:
+            # Weights are read twice: with their group's hash for bounds and sums, and LAG items later to be added.
             begin = builder.sub(args[1], ir.Constant(INT64, LAG))
             values = address(context, builder, kinds[11], args[11], begin)
 
+        # A hashed slot is below per_level * (last_level + 1), the length of the state: no test of its bounds.
         def counter(group: Any, i: int) -> Any:
             position = builder.add(group, ir.Constant(INT64, i))
             return builder.gep(counters, [builder.load(builder.gep(slots, [position]))])
 
         def work() -> Between:
+            # A prefetch and an addition in turn, GROUP of each, with an equal part of the hash's STEPS after each of
+            # them.
             for piece in range(2 * GROUP):
                 i = piece // 2
                 if piece % 2 == 0:
@@ -165,6 +171,7 @@ def _pass_group(
 
         stored_slots(context, builder, kinds, args, work())
         bad = ir.Constant(ir.IntType(LANES), 0)
+        # The group that was hashed, not the one that was added: a bad weight stops the pipeline before its group.
         if weighted:
             running = context.make_array(kinds[14])(context, builder, args[14]).data
             for place in range(0, GROUP, LANES):
@@ -186,14 +193,19 @@ _RING_MASK = np.uint64(RING - 1)
 def _modular(weight: Any, modulus: Any, sign: Any) -> Any:
     """The signed weight modulo `modulus`, any int64 weight."""
     rest = np.int64(weight)
+    # Most weights are in 0..modulus - 1 as they are: the division is for the others.
     if rest >= modulus or rest < 0:
         rest = rest + modulus if -modulus <= rest < 0 else rest % modulus
+    # Always in 0..modulus - 1, so that a counter plus this is below 2 * modulus: one subtraction brings it back
+    # (`_add`).
     return modulus - rest if sign < 0 and rest > 0 else rest
 
 
 @kernel
 def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
     """state[slots] += sign * weights (empty weights: ones), wrapping, or modulo `modulus` if that is not 0."""
+    # Two passes through one body: the first prefetches AHEAD slots on, the last AHEAD events have nothing to ask for.
+    # Slices, not computed indices: numba then leaves its support for negative ones out.
     n = len(slots)
     early = max(n - AHEAD, 0)
     ahead = slots[n - early :]
@@ -212,6 +224,7 @@ def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
                     prefetch(state, ahead[i])
                 state[here[i]] += sign * np.int64(values[i])
         else:
+            # Counters are in 0..modulus - 1 whatever was added before: the order of events does not matter.
             one = _modular(1, modulus, sign)
             for i in range(len(here)):
                 if part == 0:
@@ -225,6 +238,7 @@ def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
 @kernel
 def _bad_weights(weights: Any, max_weight: Any) -> Any:
     """Number of weights outside -max_weight..max_weight."""
+    # Sums of comparisons, without a branch: the compiler makes vector code of it.
     bad = 0
     for i in range(len(weights)):
         bad += (np.int64(weights[i]) > max_weight) | (np.int64(weights[i]) < -max_weight)
@@ -268,10 +282,13 @@ def _add_hashed(
     Returns how many items, and the sum of their weights.
     """
     many = len(weights) > 0
+    # The slot of item i is ring[i % RING] until it is added. RING >= LAG + GROUP: none is overwritten before that.
     whole = len(items) - len(items) % GROUP
+    # One running sum of weights for each lane; they are joined at the end, not for each group.
     sums = np.zeros(LANES, np.int64)
     seen = np.int64(0)
     added = 0
+    # Fill the pipeline: hash and ask for slots, add nothing yet.
     for at in range(0, min(LAG, whole), GROUP):
         if many and max_weight > 0 and _bad_weights(weights[at : at + GROUP], max_weight) > 0:
             whole = at
@@ -280,6 +297,7 @@ def _add_hashed(
         slot_group(items, at, route.key0, route.key1, ring, at, route.per_level, route.last_level)
         for i in range(np.uint64(at), np.uint64(at + GROUP)):
             prefetch(state, ring[i])
+    # The full pipeline: new slots go `to` the ring, those `asked` for are the group before, those at `first` are added.
     for at in range(LAG, whole, GROUP):
         to = np.int64(np.uint64(at) & _RING_MASK)
         asked = np.int64(np.uint64(at - GROUP) & _RING_MASK)
@@ -304,10 +322,13 @@ def _add_hashed(
             for i in range(np.uint64(to), np.uint64(to + GROUP)):
                 prefetch(state, ring[i])
         added += GROUP
+        # The group of a bad weight was hashed and summed, not added. Its sum is taken back; the caller judges it item
+        # by item.
         if bad != 0 and max_weight > 0:
             whole = at
             seen -= _sum(weights[at : at + GROUP], GROUP)
             break
+    # Empty the pipeline: these slots are in the ring and have been asked for.
     for at in range(added, whole, GROUP):
         first = np.int64(np.uint64(at) & _RING_MASK)
         _add(state, ring[first : first + GROUP], weights[at : at + GROUP], modulus, sign)
@@ -321,6 +342,7 @@ def _keep(slots: U64, weights: Any, scratch: Any, size: Any, max_weight: Any, mo
     Returns their number; all of them: nothing was moved. -1: an invalid event, and the mode is to stop.
     """
     n = len(slots)
+    # NOWHERE and UNSAMPLED are the largest uint64: one comparison with the size finds both.
     bad_slots = 0
     for i in range(n):
         bad_slots += slots[i] >= size
@@ -329,10 +351,12 @@ def _keep(slots: U64, weights: Any, scratch: Any, size: Any, max_weight: Any, mo
         return n
     if mode != NOOP and bad_weights > 0:
         return -1
+    # An item that is in the domain and not in its sample is no error.
     if mode == ERROR:
         for i in range(n):
             if slots[i] == NOWHERE:
                 return -1
+    # Each event is written at `kept`, which moves on only behind one that stays: no branch on what an item is.
     kept = 0
     if len(weights) == 0:
         for i in range(n):
@@ -353,6 +377,7 @@ def _count_unsampled(slots: U64, weights: Any, max_weight: Any) -> Any:
     count = 0
     for i in range(len(slots)):
         count += slots[i] == UNSAMPLED
+    # Weights are looked at only where there are unsampled items to count.
     if count == 0 or max_weight == 0 or len(weights) == 0:
         return count
     count = 0
@@ -417,6 +442,8 @@ def update_ints(
     start = 0
     while start < n:
         if piped:
+            # The pipeline stops before a bad weight, and where less than a group is left. The block after that is
+            # judged item by item, and the pipeline is tried again behind it.
             rest, values = items[start:], weights[start:]
             passed, seen = _add_hashed(state, rest, values, route, max_weight, modulus, sign, slots[:RING])
             _tally(counters, seen, passed, sign)
@@ -430,6 +457,7 @@ def update_ints(
             break
         done[0] += stop - start
         start = stop
+    # Slots tell items, and freed memory may be read by its next owner.
     slots[:] = 0
     scratch[:] = 0
     return good
@@ -522,6 +550,8 @@ def add_to_groups(
             valid = max_weight == 0 or -max_weight <= weight <= max_weight
             scratch[kept] = weights[i]
             one = _modular(weight, modulus, sign) if modulus > 0 else sign * weight
+        # Written before it is known whether the event counts: `kept` and `late` move on only where it does, and the
+        # next event overwrites the others. Then `place` may be anything, but is no index of `state`.
         place = slot + np.uint64(code) * size
         found[kept] = place
         later_slots[late] = np.uint32(place)
@@ -531,6 +561,7 @@ def add_to_groups(
         late += inside and valid and not now
         if inside and valid and len(totals) > 0:
             totals[code] += sign * weight
+        # Unlike totals, counts hold the items of the domain that are not in its sample, too.
         if code >= 0 and valid and len(counts) > 0 and (inside or slot == UNSAMPLED):
             counts[code] += sign
     part = scratch[:kept] if many else weights[:]

@@ -48,12 +48,15 @@ def first_groups(hashes: U64, codes: Any, most: Any, groups: Any, prime: Any, ou
         second = (first ^ (first >> _33)) * _FIRST
         second = (second ^ (second >> _33)) * _SECOND
         second = second ^ (second >> _33)
+        # 32 bits times n, shifted by 32, are a number below n: no division. All three parts come from separate bits.
         turn = (np.int64(first >> _32) * groups) >> 32
         factor = 1 + ((np.int64(second >> _32) * (prime - 1)) >> 32)
         shift = (np.int64(second & _LOW) * prime) >> 32
         place = (factor * code + shift) % prime
+        # Cycle walking. The prime is the first one from G on, so that few places are beyond the groups.
         while place >= groups:
             place = (factor * place + shift) % prime
+        # The turn modulo G, by a subtraction: both terms are below G.
         place += turn
         if place >= groups:
             place -= groups

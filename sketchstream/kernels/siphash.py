@@ -52,6 +52,7 @@ LONGEST = 9
 def _start(builder: Any, key0: Any, key1: Any) -> list[Any]:
     """The state of SipHash before the first word, in every lane."""
     low, high = splat(builder, key0), splat(builder, key1)
+    # "somepseudorandomlygeneratedbytes", as in the paper; the key's words alternate.
     words = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     return [builder.xor(key, constant(word)) for key, word in zip((low, high, low, high), words, strict=True)]
 
@@ -66,7 +67,9 @@ _ROUND = (
 
 def _rounds(builder: Any, states: list[list[Any]], times: int, between: Between) -> None:
     """SipRounds on several states, step by step in turn, with other work in between."""
+    # A funnel shift of a value with itself is a rotation: one instruction where the processor has it.
     rotate = get_or_insert(builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fshl.v{LANES}i64")
+    # Step by step over all states, not state by state: the steps of different states do not wait for each other.
     for step, to, by in _ROUND * times:
         for v in states:
             if step == "rotate":
@@ -111,6 +114,7 @@ def hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Each, 
             words.append(builder.load(pointer, align=8))
         states = [list(start) for _ in words]
         _absorb(builder, states, words, between)
+        # The last word of a message of eight bytes: no bytes are left, and the length 8 is in its top byte.
         _absorb(builder, states, [constant(8 << 56)] * len(words), between)
         for place, hashes in zip(places, _finish(builder, states, between), strict=True):
             store(place, hashes)
@@ -140,6 +144,8 @@ def _hash_words(typingctx: Any, words: Any, at: Any, count: Any, key0: Any, key1
         start = _start(builder, args[3], args[4])
         for first in range(0, GROUP, LANES * TOGETHER):
             places = range(first, first + LANES * TOGETHER, LANES)
+            # How many rounds there are is known at run time only: between them the states are on the stack, from where
+            # LLVM moves them into registers.
             kept = [[alloca(builder, value) for value in start] for _ in places]
             for one in kept:
                 for pointer, value in zip(one, start, strict=True):
@@ -180,6 +186,7 @@ def hash_ints(items: I64, key0: Any, key1: Any, out: U64) -> None:
     for at in range(0, whole, GROUP):
         _hash_group(items, at, key0, key1, out, at)
     if whole < n:
+        # The rest as a whole group with zeros behind it, so that one compiled hash serves both.
         last = np.zeros(GROUP, np.int64)
         hashed = aligned_words(GROUP)
         last[: n - whole] = items[whole:n]
@@ -219,6 +226,8 @@ def _tail(first: Any, start: Any, end: Any) -> Any:
     rest = length & np.uint64(7)
     word = length << np.uint64(56)
     if rest > 0:
+        # The eight bytes before the end as a word, shifted until the rest alone is left. They may begin before the
+        # string, not before the buffer.
         if end >= 8:
             word |= word_at(first + end - np.uint64(8)) >> (np.uint64(64) - (rest << np.uint64(3)))
         else:
@@ -257,6 +266,7 @@ def hash_spans(buffer: Bytes, starts: Any, ends: Any, key0: Any, key1: Any, out:
     """SipHash-2-4 of each buffer[starts[i]:ends[i]]: strings of equal numbers of words side by side."""
     n = len(out)
     if n < 2 * GROUP:
+        # Too few strings to fill vectors of equal lengths.
         first = first_byte(buffer)
         for i in range(n):
             out[i] = _hash_span(first, np.uint64(starts[i]), np.uint64(ends[i]), key0, key1)
@@ -264,6 +274,7 @@ def hash_spans(buffer: Bytes, starts: Any, ends: Any, key0: Any, key1: Any, out:
     size = min(n, SPANS)
     order = np.empty(size, np.uint64)
     counts = np.empty(LONGEST + 2, np.int64)
+    # For each length in turn: GROUP lanes for each word of each group, the last group padded to GROUP.
     words = aligned_words((size + GROUP) * LONGEST)
     hashed = aligned_words(GROUP)
     for begin in range(0, n, SPANS):
@@ -297,6 +308,8 @@ def _hash_sorted(
     """Hash at most SPANS strings: sort them by number of words, arrange the words of a group in lanes, hash."""
     n = len(out)
     base = first_byte(buffer)
+    # Counting sort by whole words. counts[c + 1] is first the number of strings with c words, then the sums make
+    # counts[c] the place where these begin, and after the sort it is the place where they end.
     counts[:] = 0
     for i in range(n):
         prefetch_read(buffer, np.int64(starts[i]))
@@ -314,6 +327,8 @@ def _hash_sorted(
         for i in range(len(chosen)):
             start = np.uint64(starts[chosen[i]])
             end = np.uint64(ends[chosen[i]])
+            # Word k of a group's strings stands in GROUP neighbouring places, string by string, so that a vector is
+            # loaded at once: lane i % GROUP of row k, behind the c + 1 rows of each group before.
             lane = i & (GROUP - 1)
             at = np.uint64((i - lane) * (c + 1) + lane)
             address = base + start
@@ -322,11 +337,13 @@ def _hash_sorted(
                 address += np.uint64(8)
                 at += np.uint64(GROUP)
             words[at] = _tail(base, start, end)
+        # Lanes behind the last string hold what was there before: they are hashed, and their hashes are not read.
         for i in range(0, len(chosen), GROUP):
             _hash_words(words, i * (c + 1), c + 1, key0, key1, hashed)
             part = chosen[i : min(i + GROUP, len(chosen))]
             for j in range(len(part)):
                 out[part[j]] = hashed[j]
+    # Strings of LONGEST words or more one by one: they have no common number of words.
     chosen = order[begin:n]
     for i in range(len(chosen)):
         out[chosen[i]] = _hash_span(base, np.uint64(starts[chosen[i]]), np.uint64(ends[chosen[i]]), key0, key1)

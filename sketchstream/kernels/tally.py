@@ -37,6 +37,7 @@ def _tally_one(value: Any, low: Any, row: I64, edges: I64, outer: I64) -> None:
     if place < np.uint64(len(row)):
         row[place] += 1
         return
+    # Halving: `first` becomes the number of edges at or below the value.
     first, last = 0, len(edges)
     while first < last:
         middle = (first + last) >> 1
@@ -64,6 +65,7 @@ def _tally(state: Any, low: Any, table: I64, edges: I64, outer: I64) -> None:
         b = np.uint64(np.int64(part1[i]) - low)
         c = np.uint64(np.int64(part2[i]) - low)
         d = np.uint64(np.int64(part3[i]) - low)
+        # Unsigned: a value below `low` wraps to a number above `width`, so that one comparison has both bounds.
         if a < width and b < width and c < width and d < width:
             row0[a] += 1
             row1[b] += 1

@@ -91,6 +91,7 @@ def text_end(text: Any, p: Any, end: Any) -> Any:
 @part
 def _in_strings(quotes: Any) -> Any:
     """From each opening quote up to its closing one, of those bytes of a block that begins outside of strings."""
+    # The xor of all bits up to each: the parity of the quotes so far, which is 1 inside of strings.
     mask = quotes
     for shift in (1, 2, 4, 8, 16, 32):
         mask ^= mask << U(shift)
@@ -104,6 +105,7 @@ def block_masks(text: Any, block: Any, end: Any, outside: Any) -> Any:
     Odd are backslashes and, in strings, control characters. That quotes may be escaped does no harm: a backslash is in
     front of the first one. `outside` says whether the block begins outside of strings.
     """
+    # Bytes behind the end can be read and have no bit: they belong to another text, or to none.
     valid = ALL if end - block >= BLOCK else (U(1) << U(max(end - block, 0))) - U(1)
     at = text + U(block)
     odd = odd_mask(at) & valid
@@ -165,6 +167,7 @@ def short_number(text: Any, p: Any, wanted: Any) -> Any:
     if negative:
         p += 1
     digits = digit_run(text + U(p))
+    # A run of RUN digits may go on, and a leading zero must stand alone.
     if digits in (0, RUN) or (byte(text, p) == ZERO and (digits > 1 or (negative and wanted))):
         return 0, True
     p += digits
@@ -198,6 +201,7 @@ def _escape_size(text: Any, p: Any, end: Any) -> Any:
         else:
             return 0
         point = point * 16 + digit
+    # A surrogate needs its partner, which orjson looks for.
     return 0 if 0xD800 <= point <= 0xDFFF else 6
 
 
@@ -207,6 +211,7 @@ def string_end(text: Any, p: Any, end: Any) -> Any:
     keep_apart()
     escaped = False
     while p < end:
+        # Up to RUN bytes that need no look at a time; a shorter run ends at one that does.
         step = plain_run(text + U(p))
         p += step
         if step == RUN:
@@ -265,6 +270,7 @@ def number_end(text: Any, p: Any, end: Any) -> Any:
             p += 1
         begin = p
         p = _digits_end(text, begin, end)
+        # 10^(201 + 99) is a double: up to two digits of exponent never overflow here.
         if p == begin or p - begin > 2:
             return np.int64(-1), np.int64(0)
         digits = np.int64(0)
@@ -275,6 +281,7 @@ def number_end(text: Any, p: Any, end: Any) -> Any:
 def value_end(text: Any, p: Any, end: Any) -> Any:
     """Position behind a value of any kind, -1 if it is invalid or for orjson to judge."""
     keep_apart()
+    # A stack of one bit for each level: MOST_DEPTH is below the 63 bits of a positive word.
     depth = np.int64(0)
     objects = np.int64(0)  # bit d: the container at depth d is an object
     expect = _VALUE

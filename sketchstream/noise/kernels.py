@@ -31,6 +31,8 @@ def laplace_block(words: Words, thresholds: Words, noise: Signed) -> bool:
     for start in range(0, samples, CHUNK):
         stop = min(start + CHUNK, samples)
         sums = noise[start:stop]
+        # The number is made from its highest part down: the last row says whether it is 2^digits or more, each row
+        # before it one binary digit. A word that equals a threshold needs more bits: it is noted, without a branch.
         row = words[digits + 1, start:stop]
         for i in range(stop - start):
             word = row[i]
@@ -45,6 +47,8 @@ def laplace_block(words: Words, thresholds: Words, noise: Signed) -> bool:
                 doubt |= np.uint32(word == threshold)
         row = words[0, start:stop]
         for i in range(stop - start):
+            # All bits of `positive` are the first bit, the sign; the xor gives both signs the same words for the
+            # magnitude.
             positive = np.int32(row[i]) >> np.int32(31)
             word = row[i] ^ np.uint32(positive)
             doubt |= np.uint32(word == sign)
@@ -59,6 +63,7 @@ def response_block(words: Words, threshold: np.uint32, values: np.uint64, refuse
     first, second = words[0], words[1]
     doubt = np.uint32(0)
     for i in range(len(shift)):
+        # The high half is a value, each one equally likely once low halves below `refused` are left out.
         product = np.uint64(second[i]) * values
         moved = first[i] < threshold
         shift[i] = (np.int32(product >> np.uint64(32)) + np.int32(1)) * np.int32(moved)
@@ -87,6 +92,7 @@ def gaussian_block(
     for i in range(len(words)):
         word = words[i]
         real = word & np.uint32(0x7FFFFFFF)
+        # The guide says between which steps words with these leading bits lie: little is left to halve.
         guess = real >> guide_shift
         low, high = guide[guess], guide[guess + np.uint32(1)]
         while low < high:
@@ -95,10 +101,12 @@ def gaussian_block(
                 low = middle + np.uint32(1)
             else:
                 high = middle
+        # A word that equals a step, or the beginning of all, does not decide: more bits are drawn for it.
         tie = real == 0
         if low > 0:
             tie |= steps[low - np.uint32(1)] == real
         tied[i] = tie
+        # 0 or -1, the sign of the word's first bit: (x ^ s) - s is x or -x, without a branch.
         sign = np.int32(word) >> np.int32(31)
         noise[i] = ((rows - np.int64(low)) ^ sign) - sign
 
@@ -134,6 +142,7 @@ def gaussian_cells(
         tie = real == 0
         if low > 0:
             tie |= steps[low - np.uint32(1)] == real
+        # K from the table; R from the bits that the second word does not need, or from further words.
         k = rows - np.int64(low)
         if packed:
             rest = np.uint64(words[1, i] & low_bits)
@@ -145,6 +154,8 @@ def gaussian_cells(
                 spare = np.uint64(64) - bits
             rest >>= spare
         value = (k << np.int64(bits)) + np.int64(rest)
+        # Below sure[k] a sample is accepted whatever R is, but 0, which has two signs and may have one. The rest is
+        # settled afterwards, by exact comparisons.
         doubt = (words[1, i] >= sure[k]) | (value == 0)
         tied[i] = tie
         unsure[i] = doubt

@@ -31,6 +31,7 @@ MURMUR2, CRC32, FNV1A = 0, 1, 2
 @kernel
 def _distinct_slices(mask: Any) -> Any:
     """Number of bits set in a uint64."""
+    # Bits are summed by pairs, fours and bytes; the product sums the eight bytes in its top byte.
     pairs = mask - ((mask >> np.uint64(1)) & np.uint64(0x5555555555555555))
     fours = (pairs & np.uint64(0x3333333333333333)) + ((pairs >> np.uint64(2)) & np.uint64(0x3333333333333333))
     bytes_ = (fours + (fours >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -42,7 +43,9 @@ def _reached(number: Any, base: Any, rungs: Any) -> Any:
     """How many targets after slice `base` are at or before slice `number`: those i with (number >> i) > (base >> i)."""
     if number <= base:
         return 0
+    # number > base, so (number >> i) > (base >> i) as long as some bit from i on differs: for i below the xor's length.
     differing = number ^ base
+    # Signs differ: so does the top bit, and every target is passed.
     if differing < 0:
         return rungs
     n = 0
@@ -85,6 +88,7 @@ def move(before: Any, after: Any, top: Any, scores: I64, lowest: I64, slices: U6
         lowest[i] = lowest[old]
         slices[i] = slices[old]
         left = i + 1
+    # Scores alone are cleared: the first vote for a target (score 0) sets `lowest` and `slices` anew.
     for i in range(left, top):
         scores[i] = 0
     return left
@@ -150,10 +154,12 @@ def admit(
     jumped_at = -1
     low = latest
     high = earliest
+    # In eighths of a vote, so that the weak objection of 1/8 is a whole number.
     enough = 8 * quorum
     full = 8 * most
     base = max(watermark, earliest)
     base_slice = base // slice_ms
+    # Where the nearest target begins: a record that vouches for less supports none.
     first = (base_slice + 1) * slice_ms
     for i in range(times.size):
         before[i] = watermark
@@ -173,6 +179,7 @@ def admit(
         if stamped and stamps[i] >= 0:
             clock = stamps[i]
         testified = min(time, clock)
+        # It supports no target, and there is none that it could object to.
         if testified < first and top == 0:
             continue
         supported = 0
@@ -181,6 +188,7 @@ def admit(
             if testified > base + lateness and watermark >= earliest:
                 n_early += 1
             number = testified // slice_ms
+            # Targets ascend with r: a time supports the first `supported` of them.
             supported = _reached(number, base_slice, scores.size)
             # slices 64 apart share a bit unless the higher digits shift it: a period would always meet the same one
             shift = np.uint64(number >> 6) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(58)
@@ -196,6 +204,7 @@ def admit(
                     # only what is new can make a quorum
                     passed |= slices[r] & bit == np.uint64(0) or score < enough
                     slices[r] |= bit
+                # Cut at `full`, which is enough in any case: scores are bounded however long the stream is.
                 score = min(score + 8, full)
                 passed |= score == full
                 scores[r] = score
@@ -207,11 +216,14 @@ def admit(
                 if clock > testified:
                     doubtful = _reached(clock // slice_ms, base_slice, scores.size)
             for r in range(supported, top):
+                # 3 votes against a target that the record's own clock had not reached, else an eighth.
                 scores[r] = max(0, scores[r] - (24 if r >= doubtful else 1))
         top = max(top, supported)
+        # Scores never rise with r: behind the last one above 0 there are no votes.
         while top and scores[top - 1] == 0:
             top -= 1
         if passed and scores[0] >= enough:
+            # The latest target with a quorum; those before it are behind the new watermark.
             for j in range(top - 1, -1, -1):
                 score = scores[j]
                 if score >= enough and (score == full or _distinct_slices(slices[j]) >= quorum):
@@ -220,6 +232,7 @@ def admit(
                         jumped_at = i
                     watermark = lowest[j]
                     base = watermark
+                    # Votes for still later times stay votes: `move` hands them to the targets after the new watermark.
                     moved = base // slice_ms
                     top = move(base_slice, moved, top, scores, lowest, slices)
                     base_slice = moved
@@ -242,6 +255,7 @@ def distinct(values: I64, found: I64) -> Any:
     n = 0
     for i in range(values.size):
         value = values[i]
+        # Neighbours are mostly equal: the value seen last stands at the end, where it is looked for first.
         if n and value == found[n - 1]:
             continue
         known = False
@@ -294,9 +308,11 @@ def place(
             places[i] = -1
             continue
         time = times[i]
+        # The window of the record before is tried first. Windows cover all admitted times, so the search finds one.
         if not (starts[current] <= time < ends[current]):
             current = np.searchsorted(starts, time, side="right") - 1
         end = ends[current]
+        # By the watermark before the record: a record never makes itself late.
         if end + lateness <= before[i] or end <= sealed_through:
             places[i] = -2
             n_late += 1
@@ -442,6 +458,7 @@ def _sends(hashed: Any, counts: U64, partition: Any) -> Any:
     """Whether a hash goes to `partition` under one of the partition counts."""
     found = False
     for count in counts:
+        # A power of two: a mask in place of a division, with the same remainder.
         if count & (count - np.uint64(1)) == np.uint64(0):
             found |= hashed & (count - np.uint64(1)) == partition
         else:
@@ -483,8 +500,10 @@ def belongs_ints(items: I64, way: Any, table: U64, counts: U64, partition: Any, 
     for i in range(items.size):
         value = items[i]
         negative = value < 0
+        # As uint64, which has the absolute value of -2^63, too. 20 bytes hold a sign and 19 digits.
         rest = np.uint64(0) - np.uint64(value) if negative else np.uint64(value)
         at = 20
+        # From the last digit to the first; tested afterwards, so that 0 has its one digit.
         while True:
             at -= 1
             digits[at] = np.uint8(np.uint64(48) + rest % np.uint64(10))

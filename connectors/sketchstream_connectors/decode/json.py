@@ -140,6 +140,7 @@ def scan_json(
             copy = np.zeros(ends[i] - p + BLOCK, dtype=np.uint8)
             copy[: ends[i] - p] = data[p : ends[i]]
             text = first_byte(copy) - U(p)
+        # White space around the text is left out here, so that what closes at `end` closes the text.
         end = text_end(text, p, ends[i])
         p = spaces_end(text, p, end)
         begin = p
@@ -154,6 +155,8 @@ def scan_json(
                 p += 1
             else:
                 depth = 1
+        # Masks of 64 bytes from `block` on. Odd bytes are those since the last look, wide ones those of all the text so
+        # far, quotes those that are not yet passed.
         block = begin
         odd, wide, quotes = block_masks(text, block, end, True)
         behind = False  # p is behind a value, not at a key
@@ -165,6 +168,7 @@ def scan_json(
                 if behind:
                     c = byte(text, p)
                     while c == RIGHT_BRACE and depth > 0 and p < end:
+                        # Paths that led into the object that ends here lead no further than to where the scan is now.
                         depth -= 1
                         for k in range(k_paths):
                             reached[U(k)] = min(reached[U(k)], max(depth - 1, 0))
@@ -172,6 +176,7 @@ def scan_json(
                         c = byte(text, p)
                     if depth == 0:
                         break
+                    # White space is skipped, and what follows is looked at again; anything else is left to orjson.
                     if c != COMMA:
                         at = p
                         p = spaces_end(text, p, end)
@@ -182,10 +187,12 @@ def scan_json(
                     if byte(text, p) <= SPACE:
                         p = spaces_end(text, p, end)
                 at = p + 1
+                # The end of the key is known if `string_end` read it; else it is the second of the next two quotes.
                 stop = key_stop
                 key_stop = np.int64(-1)
                 if stop < 0:
                     quote, block, odd, wide, quotes = next_quote(text, block, end, odd, wide, quotes, True)
+                    # The next quote is not here: something else than a key is, and only orjson may accept it.
                     if quote != p:
                         break
                     stop, block, odd, wide, quotes = next_quote(text, block, end, odd, wide, quotes, False)
@@ -198,10 +205,13 @@ def scan_json(
                 descends = 0  # bit k: path k leads into it
                 size = stop - at
                 if (sizes >> U(min(size, LONG))) & U(1):
+                    # The key's first eight bytes in one word, without what stands behind a shorter key. The word may
+                    # reach behind the text, where a block is readable.
                     head = word_at(text + U(at))
                     if size < WORD_BYTES:
                         head &= (U(1) << U(8 * size)) - U(1)
                     for k in range(k_paths):
+                        # Only paths whose earlier components led here, and that go as deep.
                         if reached[U(k)] == depth - 1 and depth <= paths[U(k), U(1)]:
                             component = paths[U(k), U(0)] + depth - 1
                             first = name_bounds[U(component)]
@@ -212,6 +222,8 @@ def scan_json(
                                         same = False
                                         break
                                 if same:
+                                    # Of equal keys the last one counts, as in orjson: what an earlier one gave is
+                                    # forgotten.
                                     kinds[U(k), U(i)] = MISSING
                                     if depth == paths[U(k), U(1)]:
                                         hits |= 1 << k
@@ -274,12 +286,14 @@ def scan_json(
                     p += size
                     stop = p
                     kind = NULL if c == SMALL_N else OTHER
+                # Bounds are written for wanted values alone; all others are only passed.
                 if hits:
                     for k in range(k_paths):
                         if (hits >> k) & 1:
                             kinds[U(k), U(i)] = kind
                             found_start[U(k), U(i)] = at
                             found_end[U(k), U(i)] = stop
+            # What the loop above left for a call. Behind it the masks are made anew, from where the call ended.
             if slow_key:
                 key_stop, escaped = string_end(text, at, end)
                 if key_stop < 0 or escaped:
@@ -315,6 +329,8 @@ def scan_json(
                 break
             odd, more_wide, quotes = block_masks(text, block, end, True)
             wide |= more_wide
+        # Everything closed, exactly at the end; else orjson decides. UTF-8 is checked once, where a byte from 128 on
+        # was seen.
         good = depth == 0 and p == end
         if good and wide != 0:
             good = is_utf8(text + U(begin), text + U(end), text + U(end))

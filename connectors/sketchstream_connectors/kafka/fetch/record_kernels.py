@@ -40,9 +40,12 @@ def count_batches(data: Bytes) -> int:
     size = data.size
     position = np.int64(0)
     found = 0
+    # Twelve bytes, base offset (8) and length (4), are all that is needed to step over a batch: the length counts what
+    # follows them.
     while size - position >= 12:
         at = data[position + 8 : position + 12]
         length = (np.int64(at[0]) << 24) | (np.int64(at[1]) << 16) | (np.int64(at[2]) << 8) | np.int64(at[3])
+        # The length is an int32: this one is negative. It is counted, so that `read_heads` comes to it and stops there.
         if length >= 1 << 31:
             return found + 1
         if length > size - position - 12:
@@ -62,6 +65,8 @@ def read_heads(data: Bytes, table: Ints) -> int:
             return row
         at = data[position + 8 : position + 12]
         length = (np.int64(at[0]) << 24) | (np.int64(at[1]) << 16) | (np.int64(at[2]) << 8) | np.int64(at[3])
+        # Start, base offset and a magic of -1 are written before anything is refused: the row of a broken head has
+        # them.
         line = table[row]
         line[0] = position
         line[1] = position
@@ -69,20 +74,27 @@ def read_heads(data: Bytes, table: Ints) -> int:
         line[6] = 0
         for k in range(8):
             line[6] = (line[6] << 8) | np.int64(data[position + k])
+        # 14: the shortest message of the old formats (CRC, magic, attributes, sizes of a null key and a null value), so
+        # that the magic can be read.
         if length >= 1 << 31 or length > size - position - 12 or length < 14:
             return row
         line[1] = position + 12 + length
         magic = np.int64(data[position + 16])
         line[2] = magic
+        # The old formats have their magic at the same place and none of the fields below; the caller sees column MAGIC.
         if magic < 2:
             position += 12 + length
             continue
+        # 49 = HEAD_BYTES - 12: the fixed head is whole, so the reads below need no further test.
         if magic > 2 or length < 49:
             return row
+        # Big-endian fields by their place: 12 leader epoch, 16 magic, 17 CRC, 21 attributes, 23 last offset delta, 27
+        # first and 35 largest timestamp, 43 producer, 51 its epoch, 53 its sequence, 57 number of records.
         head = data[position : position + 61]
         value = np.int64(0)
         for k in range(12, 16):
             value = (value << 8) | np.int64(head[k])
+        # The sign of an int32 that was read as 32 unsigned bits.
         line[3] = value - ((value >> 31) << 32)
         value = np.int64(0)
         for k in range(17, 21):
@@ -144,6 +156,8 @@ def read_records(
         base_timestamp = segment[3]
         fixed = segment[4]
         count = max(segment[5], 0)
+        # Rows of a segment count only when its end was reached (`written = row` below): the rows of a broken one are
+        # overwritten by the next segment, or lie behind the number that is returned.
         row = written
         for _ in range(count):
             # A record as most are: numbers of up to three bytes, key and value, no headers. The first four numbers
@@ -152,6 +166,8 @@ def read_records(
             p = position
             prefetch_read(data, p + AHEAD)
             if end - p >= 16:
+                # Varints have seven bits a byte, the lowest first, and bit 7 set in all bytes but the last. Here a
+                # third byte keeps its bit 7: a number that goes on is then 2^21 or more, which `usual` refuses.
                 number = np.int64(data[U(p)])
                 p += 1
                 if number >= 128:
@@ -160,6 +176,7 @@ def read_records(
                     if number >= 1 << 14:
                         number = (number & 0x3FFF) | np.int64(data[U(p)]) << 14
                         p += 1
+                # Zigzag: an even n is n / 2, an odd one is negative, which no length may be.
                 usual = number < 1 << 21 and number & 1 == 0
                 record_end = p + (number >> 1)
                 p += 1  # the attributes
@@ -188,7 +205,9 @@ def read_records(
                         size = (size & 0x3FFF) | np.int64(data[U(p)]) << 14
                         p += 1
                 usual &= delta < 1 << 21 and step_on < 1 << 21 and size < 1 << 21
+                # 1 is -1 in zigzag: a null key.
                 usual &= size == 1 or size & 1 == 0
+                # What was read so far lies within the 16 bytes that were tested; from here on the record's end is.
                 if usual and record_end <= end:
                     key_to = p + (size >> 1)  # of a null key, whose size is -1 and stands there as 1: p
                     if record_end - key_to >= 4:  # three bytes of a number, and the number of headers
@@ -202,12 +221,15 @@ def read_records(
                                 value_size = (value_size & 0x3FFF) | np.int64(data[U(p)]) << 14
                                 p += 1
                         value_to = p + (value_size >> 1)
+                        # The value must leave exactly one byte, a number of headers that is 0: then all of the record
+                        # was read. A null value is odd, and left to the loop below.
                         if (
                             value_size < 1 << 21
                             and value_size & 1 == 0
                             and value_to == record_end - 1
                             and data[U(value_to)] == 0
                         ):
+                            # (n >> 1) ^ -(n & 1) undoes zigzag without a branch.
                             offset = base_offset + ((step_on >> 1) ^ -(step_on & 1))
                             if offset >= from_position:
                                 offsets[U(row)] = offset
@@ -221,6 +243,8 @@ def read_records(
                                 row += 1
                             position = record_end
                             continue
+            # Any record: six numbers (its size, then timestamp, offset, sizes of key and value, number of headers) by
+            # one loop that reads varints of any length. The record's end is known when step 0 is done.
             record_end = end
             timestamp = base_timestamp
             offset = base_offset
@@ -243,6 +267,7 @@ def read_records(
                 position += 1
                 raw = byte & 127
                 shift = 7
+                # Ten bytes at most; of the tenth only one bit is left of 64.
                 while byte >= 128:
                     if position >= record_end or shift > 63:
                         good = False
@@ -256,6 +281,7 @@ def read_records(
                     shift += 7
                 if not good:
                     break
+                # Zigzag shifts an unsigned number; the mask takes off the sign that an int64 keeps.
                 number = ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1)
                 if step == 0:
                     if number < 0 or number > end - position:
@@ -282,8 +308,10 @@ def read_records(
                     position += number
                 elif step == 4:
                     value_to = position
+            # More headers than bytes cannot be there; this also bounds the loop that follows.
             if not good or headers < 0 or headers > record_end - position:
                 return written, s
+            # Keys and values of headers in turn, stepped over; only a value may be null.
             for field in range(2 * headers):
                 if position >= record_end:
                     good = False
