@@ -9,7 +9,7 @@ import pytest
 from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 18_585, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 18_593, 13_500),
     "members of Kind": (lambda: facts.members_of_kind()[0], 47, 20),
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 6, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 31, 0),
@@ -17,8 +17,8 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "classes that hold a batch": (facts.holders_of_a_batch, 11, 5),
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 7, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 13, 0),
-    "rooms with more than 20 modules at one level": (facts.crowded_rooms, 7, 0),
-    "lines of code of the product": (facts.lines_of_code, 73_855, 48_000),
+    "rooms with more than 20 modules at one level": (facts.crowded_rooms, 3, 0),
+    "lines of code of the product": (facts.lines_of_code, 73_876, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -26,11 +26,12 @@ Lines of code grew from 70,000 by histories, their boundary with live windows an
 sets of groups over HTTP, the page's numbers, names of items, kind `hierarchy` with its audit and the plans of all
 kinds (1,050), trees, causal factors and projected answers (900, of which 750 are the linear kinds'), denoisers and rows
 as they are (400), early answers in plans and ten thousand open windows (150), crowded sketches of groups (130), answers
-of the service given unread and pages drawn in turns (165), answers that the command line keeps (70).
+of the service given unread and pages drawn in turns (165), answers that the command line keeps (70), imports from rooms
+(21).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
-    "comments in the files of compiled loops": (facts.comments_in_kernels, 85, 250),
+    "comments in the files of compiled loops": (facts.comments_in_kernels, 219, 250),
 }
 """What is measured, the least that is allowed, and the aim."""
 
