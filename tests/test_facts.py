@@ -18,7 +18,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 7, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 13, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 3, 0),
-    "lines of code of the product": (facts.lines_of_code, 73_876, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 73_882, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
