@@ -79,7 +79,7 @@ def test_only_judges_that_pass_and_call_the_changed_function_are_asked() -> None
     told: list[str] = []
     seen = watched([calls, blind, other, broken], told.append)
     assert told == ["broken: always 2"]
-    assert {one.name: "privacy/measures:concentrated" in one.called for one in seen} == {
+    assert {one.name: "privacy/losses/measures:concentrated" in one.called for one in seen} == {
         "calls": True, "blind": True, "other": False
     }  # fmt: skip
     by_name = {one.name: one for one in (calls, blind, other, broken)}

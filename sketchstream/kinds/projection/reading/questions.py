@@ -16,9 +16,9 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Column, Floats
 from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.projection.pictures import whose
 from sketchstream.kinds.projection.reading.answers import Estimates, Projection
 from sketchstream.kinds.projection.reading.neighbours import nearest
-from sketchstream.kinds.projection.reading.pictures import whose
 from sketchstream.spec import Item, whole
 
 if TYPE_CHECKING:
