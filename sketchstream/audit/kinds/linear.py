@@ -34,6 +34,7 @@ from sketchstream.audit.observed import (
     untouched,
     variance_of_unit,
 )
+from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
 
@@ -182,7 +183,7 @@ def answers(
     sketch.update(np.arange(matrix.shape[1]).repeat(3))
     published: Any = sketch.seal()
     found = published.estimate(method="unbiased")
-    best: npt.NDArray[np.float64] = questions @ np.linalg.pinv(matrix.astype(np.float64))
+    best: npt.NDArray[np.float64] = questions @ pseudo_inverse(matrix.astype(np.float64))
     layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
     errors = np.sqrt(sum(variance(*one) for one in layers) * (best**2).sum(axis=1))
     off = float(np.abs(found.values - best @ published.state).max() / errors.min())

@@ -22,6 +22,7 @@ import numpy as np
 
 from sketchstream.errors import ChecksumError, FormatError, SpecError, TruncatedError, VersionError
 from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor
+from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 from sketchstream.kinds.workload.queries.queries import Workload
@@ -122,7 +123,7 @@ class Strategy:
                 found[cells, words] = inverse @ floats[words, cells].T
             return found
         if self.form == "queries":
-            return np.asarray(np.linalg.pinv(floats))
+            return pseudo_inverse(floats)
         q, r = qr(floats.T, mode="economic")
         return np.asarray(q @ solve_triangular(r, np.eye(len(r))).T)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.estimate.observed import Floats, Ints
+from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 
 FAR_WIDTH = 64.0
 """Bins so many times wider than the noise are taken as they are."""
@@ -45,7 +46,7 @@ def _inverse(low: bytes, high: bytes, epsilons: tuple[float, ...]) -> Floats:
     try:
         return np.asarray(np.linalg.inv(chances).T)
     except np.linalg.LinAlgError:  # more noise than floating point can undo
-        return np.asarray(np.linalg.pinv(chances).T)
+        return pseudo_inverse(chances).T
 
 
 def moved(low: Ints, high: Ints, epsilons: Sequence[float]) -> Floats:

@@ -22,6 +22,7 @@ from sketchstream.kinds.profile.estimate.intervals.bands import decreasing
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Ints, tally
 from sketchstream.kinds.profile.estimate.open_domain.lattice import Lattice
+from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 
 SINGLE = 32
 """Up to here every published cell has one of its own."""
@@ -195,7 +196,7 @@ def estimates(line: Line, m: float, share: float, intensity: Floats, beyond: flo
     try:
         rows = np.linalg.inv(moved)
     except np.linalg.LinAlgError:  # more noise than floating point can undo
-        rows = np.linalg.pinv(moved)
+        rows = pseudo_inverse(moved)
     rows = np.concatenate([rows, np.cumsum(rows[::-1], axis=0)[::-1]])
     known = tally(wide.cell, items, wide.edges.size)
     known = np.concatenate([known, np.cumsum(known[::-1])[::-1]]) * share
