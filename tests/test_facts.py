@@ -27,7 +27,7 @@ sets of groups over HTTP, the page's numbers, names of items, kind `hierarchy` w
 kinds (1,050), trees, causal factors and projected answers (900, of which 750 are the linear kinds'), denoisers and rows
 as they are (400), early answers in plans and ten thousand open windows (150), crowded sketches of groups (130), answers
 of the service given unread and pages drawn in turns (165), answers that the command line keeps (70), imports from rooms
-(21).
+(21), a pseudo-inverse of its own and a length of headers that two readers refuse (16).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
