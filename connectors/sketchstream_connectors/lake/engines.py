@@ -189,8 +189,8 @@ class Polars:
 class Spark:
     """The session that is active, or that Spark's own configuration gives; its executors read the files by their paths.
 
-    What the driver holds does not grow with the window: one of at most `PART` events comes to it at once; the rows of a
-    larger one stay with the executors, divided by Spark's hash of them, and come in parts, each of some partitions.
+    What the driver holds does not grow with the window: one of at most `PART` events of files comes at once; the rows
+    of others stay with the executors, divided by Spark's hash of them, and come in parts, each of some partitions.
     """
 
     name = "Spark"
@@ -235,8 +235,10 @@ class Spark:
         found = rows.groupBy(*(column(name).alias(name) for name in asked.names), position.alias(POSITION)).agg(
             f.count(f.lit(1)).alias(EVENTS)
         )
-        # events are counted first, from one column: a window that the driver can hold is not written to Spark's cache
-        for part in [found.toArrow()] if rows.count() <= PART else self._parts(found):
+        # Events of files are counted first, from one column: a window that the driver can hold is not written to
+        # Spark's cache. What a frame costs to count is not known: it is computed once.
+        small = isinstance(asked.table, list) and rows.count() <= PART
+        for part in [found.toArrow()] if small else self._parts(found):
             for first in range(0, part.num_rows, BATCH):  # chunks of Spark are small
                 yield from part.slice(first, BATCH).combine_chunks().to_batches()
 
