@@ -5,11 +5,10 @@ In: a matrix. Out: its pseudo-inverse. Touches: nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+Floats = npt.NDArray[np.float64]
 
 
 def pseudo_inverse(matrix: Floats) -> Floats:

@@ -261,7 +261,7 @@ def _verified(data: bytes | bytearray | memoryview, key: Key | None) -> tuple[di
     if not 1 <= version <= FORMAT_VERSION:
         msg = f"the bytes are of format version {version}, this release reads versions 1 to {FORMAT_VERSION}"
         raise (VersionError if version > FORMAT_VERSION else FormatError)(msg)
-    _require_length(head)
+    heading.require_length(head)
     if flags & ~_TAGGED or zero or codec not in (_RAW, _HUFFMAN):
         msg = "the prefix holds flags or a codec that this format version does not have"
         raise FormatError(msg)
@@ -281,13 +281,6 @@ def _verified(data: bytes | bytearray | memoryview, key: Key | None) -> tuple[di
         raise FormatError(msg)
     _check_key(fields, key, view, tag)
     return fields, (view[start : start + length], codec, code, ndim, rows, columns)
-
-
-def _require_length(head: int) -> None:
-    """Refuse a header that is longer than any, before it is read."""
-    if head > heading.LONGEST_HEADER:
-        msg = f"a header has at most {heading.LONGEST_HEADER} bytes, found {head}"
-        raise FormatError(msg)
 
 
 def kind_of(data: bytes | bytearray | memoryview) -> str | None:
@@ -311,7 +304,7 @@ def claimed(data: bytes) -> dict[str, Any]:
     view = _viewed(data)
     try:
         head = _PREFIX.unpack(view[: _PREFIX.size])[-4]
-        _require_length(head)
+        heading.require_length(head)
         written = view[_PREFIX.size : _PREFIX.size + head]
         heading.require_few_objects(written)
         header = msgpack.unpackb(written, raw=False)

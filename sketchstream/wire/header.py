@@ -237,9 +237,7 @@ def write(header: Mapping[str, Any]) -> bytes:
     plain = _canonical(header)
     check(plain)
     data = _packed(plain)
-    if len(data) > LONGEST_HEADER:
-        msg = f"a header has at most {LONGEST_HEADER} bytes, found {len(data)}"
-        raise FormatError(msg)
+    require_length(len(data))
     return data
 
 
@@ -267,6 +265,17 @@ def read(data: bytes) -> dict[str, Any]:
         msg = "the header is not written in its one canonical form"
         raise FormatError(msg)
     return header
+
+
+def require_length(size: int) -> None:
+    """Refuse a header that is longer than any.
+
+    Raises:
+        FormatError: it is.
+    """
+    if size > LONGEST_HEADER:
+        msg = f"a header has at most {LONGEST_HEADER} bytes, found {size}"
+        raise FormatError(msg)
 
 
 def require_few_objects(data: bytes | memoryview) -> None:

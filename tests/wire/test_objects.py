@@ -38,6 +38,12 @@ def count(value: Any) -> int:
     return 1 + sum(map(count, value)) if isinstance(value, list) else 1
 
 
+def with_header(body: bytes) -> bytes:
+    """Bytes that say they begin with this header."""
+    sample = packed("release-raw")
+    return sample[:12] + len(body).to_bytes(4, "little") + sample[16:40] + body
+
+
 @given(TREES)
 def test_as_many_objects_are_counted_as_there_are(tree: Any) -> None:
     assert objects.objects(msgpack.packb(tree)) == count(tree)
@@ -52,8 +58,7 @@ def test_any_bytes_can_be_counted(data: bytes, most: int) -> None:
 def test_a_header_of_small_objects_is_refused_before_it_is_read(inner: Any) -> None:
     body = msgpack.packb({"kind": "release", "spec": {"x": [[inner] * 60_000] * 30}})
     assert len(body) > objects.SURE
-    sample = packed("release-raw")
-    data = sample[:12] + len(body).to_bytes(4, "little") + sample[16:40] + body
+    data = with_header(body)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(FormatError, match="values and names"):
         header.read(body)
@@ -72,8 +77,7 @@ def test_a_long_list_of_long_names_is_read() -> None:
 def test_a_header_longer_than_any_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of one text, which is few objects: whoever only asks what bytes claim to be gets the same refusal."""
     body = msgpack.packb({"kind": "release", "spec": "x" * header.LONGEST_HEADER})
-    sample = packed("release-raw")
-    data = sample[:12] + len(body).to_bytes(4, "little") + sample[16:40] + body
+    data = with_header(body)
     for name in ("unpackb", "packb"):
         monkeypatch.setattr(msgpack, name, None)
     for read in (wire.claimed, wire.unpack_header):

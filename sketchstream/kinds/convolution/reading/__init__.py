@@ -1,1 +1,1 @@
-"""Answers of a published sketch, their intervals and pictures."""
+"""Answers of a published sketch and their intervals."""
