@@ -26,6 +26,9 @@ from typing import Any
 import numpy as np
 
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from helpers.memory import forget_peak, resident_bytes  # noqa: E402
 
 DAY = 86_400_000
 START = 1_735_689_600_000  # 2025-01-01T00:00:00Z
@@ -164,9 +167,8 @@ def timed(engine: str, work: Callable[[], int]) -> tuple[float, float, int]:
 
 def peak_mib() -> int:
     """Highest resident size so far, and begin anew."""
-    status = Path("/proc/self/status").read_text()
-    found = int(status.split("VmHWM:")[1].split()[0]) // 1024
-    Path("/proc/self/clear_refs").write_text("5")
+    found = resident_bytes(peak=True) >> 20
+    forget_peak()
     return found
 
 

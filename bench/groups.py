@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -34,6 +35,10 @@ from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import Calendar, Width
 from sketchstream_connectors.files.store import DirectoryStore
 from sketchstream_connectors.kafka.state import blobs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from helpers.memory import resident_bytes
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
@@ -85,15 +90,6 @@ def chunk(batch: Batch, begin: int) -> Chunk:
     """The same records once more, at later offsets."""
     n = len(batch.items)
     return Chunk(0, begin, begin + n, np.arange(begin, begin + n), None, batch)  # type: ignore[arg-type]
-
-
-def resident_bytes(peak: bool = False) -> int:
-    """Memory of this process, now or at most."""
-    name = "VmHWM" if peak else "VmRSS"
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(name)
 
 
 def memory(groups: int, slots: int, windows: int) -> None:

@@ -24,6 +24,7 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers.kafka.app import AT_ONCE, App  # noqa: E402
+from helpers.memory import resident_bytes  # noqa: E402
 from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
 
 SKETCH = 'epsilon = "1"\ndomain = { slots = 262144, levels = 4 }\nmax_count = 300'
@@ -50,11 +51,6 @@ while time.time() < end:
     producer.poll(0)
 producer.flush()
 """
-
-
-def resident_mb(pid: int) -> float:
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return int(fields["VmRSS"].split()[0]) / 1024
 
 
 def folder_mb(cluster: DevCluster, topic: str) -> float:
@@ -102,7 +98,8 @@ def main() -> None:
                 time.sleep(30)
                 ends = app.connection.admin.offsets(app.topic, range(app.partitions), "latest")
                 behind = sum(ends.values()) - sum(committed(app).values())
-                row = (resident_mb(worker.process.pid), behind, folder_mb(cluster, app.names.state), sum(ends.values()))
+                used = resident_bytes(worker.process.pid) / 2**20
+                row = (used, behind, folder_mb(cluster, app.names.state), sum(ends.values()))
                 rows.append(row)
                 rate = (rows[-1][3] - rows[-2][3]) / 30 if len(rows) > 1 else 0.0
                 seconds = time.monotonic() - began

@@ -40,6 +40,8 @@ from sketchstream.testing.memory import MemoryPublisher
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from helpers.memory import resident_bytes  # noqa: E402
+
 HOUR_MS = 3_600_000
 NEVER = 1e9
 START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
@@ -165,15 +167,6 @@ class Sleepy:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def resident_bytes(peak: bool = False) -> int:
-    """Memory of this process, now or at most."""
-    name = "VmHWM" if peak else "VmRSS"
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(name)
 
 
 def memory(partitions: int, windows: int, slots: int) -> None:

@@ -6,11 +6,11 @@ import random
 import struct
 import time
 import warnings
-from pathlib import Path
 
 import pytest
 
 from helpers.hostile import altered, body_of
+from helpers.memory import forget_peak, resident_bytes
 from helpers.paths import GOLDEN
 from sketchstream import published, wire
 from sketchstream.errors import SketchstreamError
@@ -35,15 +35,6 @@ def look(data: bytes) -> str:
 SEEDS = [data for data in (path.read_bytes() for path in sorted(GOLDEN.rglob("*.bin"))) if look(data) == "read"]
 
 
-def memory_mb(line: str) -> float:
-    """VmRSS, what this process holds, or VmHWM, the most that it held since `forget_peak`."""
-    return int(Path("/proc/self/status").read_text().split(f"{line}:")[1].split()[0]) / 1024
-
-
-def forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
-
-
 def test_the_seeds_are_read_in_this_form() -> None:
     assert len(SEEDS) > 10
     for seed in SEEDS:
@@ -56,7 +47,7 @@ def test_no_hostile_body_costs_more_than_its_budget(number: int, capsys: pytest.
     headers = [wire.unpack_header(seed) for seed in SEEDS]
     for seed in SEEDS:
         look(seed)  # what is loaded and compiled once
-    first, slowest, largest, seen = memory_mb("VmRSS"), 0.0, 0.0, {}
+    first, slowest, largest, seen = resident_bytes(), 0.0, 0.0, {}
     for _ in range(number):
         at = rng.randrange(len(SEEDS))
         header = altered(rng, headers[at], headers)
@@ -65,15 +56,15 @@ def test_no_hostile_body_costs_more_than_its_budget(number: int, capsys: pytest.
         except (ValueError, OverflowError, struct.error, TypeError):
             continue  # no header of this format
         forget_peak()
-        before, began = memory_mb("VmRSS"), time.process_time()
+        before, began = resident_bytes(), time.process_time()
         verdict = look(data)
-        took, more = time.process_time() - began, memory_mb("VmHWM") - before
+        took, more = time.process_time() - began, (resident_bytes(peak=True) - before) / 2**20
         seen[verdict] = seen.get(verdict, 0) + 1
         slowest, largest = max(took, slowest), max(more, largest)
         assert took < BUDGET_S, str(header)[:2000]
         assert more < BUDGET_MB, str(header)[:2000]
     del data, header
-    kept = memory_mb("VmRSS") - first
+    kept = (resident_bytes() - first) / 2**20
     with capsys.disabled():
         print(f"\n{seen}; slowest {slowest:.2f} s, largest {largest:.0f} MiB, {kept:.0f} MiB kept at the end")
     assert kept < BUDGET_MB

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import statistics
 import time
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ import pytest
 
 from helpers.kafka.app import MINUTE, App, Worker
 from helpers.kafka.quotas import limit
+from helpers.memory import resident_bytes
 from sketchstream_connectors.kafka.devbroker import DevCluster
 
 pytestmark = [
@@ -40,14 +40,6 @@ GROWTH = 1.15
 """Most by which the memory of a worker may grow from the second quarter of the run to the last."""
 DEFAULTS = {"session.timeout.ms": 15_000, "heartbeat.interval.ms": 3_000, "max.poll.interval.ms": 60_000}
 """Those of a worker: other tests have shorter ones, which a busy machine misses without a fault of anybody."""
-
-
-def memory(worker: Worker) -> int:
-    """Resident bytes of a worker."""
-    said = Path(f"/proc/{worker.process.pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", said)
-    assert found is not None
-    return int(found[1]) << 10
 
 
 def complaints(
@@ -100,7 +92,7 @@ def test_a_long_run_with_quotas_is_exact_calm_and_flat(own_broker: DevCluster, t
             if now >= looked + 15:
                 looked = now
                 for worker in workers:
-                    used[worker.name].append(memory(worker))
+                    used[worker.name].append(resident_bytes(worker.process.pid))
             paced = max(paced + RATE // 20 / RATE, time.monotonic() - 0.5)  # what a quota delayed is not made up for
             time.sleep(max(0.0, paced - time.monotonic()))
         if throttled_at:
