@@ -26,7 +26,7 @@ from sketchstream.kernels import compile_first, kernel
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import OpenDomain
-from sketchstream.stream.interfaces import Assigned, Chunk, Fresh, Restored, Snapshot, SourceEvent
+from sketchstream.stream.interfaces import Assigned, Chunk, Snapshot, SourceEvent
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import Quorum, Watermark
@@ -34,7 +34,7 @@ from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import Calendar, Width
 from sketchstream.stream.worker.worker import Settings, Worker
-from sketchstream.testing.memory import MemoryPublisher
+from sketchstream.testing.memory import MemoryPublisher, MemoryStore
 
 # this folder has a kafka.py, which must not be taken for the client
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
@@ -125,7 +125,11 @@ class Spread:
         """Deliver again."""
         self._ready.add(partition)
 
-    def partition_count(self, *, fresh: bool = False) -> int:
+    def numbers(self) -> list[int]:
+        """All partitions."""
+        return list(range(self.partitions))
+
+    def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
         """As made."""
         del fresh
         return self.partitions
@@ -145,28 +149,13 @@ class Spread:
         del leave
 
 
-class Sleepy:
+class Sleepy(MemoryStore):
     """A store that takes 50 ms for a snapshot, as a transaction does, and keeps nothing."""
-
-    rewrite_after_s: float | None = None
-    broker_time: tuple[int, float] | None = None
-
-    def take(self, partition: int) -> Restored | Fresh:
-        """Always new."""
-        del partition
-        return Fresh()
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:
         """Wait."""
         del partition, snapshot
         time.sleep(0.05)
-
-    def drop(self, partition: int) -> None:
-        """Nothing is held."""
-        del partition
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def memory(partitions: int, windows: int, slots: int) -> None:
@@ -205,7 +194,7 @@ def stall(slots: int, rounds: int, limit_ms: float) -> None:
     times, packing, copies = [], [], []
     warm, whole, buffers = np.zeros(slots, np.int32), np.ones(slots, np.int32), Buffers()
     for number in range(rounds):
-        state.apply(Chunk(0, 1000 * number, 1000 * (number + 1), np.arange(1000), None, batch))
+        state.apply(Chunk(0, 1000 * number, 1000 * (number + 1), 1000 * number + np.arange(1000), None, batch))
         began = time.perf_counter()
         snapshot = state.capture(buffers)
         times.append(time.perf_counter() - began)
@@ -320,7 +309,7 @@ def throughput(rounds: int) -> None:
         for _ in range(rounds):
             state = PartitionState.fresh(common, 0, 0, 1)
             state.apply(Chunk(0, 0, n, np.arange(n), None, Batch(batch, times())))
-            chunk = Chunk(0, n, 2 * n, np.arange(n), None, Batch(batch, times()))
+            chunk = Chunk(0, n, 2 * n, n + np.arange(n), None, Batch(batch, times()))
             began = time.perf_counter()
             bare.update(batch, invalid="noop")
             between = time.perf_counter()
