@@ -162,12 +162,13 @@ class Lattice:
         return np.array(limits, np.int64)
 
     @cached_property
-    def _largest_integer(self) -> int:
+    def largest_integer(self) -> int:
+        """Largest absolute weight that is whole, in user units."""
         return min(math.floor(self.max_weight), (MOST_UNITS - 1) >> self.bits)
 
     def _integers(self, values: npt.NDArray[Any]) -> tuple[Ints, Flags]:
         """Integers of any width."""
-        limit = self._largest_integer
+        limit = self.largest_integer
         good = values <= limit
         if values.dtype.kind == "i":
             good &= values >= -min(limit, -int(np.iinfo(values.dtype).min))

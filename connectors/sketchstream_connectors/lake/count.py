@@ -4,11 +4,13 @@ In: Parquet files or another table, a layout, a window [start, end) in ms. Out: 
 events for `Sketch.update_sums`. Touches: the files, for reading; temporary files of the engine, when its memory is
 full.
 
-The engine judges nothing: it groups rows that are equal in all fields that a sketch needs, the weight among them, and
-counts them. Each distinct row then goes through the code by which a worker judges a record, here, and counts as many
-times. So the rules for types, missing and invalid values, filters, groups and weights are those of the worker, and no
-sum of the engine can overflow or depend on its order. Windows are ranges of integer milliseconds; time zones are not
-the engine's business.
+The engine groups rows that are equal in all fields that a sketch needs, and counts them. Each distinct row then goes
+through the code by which a worker judges a record, here, and counts as many times. So the rules for types, missing and
+invalid values, filters and groups are those of the worker. Weights are one of the fields, and are judged here too, with
+one exception: of a column of integers, with a bound for one event, the engine is asked to add up what lies within the
+bound, so that there is one row for each item however its weights differ. It is exact, independent of the order, and
+refused where 64 bits could have been too few. Windows are ranges of integer milliseconds; time zones are not the
+engine's business.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +35,14 @@ from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
-from sketchstream_connectors.lake.engines import EVENTS, POSITION, Question, engine
+from sketchstream_connectors.lake.engines import EVENTS, POSITION, SUM, WEIGHED, Question, engine
 
 Ints = npt.NDArray[np.int64]
+SUMMABLE: Final = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} - {"uint64"}
+"""Arrow types of weights that every engine adds up alike."""
+Group = tuple[int, int, int, int]
+MOST_SUM: Final = (1 << 63) - 1
+_BEYOND: Final = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
 
 
 class Rows:
@@ -69,14 +77,17 @@ class Rows:
         self._layout = layout
         self._time = layout.time
         self._types: dict[str, str] = {}
+        self._summable = layout.weight is not None
         self._engine = engine(with_, spill)
+        self._groups: list[Group] | None = None
         if isinstance(source, Sequence):
             self._source: Any = [str(path) for path in source]
-            self.number = 0
+            self.number, self._groups = 0, []
             for path in source:
                 with _readable(path):
                     about = pq.read_metadata(path)
                 self.number += about.num_rows
+                self._groups += row_groups(about, self._time)
                 self._note(about.schema.to_arrow_schema(), f"{path}")
         else:
             self._source, self.number = source, -1
@@ -95,6 +106,8 @@ class Rows:
                 msg = f"{where} has another type in column {name!r:.60} than files before: {kind}, {self._types[name]}"
                 raise FormatError(msg)
         self._require_instant(schema.field(self._time).type)
+        if self._summable:
+            self._summable = str(schema.field(layout.weight).type) in SUMMABLE
 
     def close(self) -> None:
         """End the engine."""
@@ -129,8 +142,12 @@ class Rows:
             WeightError: equal rows have a sum beyond 64 bits.
         """
         layout = replace(self._layout, columns=tuple(sorted(set(plan.fields.values()))))
+        most = _most_whole(plan.spec) if self._summable else None
+        weight = None if most is None else (str(layout.weight), most)
+        if weight is not None:
+            layout = replace(layout, weight=None)
         try:
-            for batch in self._grouped(plan, layout, window):
+            for batch in self._grouped(plan, layout, window, weight):
                 yield _judged(plan, layout, window, batch)
         except self._engine.errors as error:  # its message may show a value of the files
             msg = (
@@ -139,13 +156,17 @@ class Rows:
             )
             raise FormatError(msg) from None
 
-    def _grouped(self, plan: SketchPlan, layout: Layout, window: tuple[int, int]) -> Iterator[Any]:
-        """Batches of distinct rows, with `EVENTS` and `POSITION`."""
+    def _grouped(
+        self, plan: SketchPlan, layout: Layout, window: tuple[int, int], weight: tuple[str, int] | None
+    ) -> Iterator[Any]:
+        """Batches of distinct rows, with `EVENTS` and `POSITION`, and sums of the weights if they are asked for."""
         names = [name for name in (layout.item, layout.weight, *layout.columns) if name is not None]
         names = list(dict.fromkeys(names))
         instants = self._types[self._time].startswith("timestamp")
         step = kinds.of(plan.spec).stretch_ms(plan.spec)
-        for batch in self._engine.count(Question(self._source, names, self._time, instants, window, step)):
+        told = None if self._groups is None else bounds(self._groups, *window)
+        asked = Question(self._source, names, self._time, instants, window, step, weight, told)
+        for batch in self._engine.count(asked):
             for name in names:
                 kind = family(batch.schema.field(name).type)
                 if kind != self._types[name]:
@@ -155,6 +176,43 @@ class Rows:
                     )
                     raise FormatError(msg)
             yield batch
+
+
+def row_groups(about: Any, time: str) -> Iterator[Group]:
+    """Of each row group: a time, ms, that is not after its first, one that is not before its last, times, and rows.
+
+    Args:
+        about: metadata of a Parquet file.
+        time: column of times. Row groups without known ends may have any time.
+    """
+    for number in range(about.num_row_groups):
+        group = about.row_group(number)
+        columns = (group.column(at) for at in range(group.num_columns))
+        found: Any = next((one.statistics for one in columns if one.path_in_schema == time), None)
+        try:
+            yield _ms(found.min) - 1, _ms(found.max) + 1, found.num_values, group.num_rows
+        except (AttributeError, TypeError, ValueError, OverflowError):  # none, or beyond the years of Python
+            yield -MOST_SUM, MOST_SUM, 0, group.num_rows
+
+
+def bounds(groups: Iterable[Group], start: int, end: int) -> tuple[int, int]:
+    """At least and at most how many times lie in [start, end).
+
+    Args:
+        groups: of `row_groups`.
+        start: ms.
+        end: ms.
+    """
+    least = most = 0
+    for first, last, times, rows in groups:
+        least += times if start <= first and last < end else 0
+        most += rows if first < end and last >= start else 0
+    return least, most
+
+
+def _ms(time: Any) -> int:
+    """Milliseconds since 1970 of what a footer gives, exact to one of them."""
+    return time if isinstance(time, int) else (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 def fill(sketch: Sketch, batches: Iterable[tuple[int, Any, Ints, Ints]]) -> int:
@@ -199,7 +257,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     events: Ints = batch.column(EVENTS).to_numpy(zero_copy_only=False).astype(np.int64)
     position: Ints = batch.column(POSITION).to_numpy(zero_copy_only=False).astype(np.int64)
     times = window[0] + position * (kind.stretch_ms(spec) or 0)
-    names = [name for name in batch.schema.names if name not in (EVENTS, POSITION)]
+    names = [name for name in batch.schema.names if name not in (EVENTS, POSITION, SUM, WEIGHED)]
     table = pa.RecordBatch.from_arrays(
         [*(batch.column(name) for name in names), pa.array(times)], [*names, str(layout.time)]
     )
@@ -207,18 +265,46 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     columns = {role: decoded.columns[field] for role, field in plan.fields.items()}
     found = kind.events(spec, Given(decoded.items, decoded.weights, decoded.weight, decoded.times, columns, window))
     good = decoded.valid if found.good is None else decoded.valid & found.good
+    if SUM in batch.schema.names:
+        return _summed(spec, batch, found.items, good)
     units, valid = _units(spec, found.weights, len(events))
     good = good & valid
     items, numbers = found.items, events
     if not good.all():
         items, units, numbers = items.take(good), units[good], events[good]
-    room = ((1 << 63) - 1) // int(numbers.max(initial=1))  # of the row with most events: for nearly all batches enough
+    room = MOST_SUM // int(numbers.max(initial=1))  # of the row with most events: for nearly all batches enough
     if len(units) and not -room <= units.min() <= units.max() <= room:
-        rooms = ((1 << 63) - 1) // np.maximum(numbers, 1)
+        rooms = MOST_SUM // np.maximum(numbers, 1)
         if ((units > rooms) | (units < -rooms)).any():
-            msg = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
-            raise WeightError(msg)
+            raise WeightError(_BEYOND)
     return int(events.sum()), items, units * numbers, numbers
+
+
+def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> tuple[int, Any, Ints, Ints]:
+    """Distinct rows whose weights the engine judged and added up.
+
+    Args:
+        spec: of the sketch.
+        batch: n rows of the engine.
+        items: n of them.
+        good: (n,) which of them count.
+    """
+    events, sums, numbers = (
+        batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in (EVENTS, SUM, WEIGHED)
+    )
+    bits = spec.lattice.bits if hasattr(spec, "lattice") else 0
+    most = _most_whole(spec) or 1
+    if numbers.max(initial=0) > MOST_SUM // (most << bits):  # then the sum may have wrapped
+        raise WeightError(_BEYOND)
+    good = good & (numbers > 0)
+    if not good.all():
+        items, sums, numbers = items.take(good), sums[good], numbers[good]
+    return int(events.sum()), items, sums << bits, numbers
+
+
+def _most_whole(spec: Any) -> int | None:
+    """Largest absolute whole weight of an event; None: any will do."""
+    return spec.lattice.largest_integer if hasattr(spec, "lattice") else kinds.of(spec).most_weight(spec)
 
 
 def _units(spec: Any, weights: Any, n: int) -> tuple[Ints, npt.NDArray[np.bool_]]:

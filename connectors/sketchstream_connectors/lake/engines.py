@@ -25,6 +25,8 @@ PART: Final = 1 << 22
 """Distinct rows that the driver fetches from Spark at a time; those of one of its partitions may be on top."""
 EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
 """Columns of the result beside those of the files: numbers of equal rows; steps since the start of the window."""
+SUM, WEIGHED = "sketchstream.sum", "sketchstream.weighed"
+"""Columns of a result with sums: of the weights within the bound, and how many of the equal rows have one."""
 EngineName = Literal["duckdb", "polars", "spark"]
 _BYTES: Final = "UTF8_BINARY"
 """Spark's collation by which texts are equal that have equal bytes."""
@@ -44,6 +46,10 @@ class Question:
         instants: whether that is a timestamp; else it holds integer milliseconds.
         window: [start, end) in ms. Times are brought to milliseconds toward zero, as by a worker.
         step: ms; rows of different steps of the window are not equal. None: the whole window is one.
+        weight: column of integers of at most 64 bits with a sign, and the largest absolute weight: `SUM` and `WEIGHED`
+            are wanted. A missing weight is 1. A sum is right if so many rows of the largest weight have one of 64 bits;
+            whoever asks has to look. None: no sums.
+        events: the window has at least, and at most, so many; None: not known.
     """
 
     table: Any
@@ -52,6 +58,8 @@ class Question:
     instants: bool
     window: tuple[int, int]
     step: int | None
+    weight: tuple[str, int] | None = None
+    events: tuple[int, int] | None = None
 
 
 class Engine(Protocol):
@@ -70,7 +78,7 @@ class Engine(Protocol):
         ...
 
     def count(self, asked: Question) -> Iterator[Any]:
-        """Arrow batches: the columns of the question, `POSITION`, `EVENTS`; each distinct row once."""
+        """Arrow batches: the columns of the question, `POSITION`, `EVENTS`, sums if asked; each distinct row once."""
         ...
 
     def close(self) -> None:
@@ -107,7 +115,14 @@ class DuckDB:
 
     def count(self, asked: Question) -> Iterator[Any]:
         """See `Engine`."""
-        from duckdb import ColumnExpression, ConstantExpression, DuckDBPyRelation, FunctionExpression
+        from duckdb import (
+            CaseExpression,
+            CoalesceOperator,
+            ColumnExpression,
+            ConstantExpression,
+            DuckDBPyRelation,
+            FunctionExpression,
+        )
 
         start, end = asked.window
         rows = self._rows(asked.table)
@@ -122,7 +137,14 @@ class DuckDB:
         position = ConstantExpression(0)
         if asked.step is not None:
             position = FunctionExpression("//", ms - ConstantExpression(start), ConstantExpression(asked.step))
-        counted = FunctionExpression("count_star").alias(EVENTS)
+        counted, sums = [FunctionExpression("count_star").alias(EVENTS)], list[str]()
+        if asked.weight is not None:
+            name, most = asked.weight
+            weight = CoalesceOperator(ColumnExpression(name).cast("BIGINT"), ConstantExpression(1))
+            within, sums = weight.between(ConstantExpression(-most), ConstantExpression(most)), [SUM, WEIGHED]
+            for what, one in zip(sums, (weight, ConstantExpression(1)), strict=True):
+                taken = CaseExpression(within, one).otherwise(ConstantExpression(0))
+                counted.append(FunctionExpression("sum", taken).cast("BIGINT").alias(what))
         texts = set[str]()
         if isinstance(asked.table, DuckDBPyRelation):  # its texts may have a collation: they are grouped as bytes
             texts = {name for name, kind in zip(rows.columns, rows.types, strict=True) if str(kind) == "VARCHAR"}
@@ -131,9 +153,9 @@ class DuckDB:
             named = [(name, ColumnExpression(name)) for name in asked.names]
             return [(FunctionExpression(function, one) if name in texts else one).alias(name) for name, one in named]
 
-        found = rows.aggregate([*through("encode"), position.alias(POSITION), counted])
+        found = rows.aggregate([*through("encode"), position.alias(POSITION), *counted])
         if texts:
-            found = found.project(*through("decode"), ColumnExpression(POSITION), ColumnExpression(EVENTS))
+            found = found.project(*through("decode"), *map(ColumnExpression, (POSITION, EVENTS, *sums)))
         yield from found.to_arrow_reader(BATCH)
 
     def close(self) -> None:
@@ -174,11 +196,14 @@ class Polars:
             ms = time.to_physical()
             ms = pl.when(ms < 0).then(-((-ms) // per_ms)).otherwise(ms // per_ms)
         position = pl.lit(0, pl.Int64) if asked.step is None else (ms - start) // asked.step
-        found = (
-            rows.filter((ms >= start) & (ms < end))
-            .group_by([*asked.names, position.alias(POSITION)])
-            .agg(pl.len().alias(EVENTS))
-        )
+        counted = [pl.len().alias(EVENTS)]
+        if asked.weight is not None:
+            name, most = asked.weight
+            weight = pl.col(name).cast(pl.Int64).fill_null(1)
+            within = weight.is_between(-most, most)
+            taken = pl.when(within).then(weight).otherwise(0)
+            counted += [taken.sum().alias(SUM), within.cast(pl.Int64).sum().alias(WEIGHED)]
+        found = rows.filter((ms >= start) & (ms < end)).group_by([*asked.names, position.alias(POSITION)]).agg(counted)
         for frame in found.collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
             yield from frame.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches(max_chunksize=BATCH)
 
@@ -232,12 +257,19 @@ class Spark:
             since, step = at - start * unit, asked.step * unit
             position = ((since - since % step) / step).cast("long")  # exact: multiples of a step below 2^53
         rows = rows.filter((at >= start * unit) & (at < end * unit))
+        counted = [f.count(f.lit(1)).alias(EVENTS)]
+        if asked.weight is not None:
+            name, most = asked.weight
+            weight = f.coalesce(column(name).cast("long"), f.lit(1))
+            within = weight.between(-most, most)
+            counted += [f.sum(f.when(within, weight).otherwise(0)).alias(SUM), f.count_if(within).alias(WEIGHED)]
         found = rows.groupBy(*(column(name).alias(name) for name in asked.names), position.alias(POSITION)).agg(
-            f.count(f.lit(1)).alias(EVENTS)
+            *counted
         )
-        # Events of files are counted first, from one column: a window that the driver can hold is not written to
-        # Spark's cache. What a frame costs to count is not known: it is computed once.
-        small = isinstance(asked.table, list) and rows.count() <= PART
+        # A window that the driver can hold is not written to Spark's cache. Events of files are counted first, from one
+        # column, where their footers do not tell; what a frame costs to count is not known, so it is computed once.
+        least, most = asked.events or (0, PART + 1)
+        small = most <= PART or (least <= PART and isinstance(asked.table, list) and rows.count() <= PART)
         for part in [found.toArrow()] if small else self._parts(found):
             for first in range(0, part.num_rows, BATCH):  # chunks of Spark are small
                 yield from part.slice(first, BATCH).combine_chunks().to_batches()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -24,12 +25,15 @@ from helpers.noiseless import without_noise
 from helpers.paths import ROOT
 from sketchstream import faults
 from sketchstream.config.loader import Config
+from sketchstream.items import Items
 from sketchstream.query.windows import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream.topics import HISTORY
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.files.store import DirectoryStore
+from sketchstream_connectors.lake.count import _summed, bounds, fill, row_groups
+from sketchstream_connectors.lake.engines import EVENTS, SUM, WEIGHED
 from sketchstream_connectors.lake.job import Backfill, booked
 
 HOUR = 3_600_000
@@ -193,6 +197,14 @@ OTHER: dict[str, dict[str, Any]] = {
     "items are bytes": {"user": pa.array([b"\xff%d" % (i % 9) if i % 3 else b"u1" for i in range(400)])},
     "weights are decimals": {"w": pa.array([Decimal(i % 5) / 2 for i in range(400)], pa.decimal128(9, 1))},
     "weights are integers": {"w": pa.array([i % 5 - 1 for i in range(400)], pa.int16())},
+    "weights are integers, or missing": {
+        "w": pa.array([None if i % 7 == 3 else i % 9 - 4 for i in range(400)], pa.int8())
+    },
+    "weights have no sign": {"w": pa.array([[0, 1, 2, 3, 4, 2**32 - 1][i % 6] for i in range(400)], pa.uint32())},
+    "weights have no sign and 64 bits": {
+        "w": pa.array([[1, 2, 2**63, 2**64 - 1][i % 4] for i in range(400)], pa.uint64())
+    },
+    "weights are the item": {"w": pa.array([i % 5 for i in range(400)]), "user": pa.array([i % 5 for i in range(400)])},
     "weights are large": {"w": pa.array([(1 << 63) - 1 if i % 2 else 1 for i in range(400)], pa.int64())},
     "weights are wide decimals": {
         "w": pa.array(
@@ -225,7 +237,7 @@ def test_columns_of_other_types_mean_what_they_mean_to_a_worker(what: str, tmp_p
 
 
 OTHER_ENGINES = ["polars", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.spark])]
-NOT_READ = {"polars": (), "spark": ("nanoseconds", "large integers")}
+NOT_READ = {"duckdb": (), "polars": (), "spark": ("nanoseconds", "large integers", "weights have no sign and 64 bits")}
 """Types that an engine reads as something else, or not at all: refused with the reason."""
 
 
@@ -237,11 +249,13 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("engine", OTHER_ENGINES, indirect=True)
-@pytest.mark.parametrize("what", ["as it is", "before 1970", "the clock goes back", *OTHER])
+@pytest.mark.parametrize("engine", ["duckdb", *OTHER_ENGINES], indirect=True)
+@pytest.mark.parametrize("what", ["as it is", "whole weights", "before 1970", "the clock goes back", *OTHER])
 def test_every_engine_counts_what_a_worker_counts(what: str, engine: str, tmp_path: Path) -> None:
     names = ["distinct", "only_a", "sums"] if what in OTHER else [*SKETCHES]
     changed, start, end = OTHER.get(what, {}), START, END
+    if what == "whole weights":  # which engines add up
+        changed = OTHER["weights are integers, or missing"]
     if what == "the clock goes back":  # the day of 25 hours, and hours that come twice
         start, end = (to_ms(f"2023-11-{day}", "") or 0 for day in ("04T00:00:00-04:00", "07T00:00:00-05:00"))
         times = [start * 1000 + i * (end - start) * 1000 // 400 + i % 3 for i in range(400)]
@@ -305,6 +319,62 @@ def test_an_engine_that_there_is_not_is_refused(tmp_path: Path) -> None:
     write(tmp_path, table())
     with pytest.raises(ss.ConfigError, match="duckdb, polars, spark"):
         Backfill(config(tmp_path, "distinct"), START, END, engine="sqlite")
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("engine", ["duckdb", *OTHER_ENGINES], indirect=True)
+def test_whole_weights_make_no_row_of_their_own(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = pa.array([i % 100 for i in range(400)], pa.int32())
+    write(tmp_path, table(w=weights, user=pa.array(["u1"] * 400)))
+    rows: list[int] = []
+
+    def noted(sketch: Sketch, batches: Any) -> int:
+        found = list(batches)
+        rows.extend(len(items) for _, items, _, _ in found)
+        return fill(sketch, found)
+
+    monkeypatch.setattr("sketchstream_connectors.lake.job.fill", noted)
+    run_all(config(tmp_path, "distinct"), engine=engine)
+    assert rows == [1] * DAYS
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns", "integers", "no statistics"])
+def test_footers_bound_the_number_of_events(unit: str, tmp_path: Path) -> None:
+    bits = np.random.default_rng(5)
+    for case in range(20):
+        times = np.sort(bits.integers(-50, 50, 90)) if case % 2 else bits.integers(-50, 50, 90)
+        scale = {"us": 1000, "ns": 1_000_000}.get(unit, 1)
+        column = pa.array(times * scale + (bits.integers(-scale, scale, 90) if scale > 1 else 0))
+        if unit in ("ms", "us", "ns"):
+            column = column.cast(pa.timestamp(unit, "UTC"))
+        ms = [int(one) for one in column.cast(pa.int64()).to_numpy() / scale]  # toward zero, as a worker
+        missing = bits.random(90) < 0.1
+        rows = table(90, ts=pa.array(column.to_pylist(), column.type, mask=missing), user=pa.array(["u"] * 90))
+        path = tmp_path / f"{case}.parquet"
+        pq.write_table(rows, path, row_group_size=9, write_statistics=unit != "no statistics")
+        found = [*row_groups(pq.read_metadata(path), "ts")]
+        for start in range(-60, 60, 7):
+            number = sum(start <= one < start + 20 for one, none in zip(ms, missing, strict=True) if not none)
+            least, most = bounds(found, start, start + 20)
+            assert least <= number <= most
+        assert bounds(found, -100, 100) == ((0, 90) if unit == "no statistics" else (90 - missing.sum(), 90))
+
+
+def test_times_beyond_the_years_of_python_bound_nothing(tmp_path: Path) -> None:
+    far = pa.array([1 << 62, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"ts": far}), tmp_path / "far.parquet")
+    assert bounds([*row_groups(pq.read_metadata(tmp_path / "far.parquet"), "ts")], 0, 1) == (0, 2)
+
+
+def test_a_sum_that_may_have_wrapped_is_refused() -> None:
+    """An item would need 2^61 events for it, so the row of the engine is made here."""
+    spec = ss.ProfileSpec(epsilon="1", unit="event", domain=ss.OpenDomain(slots=64), max_weight=3)
+    room = ((1 << 63) - 1) // 3
+    items = Items.of(["u"])
+    for number, refused in ((room, False), (room + 1, True)):
+        batch = pa.RecordBatch.from_pydict({EVENTS: [number], SUM: [7], WEIGHED: [number]})
+        with pytest.raises(ss.WeightError, match="beyond 64 bits") if refused else nullcontext():
+            _summed(spec, batch, items, np.ones(1, np.bool_))
 
 
 @pytest.mark.parametrize("engine", ["duckdb", *OTHER_ENGINES], indirect=True)
