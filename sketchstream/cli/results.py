@@ -17,7 +17,6 @@ from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows_report import WindowsReport
-    from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
@@ -102,11 +101,6 @@ def _csv_cell(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text
 
 
-def at_least(one: Estimate) -> str:
-    """What stands before a number that is a bound, because counts are kept modulo p."""
-    return {"lower": ">= ", "upper": "<= "}.get(one.bound or "", "")
-
-
 def _front(window: SealedWindow) -> tuple[str, ...]:
     """The first columns of a window in a table of many."""
     return (str(window.fields()["window_start"]), *(() if window.group is None else (window.group,)))
@@ -122,5 +116,5 @@ def _row(answer: Answer, window: SealedWindow) -> tuple[str, ...]:
             continue
         one = answer.profile.number(name)
         ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if answer.intervals else ""
-        cells.append(f"{at_least(one)}{show.number(one.value)}{ends}")
+        cells.append(f"{show.at_least(one)}{show.number(one.value)}{ends}")
     return *_front(window), window.describe(), *cells

@@ -17,6 +17,7 @@ import click
 from sketchstream.csv_cells import safe
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.estimates import Estimate
     from sketchstream.query.windows import PublishedWindows
 
 Format = Literal["table", "json", "csv"]
@@ -25,6 +26,11 @@ SENTENCE: Final = 40
 """Cells with more letters stand below their table, each on a line."""
 PIPE_WIDTH: Final = 160
 """Columns of a table that is not printed on a terminal."""
+
+
+def at_least(one: Estimate) -> str:
+    """What stands before a number that is a bound, because counts are kept modulo p."""
+    return {"lower": ">= ", "upper": "<= "}.get(one.bound or "", "")
 
 
 def number(value: float | None) -> str:

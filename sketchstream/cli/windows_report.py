@@ -14,7 +14,6 @@ from zoneinfo import ZoneInfo
 
 from sketchstream import report
 from sketchstream.cli import show
-from sketchstream.cli.results import at_least
 from sketchstream.kinds.profile import pictures as pages
 from sketchstream.naming import USUAL, Names
 from sketchstream.query import words
@@ -114,7 +113,7 @@ def _cell(one: Estimate | None, intervals: bool) -> str:
     if one is None:
         return "-"
     ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if intervals else ""
-    return f"{at_least(one)}{show.number(one.value)}{ends}"
+    return f"{show.at_least(one)}{show.number(one.value)}{ends}"
 
 
 def last(shown: int, count: int) -> str:

@@ -16,7 +16,7 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import identity, once,
 from sketchstream.kinds.profile.estimate.linear import inverse
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import FAR, Cells, Observed
-from sketchstream.kinds.profile.estimate.open_domain.collisions import exp_series
+from sketchstream.kinds.profile.estimate.open_domain.laws import exp_series
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, math.log(3), 2.0)
 

@@ -14,7 +14,8 @@ from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.likelihood import channels, kernels, smooth
 from sketchstream.kinds.profile.estimate.likelihood.grid import EXACT, Grid, of_release, of_state, refined
 from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
-from sketchstream.kinds.profile.estimate.likelihood.problem import Markov, Seen, split, thin
+from sketchstream.kinds.profile.estimate.likelihood.problem import Markov, split, thin
+from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 FORMS = ("state", "cumulative", "bins")

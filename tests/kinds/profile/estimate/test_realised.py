@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
-from sketchstream.kinds.profile.estimate.likelihood.problem import Seen
+from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 
 Q = math.exp(-1.0)
 

@@ -14,7 +14,8 @@ from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.intervals.bounds import present
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
-from sketchstream.kinds.profile.estimate.likelihood.problem import Markov, Seen
+from sketchstream.kinds.profile.estimate.likelihood.problem import Markov
+from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Observed
 

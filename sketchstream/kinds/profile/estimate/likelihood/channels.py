@@ -18,7 +18,8 @@ from sketchstream.kinds.profile.estimate.likelihood import grid as grids
 from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
 from sketchstream.kinds.profile.estimate.likelihood.pooled import Pooled
-from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, Seen, settle, thin
+from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, settle, thin
+from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Observed, tally
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import numpy as np
 
 from sketchstream.kinds.profile.estimate.likelihood import kernels
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
-from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Markov, Seen, settle
+from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Markov, settle
+from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 

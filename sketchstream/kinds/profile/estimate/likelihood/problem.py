@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,35 +16,10 @@ import numpy.typing as npt
 
 from sketchstream.kinds.profile.estimate.likelihood import kernels, realised
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
+from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 TINY = 1e-300
-
-
-@dataclass
-class Seen:
-    """The published numbers: h, its total d, and the law of its noise.
-
-    Args:
-        form: kernels.EXACT, CUMULATIVE or BINS.
-        h: (m,) slots in each cell.
-        d: total number of slots.
-        q: ratio of the noise law (0 for EXACT).
-        mult: number of independent noise terms in each number (a fraction for folds).
-        last: BINS only: so many times as many in the last cell, if it is the sum of several published ones.
-    """
-
-    form: int
-    h: Floats
-    d: float
-    q: float
-    mult: float
-    last: float = 1.0
-
-    @property
-    def variance(self) -> float:
-        """Variance of the noise of one published value."""
-        return self.mult * 2.0 * self.q / (1.0 - self.q) ** 2 if self.form else 0.0
 
 
 class Likelihood(Protocol):

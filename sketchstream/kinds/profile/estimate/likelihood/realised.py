@@ -9,16 +9,14 @@ larger by 5% in L1, and by 20% in earth mover's distance.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sketchstream.kernels import kernel
 from sketchstream.kinds.profile.estimate.likelihood.kernels import CUMULATIVE
+from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.observed import Floats, Ints
-
-if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.likelihood.problem import Seen
 
 RARE = 1e-10
 """Chance of published noise that is left out."""

@@ -16,15 +16,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS
 from sketchstream.kinds.profile.estimate.observed import Floats
-
-if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.open_domain.collisions import Level, Model
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
 
 CROWDED = 1.75
 """Items per slot beyond which little is to be learned from a level (docs/theory/profile.md 6)."""

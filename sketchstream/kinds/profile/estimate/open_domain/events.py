@@ -18,7 +18,8 @@ from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, Moments, Score, blended, scattered, trusted
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
-from sketchstream.kinds.profile.estimate.open_domain.collisions import Level, Model, Part, linearised, merged
+from sketchstream.kinds.profile.estimate.open_domain.collisions import Part, linearised, merged
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
 from sketchstream.kinds.profile.estimate.open_domain.residues import Joint
 
 NODES = 256

@@ -20,12 +20,14 @@ import numpy as np
 from sketchstream.kinds.profile.estimate.likelihood import estimator, kernels
 from sketchstream.kinds.profile.estimate.likelihood.channels import FORMS, squarem
 from sketchstream.kinds.profile.estimate.likelihood.grid import Grid
-from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, Seen, settle, thin
+from sketchstream.kinds.profile.estimate.likelihood.problem import TINY, Likelihood, Markov, settle, thin
+from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
 from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues
-from sketchstream.kinds.profile.estimate.open_domain.collisions import Level, Model, Part, with_heavy
+from sketchstream.kinds.profile.estimate.open_domain.collisions import Part, with_heavy
 from sketchstream.kinds.profile.estimate.open_domain.lattice import Counters
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
 from sketchstream.kinds.profile.estimate.open_domain.wide_cells import Heavy, Wide, gathered
 
 LEAST = 0.01

@@ -17,7 +17,8 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
 from sketchstream.kinds.profile.estimate.linear.line import linear
 from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints, Observed
 from sketchstream.kinds.profile.estimate.open_domain import events, intervals, likelihood
-from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, Model, Part, read_part, resolved
+from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, Part, read_part, resolved
+from sketchstream.kinds.profile.estimate.open_domain.laws import Model
 from sketchstream.kinds.profile.estimate.open_domain.slices import about, moved_to
 
 

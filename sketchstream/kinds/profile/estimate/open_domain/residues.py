@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +22,9 @@ import numpy.typing as npt
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import FEWEST, HOPELESS, Curve
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level
 
 Complex = npt.NDArray[np.complex128]
-
-if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.open_domain.collisions import Level
 
 LARGEST = 512
 """Largest modulus that is read so: matrices have modulus^2 numbers. Sums hardly ever reach larger ones."""

@@ -24,8 +24,6 @@ from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 from sketchstream.kinds.profile.estimate.open_domain import residues
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED
 from sketchstream.kinds.profile.estimate.open_domain.collisions import (
-    Level,
-    Model,
     Part,
     Spread,
     joined,
@@ -36,6 +34,7 @@ from sketchstream.kinds.profile.estimate.open_domain.collisions import (
     wide_estimates,
     window_spreads,
 )
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
 
 HALVINGS = 48
 """Steps in which a quantile is found: far below any rounding."""

@@ -1,0 +1,37 @@
+"""The published numbers of one level, as likelihoods read them.
+
+In: a histogram and the law of its noise. Out: those, together. Touches: nothing.
+Source: docs/theory/profile.md 7.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sketchstream.kinds.profile.estimate.observed import Floats
+
+
+@dataclass
+class Seen:
+    """The published numbers: h, its total d, and the law of its noise.
+
+    Args:
+        form: kernels.EXACT, CUMULATIVE or BINS.
+        h: (m,) slots in each cell.
+        d: total number of slots.
+        q: ratio of the noise law (0 for EXACT).
+        mult: number of independent noise terms in each number (a fraction for folds).
+        last: BINS only: so many times as many in the last cell, if it is the sum of several published ones.
+    """
+
+    form: int
+    h: Floats
+    d: float
+    q: float
+    mult: float
+    last: float = 1.0
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise of one published value."""
+        return self.mult * 2.0 * self.q / (1.0 - self.q) ** 2 if self.form else 0.0
