@@ -23,7 +23,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons spark registry bench faults disturbances withstand audit mutants processors fuzz-formats docs site release-files format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons spark registry bench faults disturbances withstand image soak audit mutants processors fuzz-formats docs site release-files format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -128,6 +128,15 @@ disturbances: setup jars  ## what goes wrong around a worker, on a real broker: 
 
 withstand: setup  ## the service and hostile clients, bodies and disks, at full size (root, to mount a small disk; 30 minutes)
 	@$(BIN)/python -m pytest -q -s -m slow tests/serve/test_endurance.py tests/serve/test_access.py tests/serve/test_kill.py tests/wire/test_hostile_bodies.py
+
+image: setup  ## the commands of the Dockerfile in a root of their own: nobody's rights, nothing written, below 400 MB (root, apt)
+	@command -v debootstrap >/dev/null || { \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { echo "debootstrap not found: install it (Debian: apt-get install debootstrap) and run this again" >&2; exit 1; }; \
+	  echo "installing debootstrap"; apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null; }
+	@$(BIN)/python -m pytest -q -m slow tests/docker/test_image.py
+
+soak: setup jars  ## an hour at 100,000 records/s with quotas that come and go, on a real broker
+	@SKETCHSTREAM_SOAK_RATE=100000 $(BIN)/python -m pytest -q -s -m slow tests/connectors/kafka/test_soak.py
 
 audit: setup  ## the privacy audit with a million samples, and the slow statistics (not part of `make test`)
 	@$(BIN)/sketchstream verify
