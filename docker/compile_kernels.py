@@ -45,7 +45,7 @@ FIELDS = 'item = "user_id"\ntime = "ts"'
 
 def configurations() -> list[Config]:
     """Every payload format, both units, both kinds of domain."""
-    opened, closed = "{ slots = 1024, levels = 2 }", "{ size = 1000 }"
+    opened, closed = "{ slots = 65536, levels = 2 }", "{ size = 65536 }"  # so many that noise is drawn in blocks
     wanted = [
         ("json", "text", "event", opened),
         ("json", "text", "item", opened),
