@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,12 +35,13 @@ from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
-from sketchstream_connectors.lake.engines import EVENTS, POSITION, SUM, WEIGHED, Question, engine
+from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, WEIGHED, Question, engine
 
 Ints = npt.NDArray[np.int64]
 SUMMABLE: Final = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} - {"uint64"}
 """Arrow types of weights that every engine adds up alike."""
 Group = tuple[int, int, int, int]
+"""What `row_groups` says of one."""
 MOST_SUM: Final = (1 << 63) - 1
 _BEYOND: Final = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
 
@@ -87,8 +88,8 @@ class Rows:
                 with _readable(path):
                     about = pq.read_metadata(path)
                 self.number += about.num_rows
-                self._groups += row_groups(about, self._time)
                 self._note(about.schema.to_arrow_schema(), f"{path}")
+                self._groups += row_groups(about, self._time)
         else:
             self._source, self.number = source, -1
             self._note(self._engine.schema(source), "the table")
@@ -183,12 +184,12 @@ def row_groups(about: Any, time: str) -> Iterator[Group]:
 
     Args:
         about: metadata of a Parquet file.
-        time: column of times. Row groups without known ends may have any time.
+        time: column of times, which it has. Row groups without known ends may have any time.
     """
+    place = [about.schema.column(at).path for at in range(about.num_columns)].index(time)
     for number in range(about.num_row_groups):
         group = about.row_group(number)
-        columns = (group.column(at) for at in range(group.num_columns))
-        found: Any = next((one.statistics for one in columns if one.path_in_schema == time), None)
+        found = group.column(place).statistics
         try:
             yield _ms(found.min) - 1, _ms(found.max) + 1, found.num_values, group.num_rows
         except (AttributeError, TypeError, ValueError, OverflowError):  # none, or beyond the years of Python
@@ -212,7 +213,7 @@ def bounds(groups: Iterable[Group], start: int, end: int) -> tuple[int, int]:
 
 def _ms(time: Any) -> int:
     """Milliseconds since 1970 of what a footer gives, exact to one of them."""
-    return time if isinstance(time, int) else (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return time if isinstance(time, int) else (time - EPOCH) // timedelta(milliseconds=1)
 
 
 def fill(sketch: Sketch, batches: Iterable[tuple[int, Any, Ints, Ints]]) -> int:
@@ -266,7 +267,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     found = kind.events(spec, Given(decoded.items, decoded.weights, decoded.weight, decoded.times, columns, window))
     good = decoded.valid if found.good is None else decoded.valid & found.good
     if SUM in batch.schema.names:
-        return _summed(spec, batch, found.items, good)
+        return int(events.sum()), *_summed(spec, batch, found.items, good)
     units, valid = _units(spec, found.weights, len(events))
     good = good & valid
     items, numbers = found.items, events
@@ -280,7 +281,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     return int(events.sum()), items, units * numbers, numbers
 
 
-def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> tuple[int, Any, Ints, Ints]:
+def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> tuple[Any, Ints, Ints]:
     """Distinct rows whose weights the engine judged and added up.
 
     Args:
@@ -289,9 +290,7 @@ def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> t
         items: n of them.
         good: (n,) which of them count.
     """
-    events, sums, numbers = (
-        batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in (EVENTS, SUM, WEIGHED)
-    )
+    sums, numbers = (batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in (SUM, WEIGHED))
     bits = spec.lattice.bits if hasattr(spec, "lattice") else 0
     most = _most_whole(spec) or 1
     if numbers.max(initial=0) > MOST_SUM // (most << bits):  # then the sum may have wrapped
@@ -299,7 +298,7 @@ def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> t
     good = good & (numbers > 0)
     if not good.all():
         items, sums, numbers = items.take(good), sums[good], numbers[good]
-    return int(events.sum()), items, sums << bits, numbers
+    return items, sums << bits, numbers
 
 
 def _most_whole(spec: Any) -> int | None:

@@ -31,7 +31,8 @@ EngineName = Literal["duckdb", "polars", "spark"]
 _BYTES: Final = "UTF8_BINARY"
 """Spark's collation by which texts are equal that have equal bytes."""
 _PLACE: Final = "sketchstream_partition"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Of all times."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class DuckDB:
         ms = time = ColumnExpression(asked.time)
         if asked.instants:
             # the first condition lets the engine skip row groups, the second one decides, as a worker: toward zero
-            low, high = (_EPOCH + timedelta(milliseconds=one) for one in (start - 1, end + 1))
+            low, high = (EPOCH + timedelta(milliseconds=one) for one in (start - 1, end + 1))
             rows = rows.filter((time >= ConstantExpression(low)) & (time < ConstantExpression(high)))
             us = FunctionExpression("epoch_us", time.cast("TIMESTAMP WITH TIME ZONE"))
             ms = FunctionExpression("//", us, ConstantExpression(1000))

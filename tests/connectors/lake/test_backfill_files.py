@@ -33,7 +33,7 @@ from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.files.store import DirectoryStore
 from sketchstream_connectors.lake.count import _summed, bounds, fill, row_groups
-from sketchstream_connectors.lake.engines import EVENTS, SUM, WEIGHED
+from sketchstream_connectors.lake.engines import SUM, WEIGHED
 from sketchstream_connectors.lake.job import Backfill, booked
 
 HOUR = 3_600_000
@@ -372,7 +372,7 @@ def test_a_sum_that_may_have_wrapped_is_refused() -> None:
     room = ((1 << 63) - 1) // 3
     items = Items.of(["u"])
     for number, refused in ((room, False), (room + 1, True)):
-        batch = pa.RecordBatch.from_pydict({EVENTS: [number], SUM: [7], WEIGHED: [number]})
+        batch = pa.RecordBatch.from_pydict({SUM: [7], WEIGHED: [number]})
         with pytest.raises(ss.WeightError, match="beyond 64 bits") if refused else nullcontext():
             _summed(spec, batch, items, np.ones(1, np.bool_))
 
