@@ -32,7 +32,7 @@ adds up and footers that bound a window (78), modules of their own for what two 
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
-    "comments in the files of compiled loops": (facts.comments_in_kernels, 219, 250),
+    "comments in the files of compiled loops": (facts.comments_in_kernels, 260, 250),
 }
 """What is measured, the least that is allowed, and the aim."""
 

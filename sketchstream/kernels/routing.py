@@ -86,6 +86,7 @@ def found_slots(
     cap = splat(builder, builder.shl(ir.Constant(INT64, 1), spread[1]))
 
     def place_of(place: int, hashes: Any) -> None:
+        # floor(hash * per_level / 2^64) from two products of 32 bits; the lower one is shifted down before the sum.
         upper = builder.mul(builder.lshr(hashes, half), per_level)
         lower = builder.lshr(builder.mul(builder.and_(hashes, low), per_level), half)
         in_level = builder.lshr(builder.add(upper, lower), half)
@@ -129,11 +130,13 @@ VECTOR_LIMIT = np.uint64(1 << 31)
 @kernel
 def _spread(hashes: U64, per_level: Any, last_level: Any) -> None:
     """Hash to slot, in place: level = trailing zeros, capped; slot in level = high word of hash * per_level."""
+    # A one bit at the last level: trailing zeros end there, also for the hash 0.
     cap = ONE << last_level
     low = per_level & _LOW
     high = per_level >> _32
     for i in range(len(hashes)):
         value = hashes[i]
+        # The high word of a product of 128 bits, from four products of 32 bits; none of the sums overflows.
         a = value >> _32
         b = value & _LOW
         middle = a * low + ((b * low) >> _32)
@@ -150,6 +153,7 @@ def _hash_to_slots(items: I64, route: Any, out: U64) -> None:
     for at in range(0, whole, GROUP):
         slot_group(items, at, route.key0, route.key1, out, at, route.per_level, route.last_level)
     if whole < n:
+        # The last items are filled up to a group, so that one loop serves all; what they leave is overwritten.
         last = np.zeros(GROUP, np.int64)
         found = np.empty(GROUP, np.uint64)
         last[: n - whole] = items[whole:n]
@@ -163,6 +167,7 @@ def _hash_to_slots(items: I64, route: Any, out: U64) -> None:
 def _ones_below(word: Any, bit: Any) -> Any:
     """Number of one bits of word below position bit."""
     word = word & ((ONE << bit) - ONE)
+    # Bits are added in pairs, in fours, in bytes; the product adds the bytes up in its highest one.
     word = word - ((word >> ONE) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> _TWO) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -191,6 +196,7 @@ def _rank(items: I64, size: Any, words: U64, out: U64) -> None:
             continue
         row = words[value >> _6]
         bit = value & _63
+        # Columns: ids with a slot; how many of them lie in the words before; all ids of the domain.
         if (row[0] >> bit) & ONE:
             out[i] = row[1] + _ones_below(row[0], bit)
         elif (row[2] >> bit) & ONE:
@@ -205,6 +211,7 @@ def fill_table(hashes: U64, table: U64) -> None:
     mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
         place = hashes[i] & mask
+        # Never full: the table has at least two places for each item.
         while table[place, 1] != 0:
             place = (place + ONE) & mask
         table[place, 0] = hashes[i]
@@ -225,6 +232,7 @@ def _look_up_ints(items: I64, route: Any, out: U64) -> None:
         while table[place, 1] != 0:
             if table[place, 0] == value:
                 position = table[place, 1] - ONE
+                # Equal hashes are no proof: two items may share one.
                 if route.ints[position] == items[i]:
                     found = route.slots[position]
                     break

@@ -35,10 +35,14 @@ def character_size(at: Any, end: Any) -> Any:
         at: address of its first byte.
         end: address behind the text.
     """
+    # C0, C1 would spell ASCII in two bytes, F5 and above lie beyond U+10FFFF. The number of bytes behind the first one
+    # follows from it, and all of them must lie before the end.
     first = byte_at(at)
     more = np.uint64(1) if first < 0xE0 else (np.uint64(2) if first < 0xF0 else np.uint64(3))
     if first < 0xC2 or first > 0xF4 or more >= end - at:
         return _ZERO
+    # The second byte decides about spellings that are too long (E0, F0), surrogates (ED), and what lies beyond U+10FFFF
+    # (F4).
     second = byte_at(at + _ONE)
     if (
         (second & 0xC0) != 0x80
@@ -63,6 +67,7 @@ def is_utf8(at: Any, end: Any, limit: Any) -> Any:
         limit: last address from which a run of 16 bytes can be read.
     """
     while at < end:
+        # Sixteen bytes at a time while they are ASCII; near the end of the buffer, and behind that, one by one.
         if at <= limit:
             step = np.uint64(ascii_run(at))
             at += step
@@ -112,6 +117,7 @@ def check_payloads(data: Bytes, starts: Ints, ends: Ints, others: Ints, text: bo
         valid[i] = there
         if there and text:
             at, end = first + np.uint64(starts[i]), first + np.uint64(ends[i])
+            # The last bytes of the buffer are left to `check_utf8`, as is what is not ASCII.
             step = np.uint64(WIDTH)
             while step == WIDTH and at < end and at <= limit:
                 step = np.uint64(ascii_run(at))
@@ -136,6 +142,7 @@ def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned:
         negative = size > 0 and text[0] == 45
         first = 1 if negative else 0
         digits = size - first
+        # 2^64 has 20 digits; JSON has no leading zeros.
         if digits < 1 or digits > 20 or (digits > 1 and text[first] == 48):
             valid[i] = False
             continue
@@ -147,12 +154,14 @@ def read_integers(data: Bytes, starts: Ints, ends: Ints, valid: Flags, unsigned:
                 good = False
                 break
             digit = np.uint64(text[j] - 48)
+            # The same as 10 * magnitude + digit > most, without a product that could overflow.
             if magnitude > (most - digit) // np.uint64(10):
                 good = False
                 break
             magnitude = magnitude * np.uint64(10) + digit
         valid[i] = good
         if good:
+            # 2^63 becomes -2^63 here, and its negative is itself.
             value = np.int64(magnitude)
             out[i] = -value if negative else value
 
@@ -179,6 +188,7 @@ def _place(first: Any, start: Any, length: Any, size: Any) -> Any:
     """A hash of a text with well-mixed high bits; not for secrets."""
     value = (_word(first, start, length, size) ^ length) * _MIX
     if length > _EIGHT:
+        # Words of eight bytes; the last one ends with the text, and overlaps the one before it.
         at, last = first + start + _EIGHT, first + start + length - _EIGHT
         while at < last:
             value = ((value >> _FOLD) ^ value ^ word_at(at)) * _MIX
@@ -215,6 +225,7 @@ def list_texts(listed: Bytes, offsets: Ints, table: Any) -> None:
     for i in range(len(offsets) - 1):
         start = np.uint64(offsets[i])
         at = _place(first, start, np.uint64(offsets[i + 1]) - start, size) >> shift
+        # Linear probing: the table is larger than the list, so a free place is always met.
         while table[at] >= 0:
             at = (at + _ONE) & mask
         table[at] = i

@@ -143,18 +143,22 @@ def learn(
         q = p + 1
         value = True
         if c == QUOTATION:
+            # A quotation mark behind a backslash would end this loop early, so texts with one are not followed.
             while q < last and data[q] != QUOTATION:
                 if data[q] < SPACE or data[q] == BACKSLASH:
                     return -1
                 q += 1
             q += 1
             m = spaces_end(text, q, last)
+            # A string before a colon is a key: it belongs to the layout.
             value = m >= last or data[m] != COLON
         elif c == MINUS or ZERO <= c <= NINE:
+            # The text is valid, so these bytes are a number: its grammar need not be looked at again.
             while q < last and (ZERO <= data[q] <= NINE or data[q] == POINT):
                 q += 1
             if q < last and (data[q] == SMALL_E or data[q] == LARGE_E):
                 return -1
+        # Likewise the letters behind the first one of true, null and false.
         elif c in {SMALL_T, SMALL_N}:
             q = p + 4
         elif c == SMALL_F:
@@ -168,15 +172,18 @@ def learn(
                 return -1
             slots[n] = -1
             for k in range(kinds.size):
+                # `scan_json` gives strings without their quotation marks.
                 if kinds[k] != MISSING and found_start[k] == (p + 1 if c == QUOTATION else p):
                     slots[n] = k
                     seen += 1
             bounds[n, 1] = part
             n += 1
+            # The next part begins at a step of its own: what a comparison reads behind a part is never the next one.
             filled = (filled + STEP - 1) // STEP * STEP
             bounds[n, 0] = filled
             part = 0
         else:
+            # A comparison reads a whole step, so one is left behind the last part.
             if filled + (q - p) > parts.size - STEP:
                 return -1
             for m in range(p, q):
@@ -185,6 +192,7 @@ def learn(
             part += q - p
         p = q
     bounds[n, 1] = part
+    # Each wanted value must be one of the values above: an array or an object is several of them.
     for k in range(kinds.size):
         seen -= 1 if kinds[k] != MISSING else 0
     return n if seen == 0 and n > 0 else -1
@@ -224,8 +232,11 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
         if p < 0 or status[U(i)] != UNREAD:
             continue
         last = text_end(text, p, last)
+        # Blocks are read whole: behind the last text that is followed there must be one in the buffer.
         if last > data.size - BLOCK or last <= p:
             continue
+        # As long as the sample of a shape: if it is equal outside of the values, and those are as long, all of them lie
+        # where the sample has them, and nothing has to be read.
         if last - p == length:
             alike, broad = has_shape(text + U(p), length, sample_text, masks)
             if alike:
@@ -238,6 +249,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
                 shaped += 1
                 continue
         block = p
+        # One bit a byte: those that no string may have, those from 128 on, quotation marks.
         odd, wide, quotes = block_masks(text, block, last, True)
         slot = 0
         whole = False
@@ -246,6 +258,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
             if size > last - p:
                 break
             at = bounds[U(slot), U(0)]
+            # Differences of a part are gathered and looked at once: a branch for each step would cost more.
             other = U(0)
             rest = size
             while rest > STEP:
@@ -255,6 +268,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
                 rest -= STEP
             other |= differ_half(text + U(p), parts_text + U(at)) & ((U(1) << U(rest)) - U(1))
             p += rest
+            # The part behind the last value: the text follows if it ends here, and no string of it had an odd byte.
             if slot == n:
                 whole = other == 0 and p == last and odd == 0
                 break
@@ -270,6 +284,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
                     more_odd, more_wide, quotes = block_masks(text, block, last, False)
                     odd |= more_odd
                     wide |= more_wide
+                # The string ends at the next quotation mark of the mask: its bytes are not looked at one by one.
                 ahead = quotes >> U(begin - block)
                 stop = begin
                 if ahead == 0:
@@ -293,6 +308,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
                     break
                 p = stop
                 kind = NULL if c == SMALL_N else OTHER
+            # Written although the text may still differ: `scan_json` then writes all of it again.
             if path >= 0:
                 kinds[U(path), U(i)] = kind
                 found_start[U(path), U(i)] = begin
@@ -306,6 +322,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
                     found_end[U(k), U(i)] = 0
             status[U(i)] = SURE if wide == 0 else WIDE
             followed += 1
+            # The first text that follows is the sample of a shape; whether others are as long, `judge_shape` sees.
             if wanted:
                 wanted = False
                 length = take_shape(data, starts[i], last, bounds, slots, n, sample, masks, places)
@@ -344,6 +361,7 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
             known[a] = 0
             tried = np.int64(0)
             hits = 0
+            # A new layout is tried with the next texts before it is kept: most texts may follow none.
             if sizes[a] > 0:
                 upto = sample
                 while upto < until and tried < FEWEST:
@@ -356,6 +374,7 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
                 fresh = a
                 count += 1
             else:
+                # Twice as many blocks pass as after the last failure, so texts without layouts cost next to nothing.
                 failed = min(failed + 1, MOST_FAILED)
                 wait = 1 << failed
             sample = np.int64(-1)
@@ -365,8 +384,10 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
         while a < count:
             hits = follow(texts, first, until, kept, a, found)
             read += hits
+            # What too few follow goes; the last layout takes its place.
             if SHARE * hits < left:
                 count -= 1
+                # The arrays differ in type: this loop is written out when it is compiled.
                 for array in literal_unroll(kept):
                     array[a] = array[count]
                 if a == fresh:
@@ -376,6 +397,7 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
                 a += 1
             left -= hits
         if left >= FEWEST and count < LAYOUTS and wait <= 0:
+            # Another place of the block after each failure: texts at one distance may be of one odd kind.
             i = first + failed * STRIDE % (until - first)
             while i < until and (status[i] != UNREAD or starts[i] < 0):
                 i += 1
