@@ -16,6 +16,7 @@ engine's business.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -43,6 +44,8 @@ SUMMABLE: Final = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 
 Group = tuple[int, int, int, int]
 """What `row_groups` says of one."""
 MOST_SUM: Final = (1 << 63) - 1
+UNKNOWN: Final = (-math.inf, math.inf)
+"""Smallest and largest weight where a footer does not say them."""
 _BEYOND: Final = "equal rows have weights whose sum is beyond 64 bits; use a shorter window, or smaller weights"
 
 
@@ -81,15 +84,19 @@ class Rows:
         self._summable = layout.weight is not None
         self._engine = engine(with_, spill)
         self._groups: list[Group] | None = None
+        self._weights = UNKNOWN
         if isinstance(source, Sequence):
             self._source: Any = [str(path) for path in source]
-            self.number, self._groups = 0, []
+            self.number, self._groups, ranges = 0, [], list[tuple[float, float]]()
             for path in source:
                 with _readable(path):
                     about = pq.read_metadata(path)
                 self.number += about.num_rows
                 self._note(about.schema.to_arrow_schema(), f"{path}")
                 self._groups += row_groups(about, self._time)
+                ranges += extents(about, layout.weight) if layout.weight and self._summable else [UNKNOWN]
+            if ranges:
+                self._weights = min(low for low, _ in ranges), max(high for _, high in ranges)
         else:
             self._source, self.number = source, -1
             self._note(self._engine.schema(source), "the table")
@@ -144,7 +151,8 @@ class Rows:
         """
         layout = replace(self._layout, columns=tuple(sorted(set(plan.fields.values()))))
         most = _most_whole(plan.spec) if self._summable else None
-        weight = None if most is None else (str(layout.weight), most)
+        low, high = self._weights
+        weight = None if most is None else (str(layout.weight), None if -most <= low <= high <= most else most)
         if weight is not None:
             layout = replace(layout, weight=None)
         try:
@@ -158,7 +166,7 @@ class Rows:
             raise FormatError(msg) from None
 
     def _grouped(
-        self, plan: SketchPlan, layout: Layout, window: tuple[int, int], weight: tuple[str, int] | None
+        self, plan: SketchPlan, layout: Layout, window: tuple[int, int], weight: tuple[str, int | None] | None
     ) -> Iterator[Any]:
         """Batches of distinct rows, with `EVENTS` and `POSITION`, and sums of the weights if they are asked for."""
         names = [name for name in (layout.item, layout.weight, *layout.columns) if name is not None]
@@ -186,14 +194,31 @@ def row_groups(about: Any, time: str) -> Iterator[Group]:
         about: metadata of a Parquet file.
         time: column of times, which it has. Row groups without known ends may have any time.
     """
-    place = [about.schema.column(at).path for at in range(about.num_columns)].index(time)
+    for found, rows in _statistics(about, time):
+        try:
+            yield _ms(found.min) - 1, _ms(found.max) + 1, found.num_values, rows
+        except (AttributeError, TypeError, ValueError, OverflowError):  # none, or beyond the years of Python
+            yield -MOST_SUM, MOST_SUM, 0, rows
+
+
+def extents(about: Any, weight: str) -> Iterator[tuple[float, float]]:
+    """Of each row group: the smallest and the largest weight; `UNKNOWN` too where some rows have none.
+
+    Args:
+        about: metadata of a Parquet file.
+        weight: column of integers, which it has.
+    """
+    for found, rows in _statistics(about, weight):
+        whole = found is not None and found.has_min_max and found.has_null_count and found.num_values == rows
+        yield (found.min, found.max) if whole and found.null_count == 0 else UNKNOWN
+
+
+def _statistics(about: Any, name: str) -> Iterator[tuple[Any, int]]:
+    """What a file's footer says of a column in each row group, if it does; and the rows of that."""
+    place = [about.schema.column(at).path for at in range(about.num_columns)].index(name)
     for number in range(about.num_row_groups):
         group = about.row_group(number)
-        found = group.column(place).statistics
-        try:
-            yield _ms(found.min) - 1, _ms(found.max) + 1, found.num_values, group.num_rows
-        except (AttributeError, TypeError, ValueError, OverflowError):  # none, or beyond the years of Python
-            yield -MOST_SUM, MOST_SUM, 0, group.num_rows
+        yield group.column(place).statistics, group.num_rows
 
 
 def bounds(groups: Iterable[Group], start: int, end: int) -> tuple[int, int]:
@@ -290,7 +315,8 @@ def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> t
         items: n of them.
         good: (n,) which of them count.
     """
-    sums, numbers = (batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in (SUM, WEIGHED))
+    weighed = WEIGHED if WEIGHED in batch.schema.names else EVENTS
+    sums, numbers = (batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in (SUM, weighed))
     bits = spec.lattice.bits if hasattr(spec, "lattice") else 0
     most = _most_whole(spec) or 1
     if numbers.max(initial=0) > MOST_SUM // (most << bits):  # then the sum may have wrapped

@@ -26,7 +26,7 @@ PART: Final = 1 << 22
 EVENTS, POSITION = "sketchstream.events", "sketchstream.position"
 """Columns of the result beside those of the files: numbers of equal rows; steps since the start of the window."""
 SUM, WEIGHED = "sketchstream.sum", "sketchstream.weighed"
-"""Columns of a result with sums: of the weights within the bound, and how many of the equal rows have one."""
+"""Columns of a result with sums: of the weights within the bound, and, if there is one, how many rows have such."""
 EngineName = Literal["duckdb", "polars", "spark"]
 _BYTES: Final = "UTF8_BINARY"
 """Spark's collation by which texts are equal that have equal bytes."""
@@ -48,8 +48,9 @@ class Question:
         window: [start, end) in ms. Times are brought to milliseconds toward zero, as by a worker.
         step: ms; rows of different steps of the window are not equal. None: the whole window is one.
         weight: column of integers of at most 64 bits with a sign, and the largest absolute weight: `SUM` and `WEIGHED`
-            are wanted. A missing weight is 1. A sum is right if so many rows of the largest weight have one of 64 bits;
-            whoever asks has to look. None: no sums.
+            are wanted. A missing weight is 1. The bound None: every row has a weight within it, so `SUM` is enough.
+            A sum is right if so many rows of the largest weight have one of 64 bits; whoever asks has to look. None: no
+            sums.
         events: the window has at least, and at most, so many; None: not known.
     """
 
@@ -59,7 +60,7 @@ class Question:
     instants: bool
     window: tuple[int, int]
     step: int | None
-    weight: tuple[str, int] | None = None
+    weight: tuple[str, int | None] | None = None
     events: tuple[int, int] | None = None
 
 
@@ -141,11 +142,16 @@ class DuckDB:
         counted, sums = [FunctionExpression("count_star").alias(EVENTS)], list[str]()
         if asked.weight is not None:
             name, most = asked.weight
-            weight = CoalesceOperator(ColumnExpression(name).cast("BIGINT"), ConstantExpression(1))
-            within, sums = weight.between(ConstantExpression(-most), ConstantExpression(most)), [SUM, WEIGHED]
-            for what, one in zip(sums, (weight, ConstantExpression(1)), strict=True):
-                taken = CaseExpression(within, one).otherwise(ConstantExpression(0))
-                counted.append(FunctionExpression("sum", taken).cast("BIGINT").alias(what))
+            weight, taken = ColumnExpression(name).cast("BIGINT"), dict[str, Any]()
+            if most is None:
+                taken[SUM] = weight
+            else:
+                weight = CoalesceOperator(weight, ConstantExpression(1))
+                within = weight.between(ConstantExpression(-most), ConstantExpression(most))
+                for what, one in ((SUM, weight), (WEIGHED, ConstantExpression(1))):
+                    taken[what] = CaseExpression(within, one).otherwise(ConstantExpression(0))
+            sums = [*taken]
+            counted += [FunctionExpression("sum", one).cast("BIGINT").alias(what) for what, one in taken.items()]
         texts = set[str]()
         if isinstance(asked.table, DuckDBPyRelation):  # its texts may have a collation: they are grouped as bytes
             texts = {name for name, kind in zip(rows.columns, rows.types, strict=True) if str(kind) == "VARCHAR"}
@@ -200,10 +206,14 @@ class Polars:
         counted = [pl.len().alias(EVENTS)]
         if asked.weight is not None:
             name, most = asked.weight
-            weight = pl.col(name).cast(pl.Int64).fill_null(1)
-            within = weight.is_between(-most, most)
-            taken = pl.when(within).then(weight).otherwise(0)
-            counted += [taken.sum().alias(SUM), within.cast(pl.Int64).sum().alias(WEIGHED)]
+            weight = pl.col(name).cast(pl.Int64)
+            if most is None:
+                counted.append(weight.sum().alias(SUM))
+            else:
+                weight = weight.fill_null(1)
+                within = weight.is_between(-most, most)
+                taken = pl.when(within).then(weight).otherwise(0)
+                counted += [taken.sum().alias(SUM), within.cast(pl.Int64).sum().alias(WEIGHED)]
         found = rows.filter((ms >= start) & (ms < end)).group_by([*asked.names, position.alias(POSITION)]).agg(counted)
         for frame in found.collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
             yield from frame.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches(max_chunksize=BATCH)
@@ -260,10 +270,14 @@ class Spark:
         rows = rows.filter((at >= start * unit) & (at < end * unit))
         counted = [f.count(f.lit(1)).alias(EVENTS)]
         if asked.weight is not None:
-            name, most = asked.weight
-            weight = f.coalesce(column(name).cast("long"), f.lit(1))
-            within = weight.between(-most, most)
-            counted += [f.sum(f.when(within, weight).otherwise(0)).alias(SUM), f.count_if(within).alias(WEIGHED)]
+            name, bound = asked.weight
+            weight = column(name).cast("long")
+            if bound is None:
+                counted.append(f.sum(weight).alias(SUM))
+            else:
+                weight = f.coalesce(weight, f.lit(1))
+                within = weight.between(-bound, bound)
+                counted += [f.sum(f.when(within, weight).otherwise(0)).alias(SUM), f.count_if(within).alias(WEIGHED)]
         found = rows.groupBy(*(column(name).alias(name) for name in asked.names), position.alias(POSITION)).agg(
             *counted
         )

@@ -32,7 +32,7 @@ from sketchstream.topics import HISTORY
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.files.store import DirectoryStore
-from sketchstream_connectors.lake.count import _summed, bounds, fill, row_groups
+from sketchstream_connectors.lake.count import UNKNOWN, _judged, _summed, bounds, extents, fill, row_groups
 from sketchstream_connectors.lake.engines import SUM, WEIGHED
 from sketchstream_connectors.lake.job import Backfill, booked
 
@@ -336,6 +336,40 @@ def test_whole_weights_make_no_row_of_their_own(engine: str, tmp_path: Path, mon
     monkeypatch.setattr("sketchstream_connectors.lake.job.fill", noted)
     run_all(config(tmp_path, "distinct"), engine=engine)
     assert rows == [1] * DAYS
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("engine", ["duckdb", *OTHER_ENGINES], indirect=True)
+@pytest.mark.parametrize(("odd", "plain"), [(0, True), (None, False), (1 << 40, False), (-(1 << 40), False)])
+def test_weights_that_footers_bound_are_added_up_as_they_are(
+    odd: int | None, plain: bool, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = [*(i % 5 - 2 for i in range(399)), odd]
+    write(tmp_path, table(w=pa.array(weights, pa.int64())))
+    asked: set[bool] = set()
+
+    def noted(plan: Any, layout: Any, window: tuple[int, int], batch: Any) -> Any:
+        asked.add(WEIGHED not in batch.schema.names)
+        return _judged(plan, layout, window, batch)
+
+    monkeypatch.setattr("sketchstream_connectors.lake.count._judged", noted)
+    live, history = (config(tmp_path, "sums", out=out) for out in ("live", "history"))
+    file_worker(live).run()
+    run_all(history, engine=engine)
+    assert asked == {plain}
+    wanted, found = bodies(live), bodies(history)
+    assert found.keys() == wanted.keys()
+    assert len(found) == DAYS
+    assert all(numbers(found[place]) == numbers(wanted[place]) for place in wanted)
+
+
+def test_footers_tell_the_smallest_and_the_largest_weight(tmp_path: Path) -> None:
+    path = tmp_path / "w.parquet"
+    rows = pa.table({"w": pa.array([3, -2, 7, None, 5, 5], pa.int16())})
+    pq.write_table(rows, path, row_group_size=2)
+    assert [*extents(pq.read_metadata(path), "w")] == [(-2, 3), UNKNOWN, (5, 5)]
+    pq.write_table(rows, path, row_group_size=2, write_statistics=False)
+    assert [*extents(pq.read_metadata(path), "w")] == [UNKNOWN] * 3
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns", "integers", "no statistics"])
