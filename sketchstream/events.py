@@ -12,7 +12,7 @@ import json
 import logging
 import warnings
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple
 
 FORMATS: Final = ("text", "json")
 """How log lines may be written."""
@@ -204,14 +204,7 @@ def writes_json() -> bool:
     return any(isinstance(one.formatter, JsonLines) for one in logging.getLogger().handlers)
 
 
-def _log_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _log_warning(message: Warning | str, category: type[Warning], *where: Any, **also: Any) -> None:
     """A Python warning of this package as a line of the log."""
     if category.__module__.startswith("sketchstream"):
         logging.getLogger("sketchstream").warning("%s", message)

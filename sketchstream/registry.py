@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.config.toml import read_toml
+from sketchstream.config.toml import read_toml_file
 from sketchstream.errors import ConfigError
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.deployment import utc_day
@@ -54,14 +54,7 @@ def read_operator(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or a key is missing, unknown or of another type; one line for each.
     """
-    try:
-        said = read_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ConfigError(msg) from None
-    except ValueError as error:
-        msg = f"{path} is not valid TOML: {error}"
-        raise ConfigError(msg) from None
+    said = read_toml_file(path)
     known = {**NEEDED, **OPTIONAL}
     mistakes = [f"{path}: {name} is missing; needed are {', '.join(NEEDED)}" for name in NEEDED if name not in said]
     for name, value in said.items():

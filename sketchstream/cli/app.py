@@ -14,7 +14,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Final, TextIO
+from typing import Any, Final
 
 import click
 
@@ -128,14 +128,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _warn(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **also: Any) -> None:
     """Print one line on standard error for a warning of this package, without its code location; hide others."""
     text = f"sketchstream: warning: {_one_line(str(message))}"
     if category.__module__.startswith("sketchstream") and text not in _SAID:

@@ -14,6 +14,7 @@ import click
 
 from sketchstream import events
 from sketchstream.cli.show import FORMATS
+from sketchstream.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,6 +76,45 @@ def config(required: bool = True) -> Callable[[F], F]:
     """-c / --config."""
     text = "Configuration file (TOML)."
     return click.option("-c", "--config", "config_file", type=FILE, required=required, help=text)
+
+
+def span(command: F) -> F:
+    """--from and --to: windows of a configuration."""
+    to = click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
+    text = "With -c: windows that start at or after this time (RFC 3339)."
+    return click.option("--from", "from_", metavar="TIME", help=text)(to(command))
+
+
+def published(command: F) -> F:
+    """What is answered from: a published file, or -c with --sketch, --from, --to and --all."""
+    every = click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
+    sketch = click.option("--sketch", help="With -c: name of the sketch.  [default: the only one]")
+    file = click.argument("file", type=FILE, required=False)
+    return file(config(required=False)(sketch(span(every(command)))))
+
+
+def require_one_source(file: Path | None, config_file: Path | None) -> None:
+    """Refuse both, or neither, of what is answered from.
+
+    Args:
+        file: published; None: not given.
+        config_file: a configuration; None: not given.
+    """
+    if (file is None) == (config_file is None):
+        msg = "give either a published file, or -c and --sketch"
+        raise ConfigError(msg)
+
+
+def require_picture(path: Path | None, option: str) -> None:
+    """Refuse a picture whose ending says no format.
+
+    Args:
+        path: of the picture; None: none is wanted.
+        option: that gives it.
+    """
+    if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        msg = f"{option} must end in .png, .svg or .pdf, found {path.name!r:.60}"
+        raise ConfigError(msg)
 
 
 def ask(given: Any, question: str, default: Any, kind: Any, option: str = "", *, must: bool = False) -> Any:

@@ -221,17 +221,10 @@ def spec_of_table(path: Path, item_type: str) -> Any:
         ConfigError: one line for each mistake.
     """
     from sketchstream.config.loader import Config
-    from sketchstream.config.toml import read_toml
+    from sketchstream.config.toml import read_toml_file
     from sketchstream.errors import ConfigError
 
-    try:
-        block = read_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ConfigError(msg) from None
-    except ValueError as error:
-        msg = f"{path} is not valid TOML: {error}"
-        raise ConfigError(msg) from None
+    block = read_toml_file(path)
     given = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))
     if given:
         msg = (

@@ -1,6 +1,6 @@
 """Reads TOML of bounded size and nesting.
 
-In: text. Out: plain data. Touches: nothing.
+In: text, or a file. Out: plain data. Touches: the file, for reading.
 
 The parser of the standard library recurses for each bracket, and takes time quadratic in the parts of a dotted key.
 Both are counted in one linear scan before it sees the text.
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 from typing import Any, Final
+
+from sketchstream.errors import ConfigError
 
 LARGEST: Final = 4_000_000
 """Characters of a text, at most."""
@@ -48,6 +51,25 @@ def read_toml(text: str) -> dict[str, Any]:
     except ValueError:  # Python limits the digits of integers
         msg = "it holds a number with too many digits"
         raise ValueError(msg) from None
+
+
+def read_toml_file(path: Path) -> dict[str, Any]:
+    """Plain data of a TOML file.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ConfigError: it cannot be read, or `read_toml` refuses it.
+    """
+    try:
+        return read_toml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ConfigError(msg) from None
+    except ValueError as error:
+        msg = f"{path} is not valid TOML: {error}"
+        raise ConfigError(msg) from None
 
 
 def _require_shallow(text: str) -> None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--bodies", type=click.Path(path_type=Path), help="With -c: new folder for the bytes that the statement is about."
 )
-@click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
-@click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time.")
+@options.span
 @options.output("Statement to write")
 @click.option(
     "--signing-key-file",

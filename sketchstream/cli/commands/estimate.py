@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print counts, sums and other answers with intervals.")
-@click.argument("file", type=options.FILE, required=False)
-@options.config(required=False)
-@click.option("--sketch", help="With -c: name of the sketch.  [default: the only one]")
-@click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
-@click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
-@click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
+@options.published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together.")
 @click.option("--closed", is_flag=True,
               help="With -c: positions published when they closed, of the last window or of --all.")  # fmt: skip
@@ -99,12 +94,8 @@ def command(
     from sketchstream.errors import ConfigError
     from sketchstream.query import estimates
 
-    if (file is None) == (config_file is None):
-        msg = "give either a published file, or -c and --sketch"
-        raise ConfigError(msg)
-    if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-        msg = f"--plot must end in .png, .svg or .pdf, found {plot.name!r:.60}"
-        raise ConfigError(msg)
+    options.require_one_source(file, config_file)
+    options.require_picture(plot, "--plot")
     chosen = estimates.Selection(items, top, sums)
     questions.require_plausible(bool(chosen), config_file is not None)
     names: dict[str, Any] = {} if items_file is None else {"items": sketches.read_items(items_file, item_type)}

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Count unions, intersections and differences of groups, with intervals.")
-@click.argument("file", type=options.FILE, required=False)
-@options.config(required=False)
-@click.option("--sketch", help="With -c: name of the sketch.  [default: the only one]")
-@click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
-@click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
-@click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
+@options.published
 @click.option("--groups", metavar="A,B,...", help="Groups to combine.  [default: all]")
 @click.option("--query", "queries", metavar="SET", multiple=True,
               help="Set of groups, such as 'a & b - c'; several are possible.  [default: each group, all pairs, "
@@ -66,12 +61,8 @@ def command(
 
     asked = list(queries) or None
     chosen = [name.strip() for name in groups.split(",")] if groups else None
-    if (file is None) == (config_file is None):
-        msg = "give either a published file, or -c and --sketch"
-        raise ConfigError(msg)
-    if upset is not None and upset.suffix.lower() not in (".png", ".svg", ".pdf"):
-        msg = f"--upset must end in .png, .svg or .pdf, found {upset.name!r:.60}"
-        raise ConfigError(msg)
+    options.require_one_source(file, config_file)
+    options.require_picture(upset, "--upset")
     if upset is not None and every:
         msg = "--upset shows one window: leave --all out, or choose one with --from and --to"
         raise ConfigError(msg)

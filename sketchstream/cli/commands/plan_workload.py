@@ -131,18 +131,11 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
     Raises:
         ConfigError: the block does not exist or has mistakes.
     """
-    from sketchstream.config.toml import read_toml
+    from sketchstream.config.toml import read_toml_file
     from sketchstream.errors import ConfigError
     from sketchstream.kinds.tables import read_block
 
-    try:
-        blocks = read_toml(config_file.read_text(encoding="utf-8")).get("sketch", [])
-    except OSError as error:
-        msg = f"cannot read {config_file}: {error.strerror}"
-        raise ConfigError(msg) from None
-    except ValueError as error:
-        msg = f"{config_file} is not valid TOML: {error}"
-        raise ConfigError(msg) from None
+    blocks = read_toml_file(config_file).get("sketch", [])
     ours = [one for one in blocks if isinstance(one, dict) and one.get("kind") == "workload"]
     meant = [one for one in ours if name is None or one.get("name") == name]
     if len(meant) != 1:

@@ -47,12 +47,7 @@ class Method:
 
 
 @click.command(short_help="Reconstruct how many items occurred how often, with intervals.")
-@click.argument("file", type=options.FILE, required=False)
-@options.config(required=False)
-@click.option("--sketch", help="With -c: name of the sketch.  [default: the only one]")
-@click.option("--from", "from_", metavar="TIME", help="With -c: windows that start at or after this time (RFC 3339).")
-@click.option("--to", metavar="TIME", help="With -c: windows that end at or before this time (RFC 3339).")
-@click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
+@options.published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
 @click.option("--group", metavar="NAME", help="Group to show, if the sketch has groups.")
 @click.option("--by", type=click.Choice(("group",)), help="Print one result for each group.")
@@ -102,12 +97,8 @@ def command(
     from sketchstream.errors import ConfigError
 
     how = Method(method, norm, beta, max_count)
-    if (file is None) == (config_file is None):
-        msg = "give either a published file, or -c and --sketch"
-        raise ConfigError(msg)
-    if plot is not None and plot.suffix.lower() not in (".png", ".svg", ".pdf"):
-        msg = f"--plot must end in .png, .svg or .pdf, found {plot.name!r:.60}"
-        raise ConfigError(msg)
+    options.require_one_source(file, config_file)
+    options.require_picture(plot, "--plot")
     if file is not None:
         if sketch or from_ or to or every or merge:
             msg = "--sketch, --from, --to, --all and --merge belong to -c"
