@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import MissingExtraError
+from sketchstream.errors import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -587,11 +587,8 @@ def notebook_figure(width: float, height: float) -> Figure:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
+    with needing("plots need matplotlib: pip install 'sketchstream[plots]'"):
         return _notebook_class()(figsize=(width, height), layout="constrained")
-    except ImportError:
-        msg = "plots need matplotlib: pip install 'sketchstream[plots]'"
-        raise MissingExtraError(msg) from None
 
 
 @cache
@@ -617,11 +614,8 @@ def _notebook_class() -> type[Figure]:
 
 def _figure(width: float, height: float) -> Figure:
     """Create an empty figure, size in inches."""
-    try:
+    with needing("charts need matplotlib: pip install 'sketchstream[plots]'"):
         from matplotlib.figure import Figure
-    except ImportError:
-        msg = "charts need matplotlib: pip install 'sketchstream[plots]'"
-        raise MissingExtraError(msg) from None
     return Figure(figsize=(width, height), layout="constrained")
 
 

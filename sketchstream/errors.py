@@ -34,7 +34,8 @@ in `sketchstream.cli.exits`, HTTP codes one in the query service: lower layers d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 
 
@@ -158,6 +159,19 @@ class CorruptRecordError(DataLossError):
 
 class MissingExtraError(SketchstreamError, ImportError):
     """An optional package is needed; the message names the extra that installs it."""
+
+
+@contextmanager
+def needing(text: str) -> Iterator[None]:
+    """Imports of optional packages, whose absence is a `MissingExtraError`.
+
+    Args:
+        text: what needs which package, and how it is installed.
+    """
+    try:
+        yield
+    except ImportError:
+        raise MissingExtraError(text) from None
 
 
 class DeadlineError(SketchstreamError, TimeoutError):

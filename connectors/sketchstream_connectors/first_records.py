@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
+from sketchstream.errors import ConfigError, FormatError, StoreError, needing
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import unreadable
 
@@ -99,12 +99,9 @@ def _objects(texts: Iterable[bytes]) -> list[Document]:
 
 
 def _parquet(path: Path) -> list[Document]:
-    try:
+    with needing("parquet needs pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError:
-        msg = "parquet needs pyarrow: pip install 'sketchstream[arrow]'"
-        raise MissingExtraError(msg) from None
     try:
         with pq.ParquetFile(path) as file:
             batch = next(file.iter_batches(RECORDS), None)

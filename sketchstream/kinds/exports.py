@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sketchstream.csv_cells import original, safe
-from sketchstream.errors import MissingExtraError
+from sketchstream.errors import needing
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -71,11 +71,8 @@ def frame_of(rows: Sequence[Row] | Mapping[str, Any]) -> pd.DataFrame:
     Raises:
         MissingExtraError: pandas is not installed.
     """
-    try:
+    with needing("to_pandas needs pandas: pip install pandas"):
         import pandas as pd
-    except ImportError:
-        msg = "to_pandas needs pandas: pip install pandas"
-        raise MissingExtraError(msg) from None
     return pd.DataFrame(rows)
 
 
@@ -171,11 +168,8 @@ def with_columns(table: pa.Table, columns: Sequence[str], types: Types) -> pa.Ta
 
 
 def _pyarrow() -> Any:
-    try:
+    with needing("Arrow and Parquet need pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
-    except ImportError:
-        msg = "Arrow and Parquet need pyarrow: pip install 'sketchstream[arrow]'"
-        raise MissingExtraError(msg) from None
     return pa
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.batch import Outside, require_outside
-from sketchstream.errors import FormatError, KeyMismatchError, MissingExtraError, SpecError
+from sketchstream.errors import FormatError, KeyMismatchError, SpecError, needing
 from sketchstream.items import Pairs
 from sketchstream.kinds import groups_of
 from sketchstream.published import Origin
@@ -124,11 +124,8 @@ def require_countable(plan: SketchPlan, key: Key | None) -> None:
 
 def _batches(rows: object) -> Iterator[Any]:
     """The record batches of an Arrow stream."""
-    try:
+    with needing("rows of a history need pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
-    except ImportError:
-        msg = "rows of a history need pyarrow: pip install 'sketchstream[arrow]'"
-        raise MissingExtraError(msg) from None
     if isinstance(rows, (pa.RecordBatch, pa.Table)) or hasattr(rows, "__arrow_c_stream__"):
         rows = pa.RecordBatchReader.from_stream(pa.table(rows) if isinstance(rows, pa.RecordBatch) else rows)
     if not isinstance(rows, Iterable):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sketchstream.config.checks import COMPRESSED
-from sketchstream.errors import FormatError, MissingExtraError
+from sketchstream.errors import FormatError, needing
 
 GZIP, ZSTD = COMPRESSED
 ZSTD_STEP: Final = 4096
@@ -66,11 +66,8 @@ def _gzip(path: Path, size: int) -> Iterator[bytes]:
 
 def _zstd(path: Path) -> Iterator[bytes]:
     """Blocks of a zstd file, of all its frames; EOFError where the last one is not whole."""
-    try:
+    with needing(f"{path} needs zstandard: pip install zstandard"):
         import zstandard
-    except ImportError:
-        msg = f"{path} needs zstandard: pip install zstandard"
-        raise MissingExtraError(msg) from None
     del zstandard
     with path.open("rb") as file:
         yield from zstd_frames(iter(lambda: file.read(ZSTD_STEP), b""))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.columns import Column
-from sketchstream.errors import ConfigError, FormatError, MissingExtraError, StoreError
+from sketchstream.errors import ConfigError, FormatError, StoreError, needing
 from sketchstream.items import Items, whole_numbers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.windows.windows import NO_TIME
@@ -203,11 +203,8 @@ def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[P
     if path is None:
         msg = "parquet cannot be read from standard input: its index is at the end; give a file"
         raise ConfigError(msg)
-    try:
+    with needing("parquet needs pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow.parquet as pq
-    except ImportError:
-        msg = "parquet needs pyarrow: pip install 'sketchstream[arrow]'"
-        raise MissingExtraError(msg) from None
     del pq
     number = 0
     for file in files_of(path, ".parquet"):

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.errors import ConfigError, FormatError, MissingExtraError, WeightError
+from sketchstream.errors import ConfigError, FormatError, WeightError, needing
 from sketchstream.items import as_weights
 from sketchstream.kinds import closing
 from sketchstream.kinds.interface import Given
@@ -67,11 +67,8 @@ class Rows:
     """
 
     def __init__(self, source: Sequence[Path] | Any, layout: Layout, spill: Path, with_: str = "duckdb") -> None:
-        try:
+        with needing("backfill needs pyarrow: pip install 'sketchstream[backfill]'"):
             import pyarrow.parquet as pq
-        except ImportError:
-            msg = "backfill needs pyarrow: pip install 'sketchstream[backfill]'"
-            raise MissingExtraError(msg) from None
         if layout.time is None:
             msg = "input.time must name the column of the event time: a history has no time of its own"
             raise FormatError(msg)

@@ -63,14 +63,11 @@ def command(
     begin(log_level, log_format)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     from sketchstream.config.loader import Config
-    from sketchstream.errors import MissingExtraError
+    from sketchstream.errors import needing
 
-    try:
+    with needing("serve needs fastapi and uvicorn: pip install 'sketchstream[serve]'"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
-    except ImportError:
-        msg = "serve needs fastapi and uvicorn: pip install 'sketchstream[serve]'"
-        raise MissingExtraError(msg) from None
     config = Config.load(config_file)
     run(config, port, host, database)
 

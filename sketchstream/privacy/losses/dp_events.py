@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.errors import MissingExtraError, SpecError
+from sketchstream.errors import SpecError, needing
 from sketchstream.privacy.losses.gaussian import NEGLIGIBLE, GaussianLoss
 
 if TYPE_CHECKING:
@@ -88,9 +88,6 @@ def _event(module: Any, loss: Loss | GaussianLoss) -> Any:
 
 def _module() -> Any:
     """The package dp_accounting."""
-    try:
+    with needing("events need dp-accounting: pip install 'sketchstream[accounting]'"):
         import dp_accounting
-    except ImportError:
-        msg = "events need dp-accounting: pip install 'sketchstream[accounting]'"
-        raise MissingExtraError(msg) from None
     return dp_accounting

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from sketchstream.errors import MissingExtraError
+from sketchstream.errors import needing
 from sketchstream.stream.monitoring.metrics import COUNTERS, HISTOGRAMS, Gauges, Metrics, PartitionGauge
 from sketchstream.topics import APART
 
@@ -170,11 +170,8 @@ def text_of(collector: Any) -> bytes:
     Raises:
         MissingExtraError: prometheus-client is not installed.
     """
-    try:
+    with needing("metrics need prometheus-client: pip install 'sketchstream[serve]'"):
         from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError:
-        msg = "metrics need prometheus-client: pip install 'sketchstream[serve]'"
-        raise MissingExtraError(msg) from None
     registry = CollectorRegistry()
     registry.register(collector)
     out: bytes = generate_latest(registry)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sketchstream.errors import FormatError, MissingExtraError
+from sketchstream.errors import FormatError, needing
 
 VARINT, FIXED64, BYTES, START, STOP, FIXED32 = range(6)
 """Wire types."""
@@ -118,11 +118,8 @@ def read_files(texts: Sequence[bytes], own: bytes) -> Files:
     Raises:
         FormatError: these are no descriptors, or a type is missing.
     """
-    try:
+    with needing("format = 'protobuf' needs protobuf: pip install 'sketchstream[protobuf]'"):
         from google.protobuf import descriptor_pb2, message
-    except ImportError:
-        msg = "format = 'protobuf' needs protobuf: pip install 'sketchstream[protobuf]'"
-        raise MissingExtraError(msg) from None
     files = []
     try:
         files += [descriptor_pb2.FileDescriptorProto.FromString(text) for text in texts]
