@@ -6,28 +6,23 @@ In: those objects. Out: HTML. Touches: nothing. An open sketch shows only public
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from sketchstream import charts, report
 from sketchstream.errors import MissingExtraError
 
-if TYPE_CHECKING:
-    from sketchstream.privacy.ledgers.ledger import Ledger
-    from sketchstream.published import Release, SealedState, Stack
-    from sketchstream.sketch import Sketch
-
 ROWS: Final = 20
 """Rows of a ledger that a card shows."""
 
 
-def sketch(title: str, found: Sketch | SealedState) -> str:
+def sketch(title: str, found: Any) -> str:
     """Card of an open or closed sketch, or of a sealed state: public parameters."""
     return report.card(title, tables=[_facts(_sketch_rows(found))], note=found.guarantee().summary)
 
 
-def release(found: Release) -> str:
+def release(found: Any) -> str:
     """Card of a release: its parameters, and the published numbers, which contain noise."""
     rows = [*_sketch_rows(found), ("loss to this publication alone", found.loss)]
     return report.card(
@@ -38,13 +33,13 @@ def release(found: Release) -> str:
     )
 
 
-def stack(found: Stack) -> str:
+def stack(found: Any) -> str:
     """Card of a stack: the parameters of its parts."""
     rows = [("parts", f"{len(found.parts):,}"), *found.kind.facts(found.spec, found.slots)]
     return report.card("Stack", tables=[_facts(rows)], note=found.guarantee().summary)
 
 
-def ledger(found: Ledger) -> str:
+def ledger(found: Any) -> str:
     """Card of a ledger: layers, views and their costs."""
     columns = ("what", f"cost ({found.said})", f"an event after it ({found.said})")
     rows = [
@@ -93,9 +88,9 @@ def _facts(rows: Iterable[tuple[str, str]]) -> report.Table:
     return report.Table("Public parameters", ("what", "value"), list(rows))
 
 
-def _sketch_rows(found: Sketch | SealedState | Release) -> list[tuple[str, str]]:
+def _sketch_rows(found: Any) -> list[tuple[str, str]]:
     """Public fields of the header of a sketch."""
-    rows = found.kind.facts(found.spec, found.slots)
+    rows: list[tuple[str, str]] = found.kind.facts(found.spec, found.slots)
     rows.append(("noise layers", f"{len(found.layers)}"))
     origin = found.origin
     if origin.name:
@@ -108,7 +103,7 @@ def _sketch_rows(found: Sketch | SealedState | Release) -> list[tuple[str, str]]
     return rows
 
 
-def _published_chart(found: Release) -> charts.Chart:
+def _published_chart(found: Any) -> charts.Chart:
     """Histogram of published counters, all levels together."""
     edges, numbers = found.edges, found.noised.sum(axis=0).astype(np.float64)
     if found.form == "bins":

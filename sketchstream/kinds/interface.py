@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.privacy.losses.history import Gap, History, LayerEntry
     from sketchstream.privacy.losses.sketch_history import Promise
-    from sketchstream.published import Published
     from sketchstream.spec import Domain, Epsilon, Item
 
 State = npt.NDArray[Any]
@@ -597,12 +596,12 @@ class Kind(ABC, Generic[S]):
 
     # What it answers.
 
-    def profile(self, published: Published, **options: Any) -> Any:
+    def profile(self, published: Any, **options: Any) -> Any:
         """The profile, for kinds that have one."""
         del published, options
         raise self._answers("profile")
 
-    def estimate(self, published: Published, **options: Any) -> Any:
+    def estimate(self, published: Any, **options: Any) -> Any:
         """The answers, for kinds that give estimates."""
         del published, options
         raise self._answers("estimate")

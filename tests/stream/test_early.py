@@ -25,7 +25,7 @@ from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.interfaces import Restored, SealedEntry
 from sketchstream.stream.kernels import ADMITTED
-from sketchstream.stream.state import partition as partitions_of
+from sketchstream.stream.state import partition_windows
 from sketchstream.stream.state.checkpoint import EARLY_FORMAT, MANIFEST_FORMAT
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
@@ -102,14 +102,14 @@ def test_early_answers_are_a_function_of_the_record_sequence(
 ) -> None:
     s = stream(seed, 400, size=SIZE, step_ms=9000)
     truth = expected(s, lateness * MINUTE, quorum)
-    before = partitions_of.LARGE_SLOTS
-    partitions_of.LARGE_SLOTS = 1 if large else before
+    before = partition_windows.LARGE_SLOTS
+    partition_windows.LARGE_SLOTS = 1 if large else before
     try:
         state = PartitionState.fresh(rules(with_early(), lateness_ms=lateness * MINUTE, quorum=quorum), 0, 0, 1)
         for begin, end in pairwise([0, *sorted(set(cuts)), len(s)]):
             state.apply(s.chunk(begin, end))
     finally:
-        partitions_of.LARGE_SLOTS = before
+        partition_windows.LARGE_SLOTS = before
     found = {(one.window[0], one.early): shown(one) for one in answers(state)}
     assert found.keys() == truth.keys()
     for place, part in found.items():

@@ -15,14 +15,14 @@ import pytest
 from helpers.interleaving import ITEMS, Model
 from sketchstream import image
 from sketchstream.kinds.profile.kind import ProfileKind
-from sketchstream.stream.state import partition
+from sketchstream.stream.state import partition_windows
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.sketch_state import OpenWindow, Track
 
 pytestmark = [pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning"), pytest.mark.statistics]
 SEEDS = range(20)
 ACTIONS = 250
-MANY_SLOTS = partition.LARGE_SLOTS
+MANY_SLOTS = partition_windows.LARGE_SLOTS
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "PIECE_BYTES", 96)
     monkeypatch.setattr(image, "_BLOCK", 4)
     monkeypatch.setattr(image, "LEAST_BYTES", 300)
-    monkeypatch.setattr(partition, "LARGE_SLOTS", MANY_SLOTS)
+    monkeypatch.setattr(partition_windows, "LARGE_SLOTS", MANY_SLOTS)
 
 
 class Schedule:
@@ -134,7 +134,9 @@ def run_all() -> Counter[str]:
     """All schedules; how often what happened."""
     seen: Counter[str] = Counter()
     for seed in SEEDS:
-        partition.LARGE_SLOTS = 1 if seed % 2 else MANY_SLOTS  # every second schedule opens and seals in other threads
+        partition_windows.LARGE_SLOTS = (
+            1 if seed % 2 else MANY_SLOTS
+        )  # every second schedule opens and seals in other threads
         schedule = Schedule(seed)
         try:
             schedule.run()

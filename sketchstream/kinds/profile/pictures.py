@@ -23,7 +23,7 @@ from sketchstream.privacy.deployments.guarantee import summary
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Bound, Estimate
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.profile_numbers import ProfileNumbers
 
 PURPOSE: Final = "Counts how many items (users, devices) occurred how often"
 
@@ -256,7 +256,7 @@ def trend(
     )
 
 
-def chosen(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]:
+def chosen(profile: ProfileNumbers, names: Sequence[str]) -> dict[str, Estimate | None]:
     """Numbers by name; None for counts that the profile does not resolve."""
     found: dict[str, Estimate | None] = {}
     largest = {"at_least": profile.max_count + 1, "exactly": profile.max_count}
@@ -267,7 +267,7 @@ def chosen(profile: Profile, names: Sequence[str]) -> dict[str, Estimate | None]
     return found
 
 
-def card(profile: Profile) -> str:
+def card(profile: ProfileNumbers) -> str:
     """The profile in the output of a notebook's cell: k+ numbers, their curve, one line of guarantee."""
     data, said = {**profile.to_dict(), **profile.names.facts()}, profile.guarantee
     note = ""

@@ -155,7 +155,7 @@ class WorkloadAnswers(LinearAnswers):
 
     def _draw(self, tables: Sequence[str] | None = None) -> Figure:
         """One panel for each table of one or two columns, or for the named ones."""
-        return plots.draw(self, tables)
+        return plots.draw(self.tables, self.values, self.interval(), self.spec.mechanism, tables)
 
     def _noted(self) -> str:
         """The errors of all tables."""

@@ -1,6 +1,6 @@
 """Pictures of a workload's answers: a heat map for a two-way table, a line with its band for prefixes and windows.
 
-In: `WorkloadAnswers`. Out: a figure. Touches: nothing. Needs matplotlib, imported on use.
+In: answers of some tables, and their intervals. Out: a figure. Touches: nothing. Needs matplotlib, imported on use.
 """
 
 from __future__ import annotations
@@ -19,36 +19,39 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from sketchstream.kinds.workload.answers import WorkloadAnswers
-
 PANELS: Final = 9
 """Tables in one figure, at most."""
 BARS: Final = 40
 """More cells than this are drawn as a line with its band."""
 
 
-def draw(answers: WorkloadAnswers, tables: Sequence[str] | None = None) -> Figure:
+def draw(
+    tables: Sequence[Table], values: Floats, ends: Floats, mechanism: str, chosen: Sequence[str] | None = None
+) -> Figure:
     """One panel for each table of one or two columns, with 95% intervals if the answers have them.
 
     A table of single cells is drawn as bars, of prefixes or windows as a line with its band; the ranges of a column
     are a heat map of their first and last cell, and a table of two columns one of both.
 
     Args:
-        answers: of one published object.
-        tables: names of tables; default the first nine that can be drawn.
+        tables: those of the answers.
+        values: (n,) the answers.
+        ends: (n, 2) of their intervals.
+        mechanism: that made the noise.
+        chosen: names of tables; default the first nine that can be drawn.
 
     Raises:
         EstimateError: no table of that name, or one of another number of columns.
         MissingExtraError: matplotlib is not installed.
     """
-    drawn = [table for table in answers.tables if 1 <= len(table.axes) <= 2]
-    if tables is not None:
+    drawn = [table for table in tables if 1 <= len(table.axes) <= 2]
+    if chosen is not None:
         known = {table.name: table for table in drawn}
-        odd = [name for name in tables if name not in known]
+        odd = [name for name in chosen if name not in known]
         if odd:
             msg = f"only tables of one or two columns are drawn: {', '.join(known)}; found {odd[0]!r:.60}"
             raise EstimateError(msg)
-        drawn = [known[name] for name in tables]
+        drawn = [known[name] for name in chosen]
     if not drawn:
         msg = "no table has one or two columns, so that there is nothing to draw"
         raise EstimateError(msg)
@@ -57,14 +60,13 @@ def draw(answers: WorkloadAnswers, tables: Sequence[str] | None = None) -> Figur
     down = -(-len(shown) // across)
     figure = charts.notebook_figure(5.2 * across, 4.2 * down)
     panels = figure.subplots(down, across, squeeze=False).ravel()
-    ends = answers.interval()
     for axes, table in zip(panels, shown, strict=False):
         part = slice(table.offset, table.offset + table.count)
-        _draw(axes, table, answers.values[part], ends[part])
+        _draw(axes, table, values[part], ends[part])
     for axes in panels[len(shown) :]:
         axes.set_visible(False)
-    rest = f", {len(shown)} of {len(answers.tables)} tables" if len(shown) < len(answers.tables) else ""
-    figure.suptitle(f"{answers.spec.mechanism} noise, 95% intervals{rest}", fontsize=10, color=charts.INK)
+    rest = f", {len(shown)} of {len(tables)} tables" if len(shown) < len(tables) else ""
+    figure.suptitle(f"{mechanism} noise, 95% intervals{rest}", fontsize=10, color=charts.INK)
     return figure
 
 

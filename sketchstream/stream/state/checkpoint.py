@@ -1,6 +1,6 @@
 """Converts the state of a partition to a snapshot and back, and rejects snapshots that do not fit.
 
-In: a `PartitionState`; a restored snapshot. Out: a `Snapshot`; a `PartitionState`. Touches: the state it is given.
+In: a `PartitionWindows`; a restored snapshot. Out: a `Snapshot`; what was restored. Touches: the state it is given.
 Source: docs/streams.md, "Snapshots" and "Changing the configuration while windows are open".
 """
 
@@ -28,7 +28,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.wire import Streamed, Unfinished
 
 if TYPE_CHECKING:
-    from sketchstream.stream.state.partition import PartitionState
+    from sketchstream.stream.state.partition_windows import PartitionWindows
     from sketchstream.stream.windows.plans import SketchPlan
 
 MANIFEST_FORMAT = 3
@@ -95,7 +95,7 @@ def _whole(held: bytes | Unfinished) -> Bytes:
     return held if isinstance(held, bytes) else held.finish()
 
 
-def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
+def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
     """Copy a state completely. The windows and entries that it marks as saved are saved once it is committed.
 
     Args:
@@ -213,7 +213,7 @@ def write(state: PartitionState, buffers: Buffers | None = None) -> Snapshot:
     )
 
 
-def _specs(state: PartitionState) -> Iterator[Spec]:
+def _specs(state: PartitionWindows) -> Iterator[Spec]:
     """The specs of all windows that are open or will be."""
     yield from (plan.spec for plan in state.rules.sketches)
     yield from state.former_specs.values()
@@ -230,7 +230,7 @@ def open_windows(manifests: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple
     return {name: sorted(bounds) for name, bounds in found.items()}
 
 
-def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) -> None:
+def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()) -> None:
     """Fill a new state from a snapshot.
 
     Args:
@@ -284,7 +284,7 @@ def read(state: PartitionState, restored: Restored, peers: Sequence[Peer] = ()) 
 
 
 def _restore_track(
-    state: PartitionState, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists
+    state: PartitionWindows, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists
 ) -> None:
     track = state.tracks.get(name) or Track(name, None)
     track.through = _int(fields["through"])
@@ -350,7 +350,7 @@ def boundary(peers: Sequence[Peer], fingerprint: bytes, newest: int) -> int:
 
 
 def _restore_specs(
-    state: PartitionState, manifest: Mapping[str, Any], peers: Sequence[Peer], lists: SavedLists
+    state: PartitionWindows, manifest: Mapping[str, Any], peers: Sequence[Peer], lists: SavedLists
 ) -> None:
     """After a change of the configuration: the sketches of windows that start before it takes effect."""
     if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
@@ -382,7 +382,7 @@ def _spec(described: Mapping[str, Any], plan: SketchPlan | None, lists: SavedLis
 
 
 def _restore_sketch(
-    state: PartitionState, track: Track, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
+    state: PartitionWindows, track: Track, data: Bytes, slots_for: tuple[int, ...], lists: SavedLists
 ) -> Sketch:
     """Read an open sketch from its bytes; the configuration or the snapshot has the list of items of its domain."""
     plan, key = track.plan, state.rules.key
@@ -402,7 +402,7 @@ def _restore_sketch(
     return Sketch.from_bytes(data, key, spec=old, keep=state.slots.keep(old, slots_for), take_over=True)
 
 
-def _restore_outgoing(state: PartitionState, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
+def _restore_outgoing(state: PartitionWindows, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
     entry = SealedEntry(
         sketch=str(fields["sketch"]),
         revision=_int(fields["revision"]),
@@ -426,7 +426,7 @@ def _positions(value: object) -> tuple[int, int] | None:
     return _int(value[0]), _int(value[1])
 
 
-def _begin(state: PartitionState, plan: SketchPlan) -> None:
+def _begin(state: PartitionWindows, plan: SketchPlan) -> None:
     """Begin a sketch that was added (or put back) while the stream ran, with the first window without a past.
 
     It adds nothing to new windows that begin by the watermark. Windows up to the newest record that was read

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.fit import Fit
     from sketchstream.kinds.profile.estimate.intervals.bands import Ends
     from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
-    from sketchstream.kinds.profile.estimate.result import Facts, Profile
+    from sketchstream.kinds.profile.estimate.profile_numbers import Facts
+    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.kinds.profile.group_list import GroupSample
 
 METHODS = ("likelihood", "monotone", "inverse", "circulant")
@@ -232,7 +233,7 @@ def _check(parts: list[Observed], method: str, max_count: int, norm: float | Non
 
 def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], about: About) -> Facts:
     """Facts about the origin of the profile."""
-    from sketchstream.kinds.profile.estimate.result import Facts
+    from sketchstream.kinds.profile.estimate.profile_numbers import Facts
 
     layers: list[tuple[str, str]] = []
     for part in parts:

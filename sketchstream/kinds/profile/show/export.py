@@ -21,7 +21,7 @@ from sketchstream.kinds.profile.estimate.observed import Floats
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.profile_numbers import ProfileNumbers
 
 SCALARS = ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage")
 TITLES = {
@@ -53,7 +53,7 @@ def reach_steps(n: int) -> list[int]:
     return steps
 
 
-def more(profile: Profile, level: float) -> dict[str, Any]:
+def more(profile: ProfileNumbers, level: float) -> dict[str, Any]:
     """Plain data of a profile, beside the keys that all kinds have.
 
     Args:
@@ -87,7 +87,7 @@ def more(profile: Profile, level: float) -> dict[str, Any]:
     return out
 
 
-def columns(profile: Profile) -> dict[str, Floats]:
+def columns(profile: ProfileNumbers) -> dict[str, Floats]:
     """The profile as columns, one row for each count 0..n."""
     n = profile.max_count
     share, number = profile.number("fractions"), profile.number("counts")
@@ -116,12 +116,12 @@ def header(*, wraps: bool) -> tuple[str, ...]:
     return tuple(one for name in COLUMNS for one in ((name, bounded[name]) if name in bounded else (name,)))
 
 
-def tail_ends(profile: Profile) -> Floats:
+def tail_ends(profile: ProfileNumbers) -> Floats:
     """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high of the 95% interval."""
     return profile.tail_ends(normal_quantile(0.95))
 
 
-def to_csv(profile: Profile) -> str:
+def to_csv(profile: ProfileNumbers) -> str:
     """CSV text of `columns`, followed by the numbers of `CSV_NUMBERS`, which are the same in every line.
 
     Where counts are kept modulo p, a column `NAME_bound` says whether the number is a lower or an upper bound.
@@ -144,7 +144,7 @@ def to_csv(profile: Profile) -> str:
     return out.getvalue()
 
 
-def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
+def rows(profile: ProfileNumbers) -> list[tuple[str, str, str, str]]:
     """The most important numbers: name, estimate, low, high."""
     from sketchstream.charts import shown
 
@@ -160,7 +160,7 @@ def rows(profile: Profile) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def heading(profile: Profile) -> str:
+def heading(profile: ProfileNumbers) -> str:
     """Title of the profile, one line."""
     facts = profile.facts
     layers = "" if len(facts.layers) == 1 else f", {len(facts.layers)} layers"
@@ -170,7 +170,7 @@ def heading(profile: Profile) -> str:
     return f"profile by {facts.method}: {about}"
 
 
-def text(profile: Profile) -> str:
+def text(profile: ProfileNumbers) -> str:
     """A plain table."""
     lines = rows(profile)
     width = max(len(row[0]) for row in lines)
@@ -186,7 +186,7 @@ def text(profile: Profile) -> str:
     return "\n".join([heading(profile), head, *body, *said])
 
 
-def table(profile: Profile) -> Table:
+def table(profile: ProfileNumbers) -> Table:
     """A rich table of `rows`."""
     from rich.table import Table
 

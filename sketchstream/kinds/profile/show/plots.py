@@ -19,17 +19,17 @@ from sketchstream.kinds.profile.show.export import heading
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.profile_numbers import ProfileNumbers
 
 
-def draw(profile: Profile, truth: Floats | None = None) -> Figure:
+def draw(profile: ProfileNumbers, truth: Floats | None = None) -> Figure:
     """Items counted exactly (left) and at least (right) k times, with 95% intervals, and the truth if known."""
     figure = charts.notebook_figure(11.0, 4.5)
     charts.draw_panels(figure, heading(profile), *curves(profile, truth))
     return figure
 
 
-def curves(profile: Profile, truth: Floats | None = None) -> tuple[charts.Curve, charts.Curve]:
+def curves(profile: ProfileNumbers, truth: Floats | None = None) -> tuple[charts.Curve, charts.Curve]:
     """The k+ curve and the numbers of small counts, with their true values."""
     reach, exact = pages.curves(profile.to_dict())
     if truth is None:

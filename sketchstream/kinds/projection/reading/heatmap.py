@@ -1,23 +1,24 @@
 """All distances of a projection as a picture, and as a file.
 
-In: a `Projection`. Out: a heat map; an Arrow file with the whole distance matrix. Touches: that file.
+In: a `PublishedRows`. Out: a heat map; an Arrow file with the whole distance matrix. Touches: that file.
 
 The matrix is made block by block, so neither needs memory for all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.errors import EstimateError, MissingExtraError
+from sketchstream import charts
+from sketchstream.errors import EstimateError, needing
 from sketchstream.kinds.answers import Floats
-from sketchstream.kinds.projection.reading.answers import Ints, Projection
 from sketchstream.kinds.projection.reading.neighbours import Distances
+from sketchstream.kinds.projection.reading.rows import Ints, PublishedRows
+from sketchstream.pictures import item_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +49,7 @@ class HeatMap:
     error: float
 
 
-def heat_map(projection: Projection, pixels: int = PIXELS) -> HeatMap:
+def heat_map(projection: PublishedRows, pixels: int = PIXELS) -> HeatMap:
     """The distances of all rows, with similar rows next to each other.
 
     Args:
@@ -79,7 +80,7 @@ def heat_map(projection: Projection, pixels: int = PIXELS) -> HeatMap:
     return HeatMap(values[np.ix_(order, order)], order, run, error)
 
 
-def drawn(projection: Projection) -> Figure:
+def drawn(projection: PublishedRows) -> Figure:
     """A heat map as a figure.
 
     Args:
@@ -88,8 +89,6 @@ def drawn(projection: Projection) -> Figure:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    from sketchstream import charts
-
     found = heat_map(projection)
     names = None
     if found.run == 1 and len(found.order) <= NAMED:
@@ -105,7 +104,7 @@ def drawn(projection: Projection) -> Figure:
     return figure
 
 
-def write_arrow(projection: Projection, path: str | Path) -> None:
+def write_arrow(projection: PublishedRows, path: str | Path) -> None:
     """All squared distances as an Arrow file: a record for each user, with its name and its distances to all users.
 
     Args:
@@ -116,23 +115,15 @@ def write_arrow(projection: Projection, path: str | Path) -> None:
         MissingExtraError: pyarrow is not installed.
         OSError: the file cannot be written.
     """
-    try:
+    with needing("Arrow files need pyarrow: pip install 'sketchstream[arrow]'"):
         import pyarrow as pa
-    except ImportError:
-        msg = "Arrow files need pyarrow: pip install 'sketchstream[arrow]'"
-        raise MissingExtraError(msg) from None
     n = projection.spec.users.size
     names = pa.array([projection.user_name(place) for place in range(n)])
     schema = pa.schema([("user", names.type), ("squared_distances", pa.list_(pa.float64(), n))])
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        for start, block in _blocks(projection):
+        for start, block in Distances(projection).blocks(max(1, HELD // n)):
             distances = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), n)
             writer.write_batch(pa.record_batch([names.slice(start, len(block)), distances], schema=schema))
-
-
-def _blocks(projection: Projection) -> Iterator[tuple[int, Floats]]:
-    """The matrix in blocks that fit into memory."""
-    return Distances(projection).blocks(max(1, HELD // projection.spec.users.size))
 
 
 def alike(values: Floats) -> Ints:
@@ -155,5 +146,5 @@ def alike(values: Floats) -> Ints:
 
 def _name(item: Any) -> str:
     """A short label."""
-    text = item.hex() if isinstance(item, bytes) else str(item)
+    text = item_name(item)
     return text if len(text) <= 12 else text[:11] + "…"

@@ -1,6 +1,6 @@
 """Many pairs at once: blocks of the distance matrix by one BLAS product each, and the nearest rows of a user.
 
-In: a `Projection`. Out: squared distances with errors, and nearest rows. Touches: nothing.
+In: a `PublishedRows`. Out: squared distances with errors, and nearest rows. Touches: nothing.
 Source: docs/theory/projection.md, sections 6 (selection) and 7 (rounding).
 
 A common row is subtracted from all rows in int64, which changes no distance and removes what the rows share. Then
@@ -20,7 +20,7 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Floats
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
-from sketchstream.kinds.projection.reading.answers import Estimates, Ints, Projection, Who
+from sketchstream.kinds.projection.reading.rows import Estimates, Ints, PublishedRows, Who
 from sketchstream.spec import whole
 
 BLOCK: Final = 4096
@@ -61,7 +61,7 @@ class Distances:
         projection: published projection.
     """
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: PublishedRows) -> None:
         self.projection = projection
         values = projection.cells
         common = np.rint(values.astype(np.float64).mean(axis=0)).astype(np.int64)
@@ -142,7 +142,7 @@ class Distances:
             out[i, places] = sums * scale - 2 * tau
 
 
-def nearest(projection: Projection, users: Who, count: int = 10, level: float = LEVEL) -> Neighbours:
+def nearest(projection: PublishedRows, users: Who, count: int = 10, level: float = LEVEL) -> Neighbours:
     """The rows that look nearest to some users' rows, with intervals that hold after the selection.
 
     Args:

@@ -17,8 +17,8 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Column, Floats
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.pictures import whose
-from sketchstream.kinds.projection.reading.answers import Estimates, Projection
 from sketchstream.kinds.projection.reading.neighbours import nearest
+from sketchstream.kinds.projection.reading.rows import Estimates, PublishedRows
 from sketchstream.spec import Item, whole
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ class Answer(LinearAnswers):
 
 
 def asked(
-    projection: Projection, options: Mapping[str, Any], read: Callable[[Any], Projection] | None = None
-) -> Projection | Answer:
+    projection: PublishedRows, options: Mapping[str, Any], read: Callable[[Any], PublishedRows] | None = None
+) -> LinearAnswers:
     """Parse the questions in the options of `estimate`.
 
     Args:
@@ -165,12 +165,12 @@ def asked(
         return Answer(projection.spec, {"user": rows}, ask, "with_vector", level)
     if "drift" in given:
         assert read is not None
-        published = [projection, *(one if isinstance(one, Projection) else read(one) for one in given["later"])]
+        published = [projection, *(one if isinstance(one, PublishedRows) else read(one) for one in given["later"])]
         return drift(published, given["drift"], level, given.get("windows"))
     return projection
 
 
-def between(projection: Projection, question: str, pairs: Iterable[tuple[Item, Item]], level: float) -> Answer:
+def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item, Item]], level: float) -> Answer:
     """Squared distances, or inner products, of pairs of users.
 
     Args:
@@ -188,7 +188,7 @@ def between(projection: Projection, question: str, pairs: Iterable[tuple[Item, I
     return Answer(projection.spec, {"user": first, "other": second}, partial(ask, first, second), question, level)
 
 
-def first_pairs(projection: Projection, count: int) -> list[tuple[Item, Item]]:
+def first_pairs(projection: PublishedRows, count: int) -> list[tuple[Item, Item]]:
     """All pairs of the first users, in the order of the domain.
 
     Args:
@@ -213,7 +213,7 @@ def _summed(vector: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> dict
     return out
 
 
-def neighbours(projection: Projection, users: Any, count: int, level: float) -> Answer:
+def neighbours(projection: PublishedRows, users: Any, count: int, level: float) -> Answer:
     """The rows that look nearest to some users' rows.
 
     Args:
@@ -238,7 +238,7 @@ def neighbours(projection: Projection, users: Any, count: int, level: float) -> 
     return Answer(projection.spec, names, ask, "nearest", level)
 
 
-def drift(windows: Sequence[Projection], users: Any, level: float, names: Sequence[str] | None = None) -> Answer:
+def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Sequence[str] | None = None) -> Answer:
     """Squared distances between a user's rows in consecutive windows.
 
     Args:

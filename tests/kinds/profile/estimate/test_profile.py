@@ -22,7 +22,8 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xl
 from sketchstream.kinds.profile.estimate.intervals.falling import Falling
 from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.observed import Observed
-from sketchstream.kinds.profile.estimate.result import Facts, Profile
+from sketchstream.kinds.profile.estimate.profile_numbers import Facts
+from sketchstream.kinds.profile.estimate.result import Profile
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 from sketchstream.kinds.profile.show import export
 from sketchstream.kinds.profile.show.export import reach_steps

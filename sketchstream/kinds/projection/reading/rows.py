@@ -1,0 +1,444 @@
+"""Estimates from the published rows of a projection: distances, norms, products, single features, each with its error.
+
+In: a spec, the published cells, their noise variance, the matrix for questions about features. Out: `Estimates`.
+Touches: nothing.
+Source: Johnson & Lindenstrauss 1984; Kenthapadi et al. 2013 (the estimators); docs/theory/projection.md, sections 5, 6.
+
+All estimates are unbiased over the draw of the matrix and of the noise, so they can be negative. Differences of rows
+are formed in int64; only then floating point begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream.errors import DomainError, EstimateError, MergeError
+from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
+from sketchstream.kinds.estimates import Estimate
+from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.projection.matrices.kernels import squared_gaps
+from sketchstream.kinds.projection.matrices.matrix import SEED_BYTES, Matrix
+from sketchstream.kinds.projection.matrices.variance import Law
+from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.spec import ClosedDomain, Item
+
+Ints = npt.NDArray[np.int64]
+Who = Item | Sequence[Item] | npt.NDArray[Any]
+"""A user or a feature, or several: their ids or, where the domain is a list, the items themselves."""
+
+
+@dataclass(frozen=True)
+class Estimates(Estimate):
+    """Numbers of one kind with their errors; arrays of one shape, () for a single number.
+
+    Values are unbiased: a squared distance or norm can come out negative. Standard errors are computed from the
+    estimates themselves.
+
+    Args:
+        quantity: "distance" (squared), "inner", "sq_norm", "with_vector", "feature" or "drift" (squared distance).
+        level: level of the interval.
+    """
+
+    value: Any
+    low: Any
+    high: Any
+    stderr: Any = None
+    quantity: str = ""
+    level: float = LEVEL
+
+    @property
+    def clipped(self) -> Floats:
+        """The value, at least 0: for squared distances and norms."""
+        found: Floats = np.maximum(self.value, 0.0)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __getitem__(self, at: Any) -> Estimates:
+        """The estimates at some positions."""
+        value, stderr, low, high = (np.asarray(one[at]) for one in (self.value, self.stderr, self.low, self.high))
+        return Estimates(value, low, high, None, stderr, self.quantity, self.level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON: numbers, or nested lists of them."""
+        out: dict[str, Any] = {"quantity": self.quantity, "level": self.level}
+        out.update((name, getattr(self, name).tolist()) for name in ("value", "stderr", "low", "high"))
+        return out
+
+    def rows(self) -> list[dict[str, float]]:
+        """A flat table, one dictionary an estimate."""
+        columns = {name: np.ravel(getattr(self, name)).tolist() for name in ("value", "stderr", "low", "high")}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def __str__(self) -> str:
+        if self.value.ndim:
+            return f"{self.quantity}: {self.value.size} estimates, level {self.level:g}"
+        return f"{self.quantity} {self.value:.6g} +- {self.stderr:.3g} [{self.low:.6g}, {self.high:.6g}]"
+
+
+@dataclass(frozen=True)
+class PublishedRows(LinearAnswers):
+    """The rows of a published projection, and every estimate from them.
+
+    Args:
+        spec: spec of the sketch.
+        cells: (users, k) int64, as published.
+        variance: V, noise variance of a cell, lattice units: the sum over its layers and fresh noise.
+        matrix: projection matrix; a secret one only if its seed is available. `with_vector` and `feature`
+            need it.
+    """
+
+    question = "norms"
+
+    spec: ProjectionSpec
+    cells: Ints
+    variance: Fraction
+    matrix: Matrix | None = None
+
+    def __post_init__(self) -> None:
+        if self.cells.shape != self.spec.shape or self.cells.dtype != np.int64:
+            msg = f"cells must be int64 of shape {self.spec.shape}, found {self.cells.dtype} {self.cells.shape}"
+            raise EstimateError(msg)
+        if self.matrix is None and self.spec.matrix_seed == "public":
+            object.__setattr__(self, "matrix", self.spec.projection_matrix())
+
+    @cached_property
+    def values(self) -> Floats:
+        """(users,) squared norms of the rows; unbiased, so that they can be below 0."""
+        found: Floats = self._norms(self.level).value
+        return found
+
+    @cached_property
+    def stderr(self) -> Floats:
+        """(users,) standard errors of the squared norms."""
+        found: Floats = self._norms(self.level).stderr
+        return found
+
+    @cached_property
+    def labels(self) -> Mapping[str, Column]:
+        """The user of each row."""
+        return {"user": [self.user_name(place) for place in range(self.spec.users.size)]}
+
+    def more(self, level: float) -> dict[str, Any]:
+        """Sizes and noise, and what the values are."""
+        del level
+        sizes = {"users": self.spec.users.size, "features": self.spec.features.size, "k": self.spec.k}
+        return {**sizes, "tau": self.tau, "quantity": "squared norm"}
+
+    def _ends(self, level: float) -> tuple[Floats, Floats]:
+        """Those of the squared norms."""
+        found = self._norms(level)
+        return found.low, found.high
+
+    def _norms(self, level: float) -> Estimates:
+        """Squared norms of all rows."""
+        return self.sq_norm(np.arange(self.spec.users.size), level, located=True)
+
+    def user_name(self, place: int) -> Item:
+        """The user of a row: its id or, if the list is available, the item.
+
+        Args:
+            place: number of the row.
+        """
+        return place if self.spec.users.items is None else self.spec.users.items[place]
+
+    @cached_property
+    def law(self) -> Law:
+        """Properties of the matrix for variances; independent of the seed."""
+        return Law.of(Matrix(self.spec.matrix, bytes(SEED_BYTES), self.spec.features.size, self.spec.k))
+
+    @property
+    def scale(self) -> float:
+        """S: a squared norm of cells times this is one in user units."""
+        return 1 / (self.spec.k * self.spec.entry_variance * 4.0**self.spec.fraction_bits)
+
+    @property
+    def tau(self) -> float:
+        """Noise variance of a cell in signal units: k times the square of sigma in JL units."""
+        return float(self.variance) * self.scale * self.spec.k
+
+    def distance(self, u: Who, v: Who, level: float = LEVEL) -> Estimates:
+        """Squared distances between rows; a row's distance from itself is exactly 0.
+
+        Args:
+            u: users.
+            v: users; as many, or one.
+            level: of the intervals.
+
+        Raises:
+            DomainError: an unknown user.
+        """
+        first, second = self._pairs(u, v)
+        sums = np.empty(first.size)
+        squared_gaps(self.cells, self.cells, np.ravel(first), np.ravel(second), sums)
+        found = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level)
+        other = np.asarray(first != second, np.float64)
+        value, stderr, low, high = (one * other for one in (found.value, found.stderr, found.low, found.high))
+        return Estimates(value, low, high, None, stderr, "distance", level)
+
+    def sq_norm(self, u: Who, level: float = LEVEL, *, located: bool = False) -> Estimates:
+        """Squared norms of rows.
+
+        Args:
+            u: users.
+            level: of the intervals.
+            located: `u` are numbers of rows already.
+
+        Raises:
+            DomainError: an unknown user.
+        """
+        places: Any = u if located else self.user_places(u)
+        cells = self.cells[places].astype(np.float64)
+        return self.from_sums("sq_norm", np.asarray((cells * cells).sum(axis=-1)), self.tau, level)
+
+    def inner(self, u: Who, v: Who, level: float = LEVEL) -> Estimates:
+        """Inner products of two rows each.
+
+        Args:
+            u: users.
+            v: users; as many, or one; none equal to its partner.
+            level: of the intervals.
+
+        Raises:
+            DomainError: an unknown user.
+            EstimateError: a row with itself.
+        """
+        first, second = self._pairs(u, v)
+        if np.any(first == second):
+            msg = "the inner product of a row with itself is a squared norm with noise of its own: use sq_norm"
+            raise EstimateError(msg)
+        left, right = self.cells[first].astype(np.float64), self.cells[second].astype(np.float64)
+        value = np.asarray((left * right).sum(axis=-1)) * self.scale
+        return self._product(value, self._signal2(left), self._signal2(right), level)
+
+    def with_vector(self, u: Who, vector: npt.ArrayLike | Mapping[Item, float], level: float = LEVEL) -> Estimates:
+        """Inner products of rows with a public vector.
+
+        Args:
+            u: users.
+            vector: (features,) numbers, or a mapping from features to numbers.
+            level: of the intervals.
+
+        Raises:
+            DomainError: an unknown user or feature.
+            EstimateError: a vector of another length, or the seed of a secret matrix is not at hand.
+        """
+        if isinstance(vector, Mapping):
+            places = self.feature_places(list(vector))
+            weights = np.array([float(one) for one in vector.values()])
+        else:
+            weights = np.asarray(vector, np.float64)
+            if weights.shape != (self.spec.features.size,):
+                msg = f"vector must have one number a feature, {self.spec.features.size}, found shape {weights.shape}"
+                raise EstimateError(msg)
+            places = np.flatnonzero(weights)
+            weights = weights[places]
+        if not np.all(np.isfinite(weights)):
+            msg = "vector must hold finite numbers"
+            raise EstimateError(msg)
+        image = self._image(places, weights)
+        return self._against("with_vector", u, image, float(weights @ weights), level)
+
+    def feature(self, u: Who, j: Who, level: float = LEVEL) -> Estimates:
+        """Single entries of rows: total weight of a feature in a user's row.
+
+        Args:
+            u: users.
+            j: features; as many, or one.
+            level: of the intervals.
+
+        Raises:
+            DomainError: an unknown user or feature.
+            EstimateError: the seed of a secret matrix is not at hand.
+        """
+        users, features = _together(self.user_places(u), self.feature_places(j))
+        distinct, places = np.unique(np.ravel(features), return_inverse=True)
+        image = self._known_matrix().rows(distinct).astype(np.float64)[places.reshape(features.shape)]
+        return self._against("feature", users, image, 1.0, level, located=True)
+
+    def drift(self, later: PublishedRows, u: Who, level: float = LEVEL, *, located: bool = False) -> Estimates:
+        """Squared distances between rows here and the same users' rows in another sketch, such as the next window's.
+
+        Args:
+            later: a sketch with the same users, features and matrix.
+            u: users.
+            level: of the intervals.
+            located: `u` are numbers of rows already.
+
+        Raises:
+            MergeError: users, features or matrix differ.
+            DomainError: an unknown user.
+        """
+        self.require_comparable(later)
+        places = np.asarray(u, np.int64) if located else self.user_places(u)
+        flat, sums = np.ravel(places), np.empty(places.size)
+        squared_gaps(self.cells, later.cells, flat, flat, sums)
+        return self.from_sums("drift", sums.reshape(places.shape), self.tau + later.tau, level)
+
+    def require_comparable(self, other: PublishedRows) -> None:
+        """Refuse to compare rows that were projected by different matrices.
+
+        Raises:
+            MergeError: the fields that differ.
+        """
+        mine, theirs = self.spec.to_dict(), other.spec.to_dict()
+        fields = ("users", "features", "k", "matrix", "matrix_seed", "seed", "fraction_bits")
+        different = [one for one in fields if mine.get(one) != theirs.get(one)]
+        if not different and self.spec.matrix_seed == "secret" and (self.matrix is None or self.matrix != other.matrix):
+            different = ["matrix_seed"]
+        if different:
+            msg = f"rows can be compared only if both sketches share {', '.join(different)}"
+            raise MergeError(msg, different)
+
+    def from_sums(self, quantity: str, sums: Floats, tau: float, level: float, share: float = 1.0) -> Estimates:
+        """Estimates of squared norms from squared norms of cells.
+
+        Args:
+            quantity: name of the estimated quantity.
+            sums: squared norms of cells or of their differences, squared lattice units.
+            tau: noise variance a cell in `sums`, signal units.
+            level: of the intervals.
+            share: part of the error probability that each interval may have; 1 over their number makes all of them
+                hold together.
+        """
+        value = np.asarray(sums * self.scale - tau)
+        stderr = np.sqrt(self.law.squared_norm_estimate(value, tau))
+        low, high = self._chi2_ends(value, tau, (1 - checked_level(level)) * share)
+        return Estimates(value, low, high, None, stderr, quantity, level)
+
+    def _chi2_ends(self, value: Floats, tau: float, outside: float) -> tuple[Floats, Floats]:
+        """Interval of a squared norm: exact for Gaussian entries, as the sum is chi^2 with k degrees of freedom."""
+        from scipy.special import gammainccinv, gammaincinv
+
+        mean = np.maximum(value, 0.0) + tau
+        degrees = np.asarray(2 * mean**2 / self.law.squared_norm(mean - tau, tau))
+        factor = (value + tau) * degrees / 2
+        low = factor / gammainccinv(degrees / 2, outside / 2) - tau
+        high = factor / gammaincinv(degrees / 2, outside / 2) - tau
+        return np.maximum(low, 0.0), np.maximum(high, 0.0)
+
+    def _against(
+        self, quantity: str, u: Any, image: Floats, vector2: float, level: float, *, located: bool = False
+    ) -> Estimates:
+        """Inner products of rows with the image of a public vector."""
+        from scipy.special import stdtrit
+
+        rows = self.cells[u if located else self.user_places(u)].astype(np.float64)
+        units = 2.0**self.spec.fraction_bits
+        value = np.asarray((rows * image).sum(axis=-1)) * (self.scale * units)
+        stderr = np.sqrt(self.law.inner_estimate(self._signal2(rows), vector2, value, (self.tau, 0.0)))
+        middle, spread, degrees = value, stderr, np.inf
+        if self.law.signal and self.spec.k > 1:
+            # Given the image, a row is a multiple of it and independent noise: the interval is that of a regression.
+            length = np.asarray((image * image).sum(axis=-1)) * (self.scale * units**2)
+            ratio = np.divide(vector2, length, out=np.zeros_like(length), where=length > 0)
+            middle, degrees = value * ratio, self.spec.k - 1
+            rest = (self._signal2(rows) + self.tau) * vector2 * ratio - middle**2
+            spread = np.sqrt(np.maximum(rest, 0.0) / degrees)
+        reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * spread
+        return Estimates(value, middle - reach, middle + reach, None, stderr, quantity, level)
+
+    def _signal2(self, cells: Floats) -> Floats:
+        """Squared norms of rows, unbiased."""
+        out: Floats = (cells * cells).sum(axis=-1) * self.scale - self.tau
+        return out
+
+    def _product(self, value: Floats, left2: Floats, right2: Floats, level: float) -> Estimates:
+        """An inner product of two rows, from their squared norms.
+
+        The interval uses Student's quantile: the estimated variance has k degrees of freedom where the signal decides
+        it, and is known where the noise does. For it, norms are at least 0.
+        """
+        from scipy.special import stdtrit
+
+        stderr = np.sqrt(self.law.inner_estimate(left2, right2, value, (self.tau, self.tau)))
+        norms = np.maximum(left2, 0.0), np.maximum(right2, 0.0)
+        most = np.sqrt(norms[0] * norms[1])
+        variance = np.maximum(self.law.inner(*norms, np.clip(value, -most, most), self.tau), np.finfo(float).tiny)
+        degrees = self.spec.k / np.maximum(1 - self.tau**2 / (self.spec.k * variance), 1e-9)
+        reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * np.sqrt(variance)
+        return Estimates(value, value - reach, value + reach, None, stderr, "inner", level)
+
+    def user_places(self, who: Who) -> Ints:
+        """Positions of users.
+
+        Raises:
+            DomainError: one of them is unknown.
+        """
+        return _places(who, self.spec.users, self._user_names, "user")
+
+    def feature_places(self, which: Who) -> Ints:
+        """Positions of features.
+
+        Raises:
+            DomainError: one of them is unknown.
+        """
+        return _places(which, self.spec.features, self._feature_names, "feature")
+
+    def _pairs(self, u: Who, v: Who) -> tuple[Ints, Ints]:
+        """Positions of two lists of users, of one shape."""
+        return _together(self.user_places(u), self.user_places(v))
+
+    def _image(self, places: Ints, weights: Floats) -> Floats:
+        """(k,) the image of a vector with these entries."""
+        matrix = self._known_matrix()
+        if matrix.family == "identity":
+            out = np.zeros(matrix.columns)
+            out[places] = weights
+            return out
+        return np.asarray(weights @ matrix.rows(places).astype(np.float64))
+
+    def _known_matrix(self) -> Matrix:
+        """The matrix, unless it is secret and its seed is not available."""
+        if self.matrix is None:
+            msg = "the matrix of this sketch is secret: features can be asked for with its seed only"
+            raise EstimateError(msg)
+        return self.matrix
+
+    @cached_property
+    def _user_names(self) -> dict[Item, int] | None:
+        return _positions(self.spec.users)
+
+    @cached_property
+    def _feature_names(self) -> dict[Item, int] | None:
+        return _positions(self.spec.features)
+
+
+def _positions(domain: ClosedDomain) -> dict[Item, int] | None:
+    """Where each listed item is; None for ids."""
+    return None if domain.items is None else {item: i for i, item in enumerate(domain.items)}
+
+
+def _places(who: Any, domain: ClosedDomain, names: dict[Item, int] | None, what: str) -> Ints:
+    """Positions of ids or items; an array of their shape."""
+    many = isinstance(who, (Sequence, np.ndarray)) and not isinstance(who, (str, bytes))
+    flat = list(np.ravel(np.asarray(who, object))) if many else [who]
+    flat = [one.item() if isinstance(one, np.generic) else one for one in flat]
+    if names is not None:
+        found = [names.get(one, -1) if not isinstance(one, bool) else -1 for one in flat]
+    else:
+        whole = [isinstance(one, int) and not isinstance(one, bool) for one in flat]
+        found = [one if good and 0 <= one < domain.size else -1 for one, good in zip(flat, whole, strict=True)]
+    if -1 in found:
+        wanted = "of the list" if names is not None else f"with an id from 0 to {domain.size - 1}"
+        msg = f"expected a {what} {wanted}, found an unknown one at position {found.index(-1)}"
+        raise DomainError(msg)
+    return np.array(found, np.int64).reshape(np.shape(np.asarray(who, object)) if many else ())
+
+
+def _together(first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """Two arrays of positions of one shape."""
+    try:
+        left, right = np.broadcast_arrays(first, second)
+    except ValueError:
+        msg = f"pairs need two lists of one length, found shapes {first.shape} and {second.shape}"
+        raise EstimateError(msg) from None
+    return np.ascontiguousarray(left).reshape(left.shape), np.ascontiguousarray(right).reshape(right.shape)
