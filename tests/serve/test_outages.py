@@ -35,6 +35,7 @@ from sketchstream.serve.reconstruction import pool
 from sketchstream.serve.reconstruction.child import Child
 from sketchstream.serve.reconstruction.fair_queue import WAITING, FairQueue, Job
 from sketchstream.serve.reconstruction.questions import Question
+from sketchstream.serve.store import store as store_module
 from sketchstream.serve.store.database import READERS, lock
 from sketchstream.serve.store.store import Store
 from sketchstream.stream.windows.windows import iso
@@ -812,6 +813,33 @@ def test_a_database_that_is_damaged_while_it_is_used_is_filled_again_and_answers
         wait_for(lambda: client.get("/readyz").status_code == 200, 60)  # the pool says with its next answer that it can
         assert answers(client) == before
         assert not client.get("/v1/incidents").json()["incidents"]
+
+
+def test_a_reader_that_comes_while_the_database_is_replaced_reads_the_new_one_from_then_on(folder, monkeypatch):
+    with serving(folder) as (service, client):
+        settled(service)
+        before, store = answers(client), service.store
+        assert store.positions()
+        moved = store_module.set_aside
+        raced = []
+
+        def race(path):
+            raced.append(store.positions())  # of the old database, by a connection that goes back to the pool
+            return moved(path)
+
+        monkeypatch.setattr(store_module, "set_aside", race)
+        store.note_damage()
+        store.rebuild()
+        assert raced
+        assert store.positions() == {}
+        with pytest.raises(BusyError, match="replaced while it was read"):
+            store._name(1)
+        service.follower._feed._seen = None
+        service.follower.step()
+        service.pool.restart()
+        service.pool.wake()
+        settled(service)
+        assert answers(client) == before
 
 
 def test_incidents_outlive_a_damaged_database(folder):

@@ -233,7 +233,8 @@ class Readers:
             try:
                 yield connection
             except sqlite3.Error as error:
-                self._failed(error)
+                if turn == self._turn:  # else it was replaced meanwhile
+                    self._failed(error)
                 msg = f"the database cannot be read at the moment ({type(error).__name__}): ask again later"
                 raise StoreError(msg) from error
             finally:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from sketchstream.errors import DataLossError, FormatError, StoreError
+from sketchstream.errors import BusyError, DataLossError, FormatError, StoreError
 from sketchstream.events import say
 from sketchstream.kinds import continuing
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
@@ -279,13 +279,13 @@ class Store:
         Incidents stay: where a body was replaced in a folder, only the database knew both.
         """
         with self._lock:
-            self._readers.close()
             with contextlib.suppress(AttributeError, sqlite3.Error):
                 self._write.close()
             incidents = _salvage(self.path)
             aside = set_aside(self.path)
             say(log, logging.ERROR, "database_rebuilt", aside=aside, incidents=len(incidents))
             self._open()
+            self._readers.close()  # not before: one that came in between would read the old database from then on
             with self._transaction() as execute:
                 for name, start, text in incidents:
                     self._report(execute, self._sketch(execute, name), start, text)
@@ -981,8 +981,16 @@ class Store:
         sketch, start, stop, *rest = row
         number, state, given, facts, status, guarantee, failure, todo = rest
         return StoredWindow(
-            self._names[sketch], (start, stop), number, state, given, facts, status or "", guarantee, failure, todo
+            self._name(sketch), (start, stop), number, state, given, facts, status or "", guarantee, failure, todo
         )
+
+    def _name(self, sketch: int) -> str:
+        """Name of a sketch whose number was read just now."""
+        found = self._names.get(sketch)
+        if found is None:
+            msg = "the database was replaced while it was read: ask again"
+            raise BusyError(msg)
+        return found
 
     def numbers(self, stored: StoredWindow, question: str = "") -> bytes | None:
         """A stored answer's numbers as JSON, without facts and guarantee; None: not computed."""
@@ -1031,7 +1039,7 @@ class Store:
     def incidents(self, sketch: str | None = None) -> list[tuple[str, int, str]]:
         """Sketch, window start (ms) and text of every incident, newest window first."""
         rows = self._rows("SELECT sketch, start, text FROM incidents ORDER BY start DESC, sketch")
-        found = [(self._names[number], start, text) for number, start, text in rows]
+        found = [(self._name(number), start, text) for number, start, text in rows]
         return [one for one in found if sketch in (None, one[0])]
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -1042,7 +1050,7 @@ class Store:
             (SETTLED, INCIDENT),
         )
         names = ("windows", "settled", "pending", "incidents")
-        return {self._names[row[0]]: dict(zip(names, row[1:], strict=True)) for row in rows}
+        return {self._name(row[0]): dict(zip(names, row[1:], strict=True)) for row in rows}
 
     def pending(self) -> int:
         """Windows with something left to compute."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,24 @@ from sketchstream_connectors.kafka.publishing.sealed import entry_records, front
 from sketchstream_connectors.published import open_feed, open_published
 
 T0 = 1_700_000_040_000
+
+
+def agrees(found: object, wanted: object) -> bool:
+    """Whether two answers are equal but for last digits: linear algebra of the service has one thread."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return [*found] == [*wanted] and all(agrees(found[name], wanted[name]) for name in found)
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(agrees, found, wanted))
+    if isinstance(found, float) and isinstance(wanted, float):
+        return found == pytest.approx(wanted, rel=1e-6, abs=1e-7)
+    return found == wanted
+
+
+def test_answers_agree_but_for_last_digits() -> None:
+    one = {"a": [1, 0.25, None], "b": {"c": "x"}}
+    assert agrees(one, {"a": [1, 0.25 + 1e-9, None], "b": {"c": "x"}})
+    for other in ({"a": [1, 0.26, None], "b": {"c": "x"}}, {"a": [1, 0.25], "b": {"c": "x"}}, {"a": one["a"]}):
+        assert not agrees(one, other)
 
 
 def test_a_topic_is_followed_over_a_restart(kafka: str, tmp_path: Path) -> None:
@@ -73,7 +92,7 @@ def test_a_topic_is_followed_over_a_restart(kafka: str, tmp_path: Path) -> None:
                                 assert again is not None
                                 computed = service.ready(again, Question())
                             assert computed is not None
-                            assert computed.json().decode() == window.answer.to_json()
+                            assert agrees(json.loads(computed.json()), json.loads(window.answer.to_json()))
                 finally:
                     pool.close()
                     follower.close()
