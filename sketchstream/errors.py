@@ -1,6 +1,6 @@
 """Every error that sketchstream raises, in one tree.
 
-In: nothing. Out: the classes below. Touches: nothing.
+In: nothing. Out: the classes below, and how a missing package becomes one. Touches: nothing.
 
 SketchstreamError                     catch this to catch all of them
     SpecError (ValueError)            an invalid specification: epsilon, slots, modulus, ...

@@ -101,12 +101,6 @@ def test_citations_of_documents_elsewhere_are_found(text: str) -> None:
     assert CITED_OUTSIDE.search(text)
 
 
-def module_path(module: str) -> Path:
-    """File of a module of the core."""
-    path = ROOT.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
 def circles(imports: Mapping[str, set[str]]) -> list[set[str]]:
     """Groups of modules that import each other, directly or through others of the group."""
     reached: dict[str, set[str]] = {}

@@ -52,4 +52,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
             r"<(?:script|img|iframe)[^>]+src=\"([^\"]+)\"|<link[^>]+href=\"([^\"]+)\"", page.read_text()
         )
         assert not [one for pair in loaded for one in pair if one.startswith(("http:", "https:", "//"))], page.name
-    assert "Draw the noise and return an empty sketch" in (tmp_path / "api.html").read_text()
+    interface = (tmp_path / "api.html").read_text()
+    assert "Draw the noise and return an empty sketch" in interface
+    for name in ("distinct", "at_least", "quantile", "number"):  # wherever in the family of `Profile` they are written
+        assert f'id="sketchstream.Profile.{name}"' in interface

@@ -134,9 +134,8 @@ def run_all() -> Counter[str]:
     """All schedules; how often what happened."""
     seen: Counter[str] = Counter()
     for seed in SEEDS:
-        partition_windows.LARGE_SLOTS = (
-            1 if seed % 2 else MANY_SLOTS
-        )  # every second schedule opens and seals in other threads
+        # every second schedule opens and seals in other threads
+        partition_windows.LARGE_SLOTS = 1 if seed % 2 else MANY_SLOTS
         schedule = Schedule(seed)
         try:
             schedule.run()

@@ -6,7 +6,7 @@ In: see `rows`. Out: `Projection`. Touches: a file of distances, where one is wr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sketchstream.kinds import shown
 from sketchstream.kinds.linear.answers import LinearAnswers
@@ -25,13 +25,6 @@ class Projection(PublishedRows):
 
     Its own numbers are the squared norms of all rows; distances and the others have methods. See `PublishedRows`.
     """
-
-    def __reduce__(self) -> Any:
-        """Refuse pickling with a secret matrix, which must not leave the process."""
-        if self.spec.matrix_seed == "secret" and self.matrix is not None:
-            msg = "a projection with its secret matrix cannot be pickled; estimate without key= gives one that can"
-            raise TypeError(msg)
-        return Projection, (self.spec, self.cells, self.variance)
 
     def __str__(self) -> str:
         """Squared norms, a line each."""

@@ -110,6 +110,13 @@ class PublishedRows(LinearAnswers):
         if self.matrix is None and self.spec.matrix_seed == "public":
             object.__setattr__(self, "matrix", self.spec.projection_matrix())
 
+    def __reduce__(self) -> Any:
+        """Refuse pickling with a secret matrix, which must not leave the process."""
+        if self.spec.matrix_seed == "secret" and self.matrix is not None:
+            msg = "a projection with its secret matrix cannot be pickled; estimate without key= gives one that can"
+            raise TypeError(msg)
+        return type(self), (self.spec, self.cells, self.variance)
+
     @cached_property
     def values(self) -> Floats:
         """(users,) squared norms of the rows; unbiased, so that they can be below 0."""
