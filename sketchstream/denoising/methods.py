@@ -3,7 +3,8 @@
 In: noisy numbers and the variance of their noise. Out: denoised numbers and the estimated sum of squared errors.
 Touches: nothing. All of it is post-processing of publications.
 Source: James & Stein 1961; Efron & Morris 1973 (about the mean); Donoho & Johnstone 1994 and 1995 (thresholds);
-Jiang & Zhang 2009 (empirical Bayes); Balle & Wang, ICML 2018, section 4; docs/theory/gaussian.md, section 7.
+Jiang & Zhang 2009 (empirical Bayes); Leung & Barron 2006, Dalalyan & Salmon 2012 (exponential weights); Balle & Wang,
+ICML 2018, section 4; docs/theory/gaussian.md, section 7.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from sketchstream.errors import EstimateError
 
 Floats = npt.NDArray[np.float64]
 
-METHODS: Final = ("auto", "raw", "js", "js_mean", "soft", "soft_sure", "empirical_bayes", "target")
+METHODS: Final = ("auto", "raw", "js", "js_mean", "soft", "soft_sure", "empirical_bayes", "weighted", "target")
 AUTO_FROM: Final = 64
-"""Numbers from which `auto` chooses; below, an estimated error is too noisy to choose by."""
+"""Numbers from which `auto` is "weighted"; below, an estimated error is too noisy to weigh by."""
 SHRUNK_FROM: Final = 4
 """Numbers from which shrinkage about the mean has at most the error of the noisy numbers, whatever the true ones."""
 LEAST_VARIANCE: Final = 1.0
 """Variance of noise on the integers below which it is too far from normal for denoising."""
-DOUBTS: Final = {"js": 1.0, "empirical_bayes": 2.0}
-"""Standard errors by which a method must seem better than "js_mean" to be chosen by `auto`."""
+TEMPERATURE: Final = 8.0
+"""Variances of one number by which a method must seem better than another to have e times its weight."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def denoise(noisy: npt.ArrayLike, sigma: float, method: str = "auto", target: np
         sigma: standard deviation of the noise of each, which is independent and normal or nearly so.
         method: "raw"; shrinkage towards 0 ("js"), the mean ("js_mean") or the target ("target"); soft thresholds,
             universal ("soft") or with the least estimated error ("soft_sure"); posterior means under the law of true
-            numbers that fits best ("empirical_bayes"); or "auto", a choice among them.
+            numbers that fits best ("empirical_bayes"); the mean of it, "js" and "js_mean", weighted by estimated errors
+            ("weighted"); or "auto", which is "weighted" from 64 numbers on and "js_mean" from 4.
         target: (d,) public numbers for method "target".
 
     Raises:
@@ -97,7 +99,7 @@ def denoise(noisy: npt.ArrayLike, sigma: float, method: str = "auto", target: np
 
 
 def denoised(counts: Floats, variance: float, method: str = "auto", target: Floats | None = None) -> Denoised:
-    """Denoise by one method, or by one that `auto` chooses.
+    """Denoise by one method, or by the one that `auto` stands for.
 
     Args:
         counts: (d,) float64, noisy.
@@ -121,31 +123,10 @@ def denoised(counts: Floats, variance: float, method: str = "auto", target: Floa
         moved = shrunk(counts - target, variance)
         return Denoised("target", target + moved.values, moved.risk, moved.setting, moved.deviation)
     if method == "auto":
-        return _chosen(counts, variance)
+        method = "weighted" if len(counts) >= AUTO_FROM else "js_mean" if len(counts) >= SHRUNK_FROM else "raw"
     if method == "soft":
         return soft(counts, variance, universal_threshold(variance, _enough(counts, 2)))
     return _BY_NAME[method](counts, variance)
-
-
-def _chosen(counts: Floats, variance: float) -> Denoised:
-    """Shrinkage about the mean, unless another method seems better beyond doubt.
-
-    The estimated errors of two methods go together: of their difference, the standard error is 2 sigma times the
-    distance of their numbers. A threshold is not considered: posterior means do what it does, and better.
-    """
-    if len(counts) < SHRUNK_FROM:
-        return raw(counts, variance)
-    best = first = centred(counts, variance)
-    if len(counts) < AUTO_FROM:
-        return first
-    gain = 0.0
-    for name, doubt in DOUBTS.items():
-        other = _BY_NAME[name](counts, variance)
-        apart = float(np.linalg.norm(other.values - first.values))
-        found = first.risk - other.risk - doubt * 2 * math.sqrt(variance) * apart
-        if found > gain:
-            best, gain = other, found
-    return best
 
 
 def raw(counts: Floats, variance: float) -> Denoised:
@@ -205,6 +186,21 @@ def posterior(counts: Floats, variance: float) -> Denoised:
     return Denoised("empirical_bayes", values, risk, slope, _deviation(variance, d, slope))
 
 
+def weighted(counts: Floats, variance: float) -> Denoised:
+    """A mean of shrinkage towards 0, towards the mean, and posterior means; at least 4 counts.
+
+    Weights fall exponentially with the estimated errors, so that which method is best need not be found out: where
+    that is lost in the noise, all of them count. A threshold is not among them: posterior means do what it does, and
+    better. The mean of their estimated errors is at least the estimated error of their mean.
+    """
+    found = [method(counts, variance) for method in (centred, shrunk, posterior)]
+    risks = np.array([one.risk for one in found])
+    seeming = risks / (TEMPERATURE * variance) + (0, 0, 1)  # a whole law is fitted for the last one: it begins with 1/e
+    weights = np.exp(seeming.min() - seeming) / np.exp(seeming.min() - seeming).sum()
+    values, slope = weights @ [one.values for one in found], float(weights @ [one.setting for one in found])
+    return Denoised("weighted", values, float(weights @ risks), slope, _deviation(variance, len(counts), slope))
+
+
 def universal_threshold(variance: float, d: int) -> float:
     """sqrt(2 V log d), above all noise for most draws."""
     return math.sqrt(2 * variance * math.log(d))
@@ -250,4 +246,11 @@ def _enough(counts: Floats, least: int) -> int:
     return len(counts)
 
 
-_BY_NAME: Final = {"raw": raw, "js": shrunk, "js_mean": centred, "soft_sure": cut, "empirical_bayes": posterior}
+_BY_NAME: Final = {
+    "raw": raw,
+    "js": shrunk,
+    "js_mean": centred,
+    "soft_sure": cut,
+    "empirical_bayes": posterior,
+    "weighted": weighted,
+}

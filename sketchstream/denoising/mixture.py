@@ -48,7 +48,7 @@ def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, flo
         (d,) means; Stein's unbiased estimate of the sum of squared errors; the mean slope of the means in the counts.
     """
     scale = STEPS / math.sqrt(variance)
-    middle = float(np.median(counts))
+    middle = float(np.quantile(counts, 0.5, method="lower"))  # one of the counts, so that some are near
     places = (counts - middle) * scale
     near = np.abs(places) <= MOST_ATOMS / 2
     first = math.floor(places[near].min()) - 1

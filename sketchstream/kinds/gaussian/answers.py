@@ -115,7 +115,7 @@ class GaussianEstimate(LinearAnswers):
         scaled = None if total is None else total / self._step
         lattice = refined(self._denoised.values, nonnegative=nonnegative, total=scaled, whole=whole)
         self.values = lattice * self._step
-        self.method = self._denoised.method  # for "auto", the chosen one
+        self.method = self._denoised.method  # what "auto" stands for here
 
     def _by(self, method: str, goal: Floats | None) -> Denoised:
         """Denoised counts, lattice units; noise that is far from normal allows none but the published ones."""

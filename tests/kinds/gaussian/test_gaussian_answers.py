@@ -152,7 +152,7 @@ def test_auto_is_the_best_column_of_every_histogram(row: tuple) -> None:
     error = {name: float(np.std(found)) / math.sqrt(runs) for name, found in errors.items()}
     best = min(names[:-1], key=mean.__getitem__)
     assert mean["auto"] <= mean[best] + 4 * error[best]
-    assert mean["auto"] <= 1.03**2 * mean[best] + 1 / d  # one variance of one slot is what the choice may cost
+    assert mean["auto"] <= 1.03**2 * mean[best] + 1 / d  # one variance of one slot is what the weights may cost
     expected = expected_errors(counts, sigma**2)
     for name in ("raw", "js", "js_mean"):
         assert abs(mean[name] - expected[name] / (d * sigma**2)) < 5 * error[name] + 1e-6
@@ -181,6 +181,7 @@ def test_what_does_not_apply_is_refused() -> None:
         ("js_mean", Y[:3], 1.0, None),
         ("soft_sure", Y[:1], 1.0, None),
         ("empirical_bayes", Y[:3], 1.0, None),
+        ("weighted", Y[:3], 1.0, None),
         ("target", Y, 1.0, None),
         ("js", Y, 1.0, Y),
         ("target", Y, 1.0, Y[1:]),
@@ -381,6 +382,56 @@ def population(seed: int) -> np.ndarray:
     counts = laws[str(random.choice(list(laws)))]()
     counts[random.random(d) < random.choice([0, 0.5, 0.9])] = 0
     return counts
+
+
+def test_counts_in_two_groups_have_posterior_means_though_none_is_near_the_middle_of_both() -> None:
+    """An even number of counts, half of them so far from the others that one grid does not hold both."""
+    noisy = np.repeat([0.0, 10_000.0], 40) + np.random.default_rng(3).normal(0, 1, 80)
+    found = denoised(noisy, 1.0, "empirical_bayes").values
+    assert np.sum((found[:40]) ** 2) < np.sum(noisy[:40] ** 2) / 4
+    np.testing.assert_array_equal(found[40:], noisy[40:])  # outside the grid, as they are
+
+
+def test_weights_fall_with_the_estimated_errors_and_agree_where_nothing_can_be_told() -> None:
+    random = np.random.default_rng(6)
+    levels = random.choice([0, 100], 80) + random.normal(0, 5, 80)
+    far = denoised(levels, 25.0)
+    assert far.method == "weighted"
+    np.testing.assert_allclose(far.values, denoised(levels, 25.0, "empirical_bayes").values, atol=0.01)
+    y = random.normal(0, 5, 80)
+    found = denoised(y, 25.0)
+    three = [denoised(y, 25.0, name) for name in ("js_mean", "js", "empirical_bayes")]
+    assert min(one.risk for one in three) <= found.risk <= max(one.risk for one in three)
+    lowest, highest = np.min([one.values for one in three], axis=0), np.max([one.values for one in three], axis=0)
+    assert np.all((lowest - 1e-9 <= found.values) & (found.values <= highest + 1e-9))
+    for one in three:
+        assert not np.allclose(found.values, one.values)  # none is left alone where all seem equally good
+
+
+@pytest.mark.statistics
+def test_weights_lose_less_than_choosing_by_the_least_estimated_error() -> None:
+    """Small signals, where the choice is made by the noise: what is lost against the best method, in variances."""
+    names = ("js_mean", "js", "empirical_bayes")
+    lost, chosen = [], []
+    for seed in range(12):
+        random = np.random.default_rng([9, seed])
+        counts = np.where(np.arange(70) % 24 < 12, 0, random.poisson(random.choice([2, 20]), 70)).astype(float)
+        if seed % 2:
+            counts = np.minimum(random.zipf(1.7, 70), 10_000) * (random.random(70) < 0.5)
+        sigma = 10 ** random.uniform(0.3, 1.5)
+        errors = []
+        for _ in range(30):
+            y = counts + random.normal(0, sigma, 70)
+            found = [denoised(y, sigma**2, name) for name in names]
+            least = min(found, key=lambda one: one.risk)
+            each = (*found, denoised(y, sigma**2), least)
+            errors.append([float(np.sum((one.values - counts) ** 2)) / sigma**2 for one in each])
+        mean = np.mean(errors, axis=0)
+        lost.append(mean[3] - mean[:3].min())
+        chosen.append(mean[4] - mean[:3].min())
+    assert np.mean(lost) <= 1.5
+    assert max(lost) <= 8 * math.log(1 + 2 * math.e)  # the bound for methods that are linear in the counts
+    assert np.mean(chosen) > np.mean(lost)
 
 
 @pytest.mark.statistics
