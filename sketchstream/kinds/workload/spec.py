@@ -26,7 +26,7 @@ from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Universe
 from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
-from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy, coefficients
+from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
 from sketchstream.kinds.workload.update import Columns
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -279,7 +279,7 @@ class WorkloadSpec(LinearSpec):
             ones, size = np.ones(self.strategy.width), self.strategy.size
             return CausalFactor(ones, size).variances(ones, np.arange(size), size) / 4.0**self.strategy.bits
         if self.workload.size > MOST_SPREAD:
-            return coefficients(self.workload, self.strategy, 2)
+            return self.workload.power_sums(self.strategy.decoder, 2)
         return np.maximum(self.workload.variances(self.strategy.spread), 0.0)
 
     @cached_property
@@ -288,7 +288,7 @@ class WorkloadSpec(LinearSpec):
 
         It is 1 for an answer that reads one counter, and near 0 for one that averages many.
         """
-        fourth = coefficients(self.workload, self.strategy, 4)
+        fourth = self.workload.power_sums(self.strategy.decoder, 4)
         out: Floats = np.divide(fourth, self.variances**2, out=np.zeros_like(fourth), where=self.variances > 0)
         return out
 

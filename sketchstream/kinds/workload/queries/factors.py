@@ -10,6 +10,7 @@ both sides of a covariance, through prefix sums, without their matrix.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -180,6 +181,23 @@ class Factor:
         low, high = self.lows, self.highs
         both: Floats = sums[high, high] - sums[high, low] - sums[low, high] + sums[low, low]
         return both
+
+    def power_sums(self, values: Floats, power: int) -> Floats:
+        """(rows,) sum over columns of matrix x values to a power, for a named factor; without the product if long.
+
+        Answers are differences of the sums up to both ends: the binomial theorem leaves products of powers of these.
+
+        Args:
+            values: (size, n).
+            power: even.
+        """
+        if self.rows <= self.size:
+            return np.asarray(np.sum(np.square(self.apply(values, 0)) ** (power // 2), axis=1))
+        sums, out = _prefix_sums(values), np.zeros(self.rows)
+        for of_low in range(power + 1):
+            both = sums ** (power - of_low) @ (sums**of_low).T
+            out += (-1) ** of_low * math.comb(power, of_low) * both[self.highs, self.lows]
+        return np.maximum(out, 0.0)
 
     def labels(self, cells: tuple[str, ...]) -> list[str]:
         """(rows,) label of each query, from the names of the cells."""

@@ -175,12 +175,34 @@ class Workload:
         Args:
             histogram: (N,) float64, weight in each cell.
         """
+        return np.concatenate(
+            [self._applied(product, np.asarray(histogram)[:, None])[:, 0] for product in self.products]
+        )
+
+    def _applied(self, product: Product, histograms: Floats) -> Floats:
+        """(rows, n) answers of one product to each of (N, n) histograms: first along axes that it shortens."""
+        table = np.asarray(histograms, np.float64).reshape(*self.shape, -1)
+        for axis in sorted(range(len(product)), key=lambda axis: product[axis].rows - product[axis].size):
+            table = product[axis].apply(table, axis)
+        return np.ascontiguousarray(table).reshape(-1, histograms.shape[1])
+
+    def power_sums(self, histograms: Floats, power: int) -> Floats:
+        """(d,) sum of the powers of each answer over several histograms, some of them at a time.
+
+        Args:
+            histograms: (N, n) float64, such as a decoder: 2 gives variances for noise of variance 1, 4 the kurtosis.
+            power: even.
+        """
         parts = []
-        for product in self.products:
-            table = np.asarray(histogram, np.float64).reshape(self.shape)
-            for axis in sorted(range(len(product)), key=lambda axis: product[axis].rows - product[axis].size):
-                table = product[axis].apply(table, axis)
-            parts.append(np.ascontiguousarray(table).reshape(-1))
+        for product, rows in zip(self.products, self.counts, strict=True):
+            if len(product) == 1 and product[0].matrix is None:
+                parts.append(product[0].power_sums(histograms, power))
+                continue
+            out, step = np.zeros(rows), max(1, (1 << 23) // max(rows, self.size))
+            for start in range(0, histograms.shape[1], step):
+                squares = np.square(self._applied(product, histograms[:, start : start + step]))
+                out += np.sum(squares ** (power // 2), axis=1)
+            parts.append(out)
         return np.concatenate(parts)
 
     def variances(self, covariance: Floats) -> Floats:

@@ -431,7 +431,7 @@ def attained(
     """
     scale = float(strategy.sensitivity2)
     if strategy.size > MOST_SPREAD:
-        variances = coefficients(workload, strategy, 2) * scale
+        variances = workload.power_sums(strategy.decoder, 2) * scale
         weighted = variances if row_weights is None else variances * row_weights
         return float(weighted.max() if objective == "max" else weighted.sum())
     if objective == "total" and row_weights is None:
@@ -440,24 +440,6 @@ def attained(
     return float(
         variances.max() if objective == "max" else np.sum(variances if row_weights is None else variances * row_weights)
     )
-
-
-def coefficients(workload: Workload, strategy: Strategy, power: int) -> Floats:
-    """(d,) sum of the powers of each answer's coefficients in the counters, some queries at a time.
-
-    Args:
-        workload: the queries.
-        strategy: for these queries.
-        power: 2 for variances, 4 for kurtosis.
-    """
-    if len(workload.products) == 1 and len(workload.products[0]) == 1 and workload.count <= workload.size:
-        return np.asarray(np.sum(workload.products[0][0].apply(strategy.decoder, 0) ** power, axis=1))
-    out = np.empty(workload.count)
-    step = max(1, (1 << 22) // max(strategy.length, workload.size))
-    for start in range(0, len(out), step):
-        chosen = np.arange(start, min(start + step, len(out)), dtype=np.int64)
-        out[chosen] = np.sum((workload.some_rows(chosen) @ strategy.decoder) ** power, axis=1)
-    return out
 
 
 def independent_rows(workload: Workload, rank: int) -> Ints:
