@@ -281,15 +281,8 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
         if batch is not None:
             add_grouped(spec, index, state, batch, weights, counters, invalid)
             return
-        index.apply(
-            state,
-            items,
-            weights,
-            max_weight=spec.max_weight,
-            modulus=spec.modulus,
-            invalid=invalid,
-            counters=counters,
-        )
+        bounds = {"max_weight": spec.max_weight, "modulus": spec.modulus}
+        index.apply(state, items, weights, **bounds, invalid=invalid, counters=counters)
 
     def update_sums(
         self,

@@ -145,14 +145,7 @@ def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
 
 
 def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: int, sigma2: Fraction) -> float:
-    """An upper bound of the delta of discrete noise for a public matrix, which is at most `delta`.
-
-    Args:
-        epsilon: at least 1e-6.
-        delta: from 1e-300 to 0.5.
-        sensitivity2: the largest squared norm of a change of a row of the state, lattice units.
-        k: columns.
-        sigma2: parameter of the noise.
+    """An upper bound of the delta of discrete noise for a public matrix, which is at most `delta`; see `public_sigma2`.
 
     Raises:
         SpecError: the noise is too small.
@@ -186,15 +179,7 @@ def secret_sigma2(
 def verify_secret(
     epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction
 ) -> float:
-    """An upper bound of the delta of discrete noise for a secret matrix, which is at most `delta`.
-
-    Args:
-        epsilon: at least 1e-6.
-        delta: from 1e-300 to 0.5.
-        norm2: the largest squared norm of a change of a row of the data, lattice units.
-        k: columns.
-        entry_variance: E[R_jc^2].
-        sigma2: parameter of the noise.
+    """An upper bound of the delta of discrete noise for a secret matrix, which is at most `delta`; see `secret_sigma2`.
 
     Raises:
         SpecError: the noise is too small.

@@ -17,7 +17,7 @@ from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.planner.forecast import Plan
 from sketchstream.kinds.profile.planner.planning import plan, required, resized
 from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec
-from sketchstream.spec import Epsilon, OpenDomain, Unit, exact_epsilon
+from sketchstream.spec import Epsilon, OpenDomain, Unit, exact_epsilon, require_choice
 
 Machine = Literal["trusted", "untrusted"]
 """Whether those who could seize the machine that counts are trusted more than the readers of results."""
@@ -245,9 +245,7 @@ class _Wanted:
         **expectation: Any,
     ) -> _Wanted:
         """Check the arguments of `size`."""
-        if machine not in ("trusted", "untrusted"):
-            msg = f"machine must be 'trusted' or 'untrusted', found {machine!r:.20}"
-            raise SpecError(msg)
+        require_choice(machine, "machine", ("trusted", "untrusted"))
         if not numbers:
             msg = "numbers must name what matters, such as distinct or at_least.5, found none"
             raise SpecError(msg)

@@ -30,6 +30,7 @@ from sketchstream.kinds.workload.strategies.strategy import (
     causal,
     causal_total,
     causal_width,
+    combined,
     from_matrix,
     from_shape,
 )
@@ -279,20 +280,7 @@ def candidates(
     objective: str = "total",
     row_weights: Floats | None = None,
 ) -> list[Candidate]:
-    """Every mechanism and strategy that may be the best, with its predicted error.
-
-    Args:
-        workload: the queries.
-        mechanism: which, or "auto".
-        epsilon: privacy of a layer.
-        delta: privacy of a layer.
-        weight: the unit's weight, W.
-        objective: "total" or "max".
-        row_weights: (d,) importance of each query.
-
-    Raises:
-        SpecError: a mechanism that does not exist, or does not apply.
-    """
+    """Every mechanism and strategy that may be the best, with its predicted error; see `choose`."""
     require_choice(mechanism, "mechanism", MECHANISMS)
     if delta == 0 and mechanism in ("gaussian", "plain", "paper"):
         msg = "delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'"
@@ -367,12 +355,7 @@ def laplace_candidates(
         if objective == "total" and row_weights is None:
             error = noise * _total_spread(gram, strategy)
         else:
-            variances = workload.variances(strategy.spread) * noise
-            error = float(
-                variances.max()
-                if objective == "max"
-                else np.sum(variances if row_weights is None else variances * row_weights)
-            )
+            error = combined(workload.variances(strategy.spread) * noise, objective, row_weights)
         out.append(Candidate("laplace", strategy, error))
     return out
 

@@ -431,15 +431,17 @@ def attained(
     """
     scale = float(strategy.sensitivity2)
     if strategy.size > MOST_SPREAD:
-        variances = workload.power_sums(strategy.decoder, 2) * scale
-        weighted = variances if row_weights is None else variances * row_weights
-        return float(weighted.max() if objective == "max" else weighted.sum())
+        return combined(workload.power_sums(strategy.decoder, 2) * scale, objective, row_weights)
     if objective == "total" and row_weights is None:
         return scale * float(np.vdot(workload.gram(), strategy.spread))
-    variances = workload.variances(strategy.spread) * scale
-    return float(
-        variances.max() if objective == "max" else np.sum(variances if row_weights is None else variances * row_weights)
-    )
+    return combined(workload.variances(strategy.spread) * scale, objective, row_weights)
+
+
+def combined(variances: Floats, objective: str, row_weights: Floats | None) -> float:
+    """The largest of the answers' variances, or their weighted sum."""
+    if objective == "max":
+        return float(variances.max())
+    return float(np.sum(variances if row_weights is None else variances * row_weights))
 
 
 def independent_rows(workload: Workload, rank: int) -> Ints:
