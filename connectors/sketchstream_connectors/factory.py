@@ -85,6 +85,7 @@ def _layout(config: Config, form: str, given: InputTable) -> Layout:
         None if given.time == "record" else given.time,
         config.columns,
         config.decimal_weights,
+        given.time_unit,
     )
 
 
@@ -100,6 +101,7 @@ def decoder_of(config: Config) -> Decoder:
         given.time,
         config.columns,
         config.decimal_weights,
+        given.time_unit,
         config.payload,
         config.folder,
     )
@@ -120,6 +122,7 @@ def wanted_fields(config: Config) -> Wanted:
             for role, field in plan.fields.items()
         ),
         decimals=config.decimal_weights,
+        time_unit=config.input.time_unit,
     )
 
 

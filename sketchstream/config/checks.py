@@ -166,6 +166,8 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
             'input.partitioned_by is missing: "item" if the record\'s key is the item (sketches of partitions are '
             'stacked), "none" if not (sketches need publish = "state" and are merged)'
         )
+    if given.time == "record" and given.time_unit != "ms":
+        yield "input.time_unit belongs to a field that input.time names; the records' own timestamps are milliseconds"
     if given.close_at_end:
         yield "input.close_at_end belongs to files: a topic has no end"
     form = given.format or "json"
@@ -227,8 +229,8 @@ def _check_file(table: FileTable) -> Iterator[str]:
             yield f'input.time is missing: the field of the {form} file with the event time, for example time = "ts"'
     elif form == "lines":
         yield "a file of lines has no event times, so no windows; use `sketchstream update`, or jsonl with input.time"
-    elif given.item or given.weight or given.time != "record":
-        yield "input.item, input.weight and input.time name fields; format = 'msgpack' has its own (i, w, t)"
+    elif given.item or given.weight or given.time != "record" or given.time_unit != "ms":
+        yield "input.item, input.weight, input.time and its unit are of named fields; 'msgpack' has its own (i, w, t)"
 
 
 def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:

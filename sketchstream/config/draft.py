@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from sketchstream.stream.formats import TimeUnit
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -24,6 +26,7 @@ class Draft:
         format: The format of the file.
         wait_s: How late events of a topic may come, and how long they must agree that a time has passed; None: the
             default of 10 minutes, and of 150 seconds.
+        time_unit: What numbers in the field of the event time count since 1970.
     """
 
     item: str
@@ -34,6 +37,7 @@ class Draft:
     file: str | None = None
     format: str | None = None
     wait_s: int | None = None
+    time_unit: TimeUnit = "ms"
 
     def text(self, sketch: str) -> str:
         """Return the file's text.
@@ -59,6 +63,8 @@ class Draft:
         lines.append(_line("item", self.item))
         own = "the records' own timestamps; or a field with milliseconds or RFC 3339"
         lines.append(_line("time", self.time) + (f"  # {own}" if self.time == "record" else ""))
+        if self.time_unit != "ms":
+            lines.append(_line("time_unit", self.time_unit) + "  # what a number in that field counts since 1970")
         if self.topic is not None:
             lines.append('partitioned_by = "item"  # the key of a record is its item')
             late = "10m" if self.wait_s is None else f"{self.wait_s}s"

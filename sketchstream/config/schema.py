@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 from sketchstream.kinds.tables import DomainTable, Number, QualityTable, SketchTable, Table, read_block
 from sketchstream.naming import Names
 from sketchstream.stream import formats
+from sketchstream.stream.formats import TimeUnit
 from sketchstream.stream.input.partitioner import FORMER, Partitioner
 from sketchstream.stream.windows.units import duration_ms, size_bytes
 from sketchstream.topics import MOST_TOPICS
@@ -85,6 +86,7 @@ class TopicTable(Table):
     item: str | None = None
     weight: str | None = None
     time: str | None = None
+    time_unit: TimeUnit | None = None
     payload: PayloadTable | None = None
 
 
@@ -99,6 +101,7 @@ class InputTable(Table):
     item_type: Literal["text", "int", "bytes"] = "text"
     weight: str | None = None
     time: str = "record"
+    time_unit: TimeUnit = "ms"
     partitioned_by: Literal["item", "none"] | None = None
     partitioner: PartitionerName | None = None
     lateness: Duration = 600_000

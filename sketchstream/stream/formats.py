@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sketchstream.errors import ConfigError
 from sketchstream.stream.interfaces import Decoded
@@ -25,6 +25,8 @@ _HOMES = {
     "protobuf": "sketchstream_connectors.decode.protobuf",
 }
 """Module of each format; its `FORMATS` holds the format under this name."""
+
+TimeUnit = Literal["s", "ms", "us", "ns"]
 
 
 class Fields(Protocol):
@@ -45,6 +47,10 @@ class Fields(Protocol):
     @property
     def time(self) -> str:
         """Field of the event time, or "record"."""
+
+    @property
+    def time_unit(self) -> TimeUnit:
+        """What a number in the field of the event time counts since 1970; texts and types of times say it."""
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 
+import sketchstream as ss
 from helpers.commands import Run
 from sketchstream.cli.commands import init
 from sketchstream.config.draft import Draft
@@ -77,9 +78,28 @@ def test_csv_parquet_and_avro_are_looked_at_too(run: Run, tmp_path: Path) -> Non
         assert run("validate", "-c", f"{form}.toml").code == 0
 
 
+@pytest.mark.parametrize(("unit", "factor"), [("s", 0.001), ("us", 1000), ("ns", 10**6)])
+def test_numbers_in_another_unit_are_found_and_counted(run: Run, tmp_path: Path, unit: str, factor: float) -> None:
+    """Parts of a second too, which Python's `time.time()` has."""
+    jsonl(tmp_path / "e.jsonl", 400, lambda one: one | {"at": one["at"] * factor, "order": 1_764_000_000})
+    made = run("init", "--file", "e.jsonl", "--item", "user.id", "-o", "c.toml", *QUICK)
+    assert made.code == 0, made.err
+    config = Config.load(tmp_path / "c.toml")
+    assert (config.input.time, config.input.time_unit) == ("at", unit)
+    assert run("validate", "-c", "c.toml").code == 0
+    assert run("worker", "-c", "c.toml").code == 0
+    windows = ss.windows(tmp_path / "c.toml", "people")
+    assert windows[0].start.timestamp() * 1000 <= START < windows[0].end.timestamp() * 1000
+    text = (tmp_path / "c.toml").read_text()
+    (tmp_path / "c.toml").write_text(text.replace(f'time_unit = "{unit}"', 'time_unit = "ms"'))
+    wrong = run("validate", "-c", "c.toml")
+    assert wrong.code != 0
+    assert f'set input.time_unit = "{unit}"' in wrong.err or "readable time" in wrong.err
+
+
 def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) -> None:
     jsonl(tmp_path / "e.jsonl", 200)
-    jsonl(tmp_path / "seconds.jsonl", 200, lambda one: one | {"at": START // 1000})
+    jsonl(tmp_path / "untimed.jsonl", 200, lambda one: one | {"at": "yesterday"})
     (tmp_path / "lines.txt").write_text("a\nb\n")
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "broken.jsonl").write_text("no json\n" * 20)
@@ -88,7 +108,7 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
         ("--file", "e.jsonl"): "Missing option '--item'",
         ("--file", "e.jsonl", "--item", "user.id", "--error", "2"): "--error takes a share",
         ("--file", "e.jsonl", "--item", "user.id", "--window", "1 fortnight"): "window",
-        ("--file", "seconds.jsonl", "--item", "user.id"): "no field of the sample is a time",
+        ("--file", "untimed.jsonl", "--item", "user.id"): "no field of the sample is surely a time",
         ("--file", "lines.txt", "--item", "x"): "no fields to choose from",
         ("--file", "empty.jsonl", "--item", "x"): "holds no record",
         ("--file", "broken.jsonl", "--item", "x"): "holds no record",

@@ -63,7 +63,7 @@ def told(places: Places, n: int) -> list[list[tuple[str, Any]] | None]:
 
 def fields_of(**given: Any) -> Any:
     usual = {"item": None, "item_type": "text", "weight": None, "time": "record", "columns": (), "decimals": False}
-    return SimpleNamespace(**{**usual, **given})
+    return SimpleNamespace(**{**usual, "time_unit": "ms", **given})
 
 
 def records_of(bodies: list[bytes | None]) -> Any:

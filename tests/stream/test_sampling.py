@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
-from sketchstream.stream.input.sampling import ENOUGH, UNITS_PER_S, Sample, Wanted
+from sketchstream.stream.formats import TimeUnit
+from sketchstream.stream.input.sampling import ENOUGH, UNITS, UNITS_PER_S, Sample, Wanted
 from sketchstream.stream.windows.windows import DAY_MS
 from sketchstream_connectors.decode.fields import Decoded
 from sketchstream_connectors.files.source import Layout, sample_of
@@ -23,7 +24,8 @@ EVENT = {"user_id": "zebra-5512", "n": 3, "ts": "2024-01-01T00:00:00Z", "device"
 def sample(tmp_path: Path, events: list[object], wanted: Wanted, form: str = "jsonl") -> Sample:
     path = tmp_path / "events.jsonl"
     path.write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    layout = Layout(form, wanted.item, wanted.item_type, wanted.weight, wanted.time)  # type: ignore[arg-type]
+    fields = wanted.item, wanted.item_type, wanted.weight, wanted.time
+    layout = Layout(form, *fields, time_unit=wanted.time_unit)  # type: ignore[arg-type]
     return sample_of(path, layout, wanted)
 
 
@@ -86,21 +88,32 @@ def test_names_are_shown_only_where_many_records_have_them(tmp_path: Path) -> No
     assert "fields there are" not in warning
 
 
-SECONDS = [631_152_000, 1_700_000_000, 4_102_444_799]
+SECONDS = [632_000_000, 1_700_000_000, 4_102_444_799]
 
 
 @pytest.mark.parametrize("second", SECONDS)
-@pytest.mark.parametrize(("unit", "per_s"), UNITS_PER_S.items())
-def test_times_in_another_unit_than_milliseconds_are_a_mistake(
-    tmp_path: Path, unit: str, per_s: int, second: int
+@pytest.mark.parametrize("expected", UNITS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_times_in_another_unit_than_the_expected_one_are_a_mistake_that_names_theirs(
+    tmp_path: Path, unit: TimeUnit, expected: TimeUnit, second: int
 ) -> None:
-    wanted = Wanted("user_id", None, "ts")
+    wanted, per_s = Wanted("user_id", None, "ts", time_unit=expected), UNITS_PER_S[unit]
     events: list[object] = [
         {"user_id": "zebra", "ts": second * per_s + (n if second < 2_000_000_000 else -n)} for n in range(1, ENOUGH)
     ]
     found = sample(tmp_path, [*events, {"user_id": "zebra", "ts": "2024-01-01T00:00:00Z"}], wanted)
+    if unit == expected:
+        assert found.verdict() == ([], [])
+        return
+    if (unit, expected) == ("ns", "s"):  # beyond 64 bits
+        (doubt,) = found.verdict()[1]
+        assert doubt.endswith("have no readable time: check input.time")
+        return
     (mistake,) = found.verdict()[0]
-    assert mistake.startswith(f"the times of 'ts' in a sample (input.time) are {unit} since 1970: as milliseconds")
+    assert mistake.startswith(
+        f"the times of 'ts' in a sample (input.time) are {UNITS[unit]} since 1970: as {UNITS[expected]}, which"
+    )
+    assert mistake.endswith(f'set input.time_unit = "{unit}"')
     assert "zebra" not in mistake
     assert str(second)[:4] not in mistake
 
@@ -114,17 +127,17 @@ def test_milliseconds_of_any_year_are_no_mistake(tmp_path: Path, time: float) ->
 @given(
     second=st.integers(400_000_000, 4_000_000_000),
     shift=st.integers(-20_000_000, 20_000_000),
-    unit=st.sampled_from([*UNITS_PER_S, "milliseconds"]),
+    unit=st.sampled_from(list(UNITS)),
 )
-def test_the_unit_fits_the_records_own_timestamps_whatever_the_year(second: int, shift: int, unit: str) -> None:
-    per_s = UNITS_PER_S.get(unit, 1000)
+def test_the_unit_fits_the_records_own_timestamps_whatever_the_year(second: int, shift: int, unit: TimeUnit) -> None:
+    per_s = UNITS_PER_S[unit]
     times = np.full(ENOUGH, second * per_s, np.int64)
     nothing = np.zeros(ENOUGH, np.bool_)
     found = Sample(Wanted(None, None, "ts"))
     decoded = Decoded(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing)
     found.add(decoded, None, np.full(ENOUGH, 1000 * (second + shift), np.int64))
     mistakes, doubts = found.verdict()
-    assert [f"are {unit} since 1970" in line for line in mistakes] == ([] if unit == "milliseconds" else [True])
+    assert [f"are {UNITS[unit]} since 1970" in line for line in mistakes] == ([] if unit == "ms" else [True])
     assert doubts == []
 
 

@@ -39,6 +39,7 @@ REFUSED, TREE = -1, -2
 TEXT_BYTES: Final = 24
 """Most bytes of the text of a decimal of 64 bits."""
 MOST_LOOPS: Final = 16
+LARGEST: Final = (1 << 63) - 1
 
 # rows of plans, as in `decode.avro.plan`: numba's cache does not detect edits across files, and a test compares them
 END, INT, LONG, BYTES, FIXED, BOOLEAN, ENUM, TAKE_INT, TAKE_LONG, TAKE_BYTES, TAKE_FIXED, TAKE_FLOAT = range(12)
@@ -511,6 +512,9 @@ def scan_avro(
                 value = found_start[source, U(i)]
                 if kind == INTEGER:
                     factor = np.int64(word_at(row + U(24)))
+                    if factor > 1 and (value > LARGEST // factor or value < -(LARGEST // factor)):
+                        kinds[U(a), U(i)] = OTHER
+                        factor = np.int64(1)
                     value = value * factor if factor > 0 else value // -factor
                 found_start[U(a), U(i)] = value
                 found_end[U(a), U(i)] = found_end[source, U(i)]

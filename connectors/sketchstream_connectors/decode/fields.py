@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from sketchstream.columns import ItemType
 from sketchstream.errors import ConfigError
 from sketchstream.stream import formats
-from sketchstream.stream.formats import Reader
+from sketchstream.stream.formats import Reader, TimeUnit
 from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded
 from sketchstream_connectors.decode.records import Records
@@ -47,6 +47,7 @@ class Decoder:
             string. packed: t where the map has it, else the record's timestamp; "t" makes it obligatory.
         columns: dotted fields that are wanted as they are.
         decimals: a weight may be any number; `Decoded.weight` has it.
+        time_unit: what a number in the field of the time counts since 1970: "s", "ms", "us" or "ns".
         payload: the `[payload]` table of formats that take keys of it.
         folder: of relative paths in `payload`.
 
@@ -61,6 +62,7 @@ class Decoder:
     time: str = RECORD_TIME
     columns: tuple[str, ...] = ()
     decimals: bool = False
+    time_unit: TimeUnit = "ms"
 
     payload: Any = None
     folder: Path = field(default_factory=Path)

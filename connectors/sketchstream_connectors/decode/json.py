@@ -71,6 +71,8 @@ WORD_BYTES = 8
 """Bytes of a word."""
 
 _Z, _UPPER_T, _UPPER_Z = map(ord, "zTZ")
+MOST_SECONDS = 9 * 10**15
+"""Seconds whose milliseconds are an int64."""
 AHEAD = 16
 """Distance in records at which texts of times are prefetched."""
 POWERS = np.array([10**n for n in range(9)], dtype=np.uint64)
@@ -351,10 +353,11 @@ def _eight_digits(word: Any) -> Any:
 
 
 @kernel
-def read_times(data: Bytes, kinds: Bytes, starts: Ints, ends: Ints, times: Ints) -> None:
+def read_times(data: Bytes, kinds: Bytes, starts: Ints, ends: Ints, seconds: bool, times: Ints) -> None:
     """Event times in milliseconds: integers as they are, strings by RFC 3339; the smallest int64 where unreadable.
 
     A fraction is cut to milliseconds (the instant's floor), a leap second counts as the last millisecond of its day.
+    With `seconds`, decimals without a sign and an exponent are seconds; else they are unreadable.
     """
     first = first_byte(data)
     unreadable = np.int64(-0x7FFFFFFFFFFFFFFF - 1)
@@ -380,6 +383,20 @@ def read_times(data: Bytes, kinds: Bytes, starts: Ints, ends: Ints, times: Ints)
             if magnitude < np.uint64(1 << 63):
                 value = np.int64(magnitude)
                 times[i] = -value if negative else value
+            continue
+        if kinds[i] == DECIMAL and seconds:
+            at, value, thousandth = p, np.int64(0), 1000
+            while at < ends[i] and ZERO <= data[U(at)] <= NINE and value < MOST_SECONDS:
+                value = value * 10 + data[U(at)] - ZERO
+                at += 1
+            if p < at < ends[i] and data[U(at)] == POINT and value < MOST_SECONDS:
+                at += 1
+                while at < ends[i] and ZERO <= data[U(at)] <= NINE:
+                    thousandth //= 10
+                    value = value * 10 + data[U(at)] - ZERO if thousandth else value
+                    at += 1
+                if at == ends[i]:
+                    times[i] = value * max(thousandth, 1)
             continue
         if kinds[i] != STRING or size < 20:
             continue

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import Column
 from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, UNREAD
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode import json, layouts
@@ -22,6 +21,7 @@ from sketchstream_connectors.decode.decoded import Decoded
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import Records, read_only
+from sketchstream_connectors.decode.times import column_times
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -37,7 +37,7 @@ class JsonReader:
         """Decode items, weights and times of all records; see `Reader`."""
         wanted = wanted_fields(self.fields)
         found = find_fields(records.buffer, records.value_start, records.value_end, wanted)
-        return assemble(self.fields, records, found, column_times)
+        return assemble(self.fields, records, found, lambda column: column_times(column, self.fields.time_unit))
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """The payload: it is JSON."""
@@ -70,13 +70,6 @@ class JsonFormat:
 
 
 FORMATS = {"json": JsonFormat()}
-
-
-def column_times(column: Column) -> Ints:
-    """(n,) int64 event times: integers are milliseconds, strings RFC 3339; NO_TIME where unreadable."""
-    times: Ints = rows(1, len(column))[0]
-    json.read_times(column.buffer, column.kinds, column.starts, column.ends, times)
-    return times
 
 
 def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> Found:

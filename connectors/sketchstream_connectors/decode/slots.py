@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from sketchstream.columns import Column
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
-from sketchstream.stream.formats import Fields
+from sketchstream.stream.formats import Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import APICURIO, BARE, CONFLUENT, GLUE
 from sketchstream_connectors.decode.decoded import RECORD_TIME
-from sketchstream_connectors.decode.json_values import column_times
 from sketchstream_connectors.decode.named_fields import wanted_fields
+from sketchstream_connectors.decode.times import UNITS, column_times, in_ms
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -38,12 +38,14 @@ class Slot:
         text: bytes are of use only as UTF-8.
         number: decimals and floats that are whole become integers.
         time: times become milliseconds.
+        unit: what plain numbers are multiplied with, and then divided by, for that.
     """
 
     path: tuple[str, ...]
     text: bool = True
     number: bool = False
     time: bool = False
+    unit: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,22 +75,23 @@ def slots_of(fields: Fields) -> tuple[tuple[Slot, ...], int]:
     text = fields.item_type != "bytes"
     names = wanted_fields(fields)
     others = {fields.item, fields.weight, *fields.columns}
-    slots = [Slot(tuple(name.split(".")), text, name == fields.weight, name not in others) for name in names]
+    unit = UNITS[fields.time_unit]
+    slots = [Slot(tuple(name.split(".")), text, name == fields.weight, name not in others, unit) for name in names]
     if fields.time == RECORD_TIME:
         return tuple(slots), -1
     if fields.time in others:
-        slots.append(Slot(tuple(fields.time.split(".")), text, fields.time == fields.weight, time=True))
+        slots.append(Slot(tuple(fields.time.split(".")), text, fields.time == fields.weight, True, unit))
         return tuple(slots), len(slots) - 1
     return tuple(slots), names.index(fields.time)
 
 
-def binary_times(column: Column) -> Ints:
-    """(n,) int64 event times: numbers are milliseconds already, strings RFC 3339; NO_TIME where unreadable."""
+def binary_times(column: Column, unit: TimeUnit = "ms") -> Ints:
+    """(n,) int64 event times: numbers in this unit, strings RFC 3339; NO_TIME where unreadable."""
     numbers = (column.kinds == INTEGER) & (column.ends < 0) if column.binary else np.zeros(len(column), np.bool_)
     if numbers.all():
-        return column.starts.copy()
+        return in_ms(column.starts.copy(), unit)
     kinds = np.where(column.kinds == STRING, STRING, OTHER).astype(np.uint8)
     times = column_times(Column(kinds, column.buffer, column.starts, column.ends))
-    times[numbers] = column.starts[numbers]
+    times[numbers] = in_ms(column.starts[numbers], unit)
     times[~numbers & (kinds != STRING)] = NO_TIME
     return times

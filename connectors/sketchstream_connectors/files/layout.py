@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sketchstream.columns import ItemType
 from sketchstream.errors import ConfigError, DataLossError, StoreError
+from sketchstream.stream.formats import TimeUnit
 from sketchstream.stream.interfaces import MOST_COLUMNS, Decoded, RawRecord
 from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder
 
@@ -38,6 +39,7 @@ class Layout:
         time: field or column of the event time; None: not read.
         columns: fields or columns that are wanted as they are (named formats).
         decimals: a weight may be any number (named formats); `Decoded.weight` has it.
+        time_unit: what a number in the field of the time counts since 1970: "s", "ms", "us" or "ns".
 
     Raises:
         ConfigError: fields that the format does not have, or one that it needs is missing.
@@ -50,6 +52,7 @@ class Layout:
     time: str | None = None
     columns: tuple[str, ...] = ()
     decimals: bool = False
+    time_unit: TimeUnit = "ms"
 
     def __post_init__(self) -> None:
         if self.format not in get_args(FileFormat):
@@ -78,8 +81,8 @@ class Layout:
     def decoder(self) -> Decoder:
         """Decoder of the records' values."""
         if self.format == "jsonl":
-            time = self.time or RECORD_TIME
-            return Decoder("json", self.item, self.item_type, self.weight, time, self.columns, self.decimals)
+            named = self.item, self.item_type, self.weight, self.time or RECORD_TIME, self.columns, self.decimals
+            return Decoder("json", *named, self.time_unit)
         if self.format == "msgpack":
             return Decoder("packed", None, self.item_type, None, "t" if self.time else RECORD_TIME)
         return Decoder("value", None, self.item_type)

@@ -20,8 +20,8 @@ from sketchstream.errors import ConfigError, FormatError, StoreError, needing
 from sketchstream.items import Items, whole_numbers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode import json
 from sketchstream_connectors.decode.decoded import Decoded, read_weights
+from sketchstream_connectors.decode.times import in_ms, text_times
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import Flags, Ints, Layout, Piece, require_length, unreadable
 
@@ -102,7 +102,7 @@ def _csv_piece(
         weights, weight = read_weights(cells[layout.weight], valid, decimals=layout.decimals)
     times = np.full(n, NO_TIME, np.int64)
     if layout.time is not None:
-        times = _text_times(cells[layout.time])
+        times = text_times(cells[layout.time], layout.time_unit)
     items = cells[layout.item] if layout.item is not None else None
     further = {name: cells[name] for name in layout.columns}
     return _piece(layout, items, broken, valid, times, (weights, weight), further, number, len(data))
@@ -153,14 +153,6 @@ def quoted_cells(line: bytes) -> list[bytes] | None:
     except csv.Error:
         return None
     return [cell.encode("latin-1") for cell in rows[0]] if len(rows) == 1 else None
-
-
-def _text_times(column: Column) -> Ints:
-    """Times from texts: integers as they are, else by RFC 3339."""
-    digits, whole = column.integers()
-    times = np.empty(len(column), np.int64)
-    json.read_times(column.buffer, column.kinds, np.maximum(column.starts, 0), column.ends, times)
-    return np.where(whole, digits, times)
 
 
 def _piece(
@@ -287,9 +279,11 @@ def arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
             utc = pa.timestamp("ms", tz=getattr(column.type, "tz", None))
             times = _known_times(_arrow_ints(column.cast(utc, safe=False), layout.time, NO_TIME))
         elif pa.types.is_integer(column.type):
-            times = _known_times(_arrow_ints(column, layout.time, NO_TIME))
+            times = in_ms(_known_times(_arrow_ints(column, layout.time, NO_TIME)), layout.time_unit)
         else:
-            times = _text_times(_arrow_texts(column, layout.time))
+            seconds = layout.time_unit == "s" and pa.types.is_floating(column.type)
+            column = column.cast(pa.large_string()) if seconds else column
+            times = text_times(_arrow_texts(column, layout.time), layout.time_unit)
     items = _arrow_texts(batch.column(layout.item), layout.item) if layout.item is not None else None
     further = {name: _arrow_column(batch.column(name), name) for name in layout.columns}
     none = np.zeros(n, np.bool_)

@@ -128,6 +128,13 @@ class Rows:
                 "with one (in DuckDB: timezone('UTC', column)), or as integer milliseconds since 1970"
             )
             raise FormatError(msg)
+        if pa.types.is_integer(found) and self._layout.time_unit != "ms":
+            msg = (
+                f"column {self._time!r:.60} has numbers that are not milliseconds (input.time_unit = "
+                f"{self._layout.time_unit!r}): histories are counted by timestamps with a time zone, or by integer "
+                "milliseconds; write the column again (in DuckDB: to_timestamp(column) for seconds)"
+            )
+            raise FormatError(msg)
         if not pa.types.is_timestamp(found) and not pa.types.is_integer(found):
             msg = (
                 f"column {self._time!r:.60} has type {found}; timestamps with a time zone, or integer milliseconds "

@@ -110,7 +110,8 @@ def command(
     time = time or survey.time() or ("record" if topic is not None else None)
     if time is None:
         msg = (
-            "no field of the sample is a time in milliseconds or RFC 3339, and windows need one; say which with --time"
+            "no field of the sample is surely a time (a number since 1970, or RFC 3339), and windows need one; say "
+            "which with --time"
         )
         raise click.UsageError(msg)
     unit = options.ask(
@@ -124,7 +125,7 @@ def command(
     with Progress("sizing the sketch") as bar:
         bar.reach(0)
         found = planner.fewest(numbers=wanted, target=target, unit=unit, parts=partitions)
-    draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s)
+    draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s, time_unit=survey.unit(time))
     _write(draft, found, key, output, str(window))
     _print(draft, found, output)
     if topic is not None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from sketchstream.stream.input.sampling import NAMED_FROM, RECENT_S, paths
+from sketchstream.stream.formats import TimeUnit
+from sketchstream.stream.input.sampling import NAMED_FROM, RECENT_S, UNITS_PER_S, paths
 
 TIME_NAMES: Final = ("ts", "time", "timestamp", "event_time", "eventtime", "occurred_at", "created_at", "at", "when")
 """Names of event times, the likeliest first."""
@@ -42,6 +43,7 @@ class Survey:
     records: int = 0
     has: Counter[str] = field(default_factory=Counter, repr=False)
     kinds: dict[str, Counter[str]] = field(default_factory=dict, repr=False)
+    units: dict[str, Counter[TimeUnit]] = field(default_factory=dict, repr=False)
 
     def add(self, documents: Iterable[Mapping[str, Any]]) -> None:
         """Add records."""
@@ -51,6 +53,7 @@ class Survey:
                 self.has[name] += 1
                 if value is not None:
                     self.kinds.setdefault(name, Counter())[_kind(value)] += 1
+                    self.units.setdefault(name, Counter()).update(_units(value))
 
     def fields(self) -> list[Field]:
         """Return the fields that at least half of the records have, the most frequent first, then by name."""
@@ -59,10 +62,20 @@ class Survey:
         return [Field(name, self._kind(name), self.has[name] / self.records) for name in known]
 
     def time(self) -> str | None:
-        """Return the field that is probably the event time: milliseconds or RFC 3339 in nearly all records."""
+        """Return the field that is probably the event time: milliseconds or RFC 3339 in nearly all records.
+
+        Numbers that would be recent in another unit may be anything, so that only a field named like a time is one.
+        """
+        known = [one.name for one in self.fields()]
         found = [one.name for one in self.fields() if one.kind == "time"]
-        named = [name for want in TIME_NAMES for name in found if name.rpartition(".")[2].lower() == want]
-        return next(iter(named or found), None)
+        called = [name for want in TIME_NAMES for name in known if name.rpartition(".")[2].lower() == want]
+        named = [name for name in called if name in found] or found
+        return next(iter(named or (name for name in called if self.unit(name) != "ms")), None)
+
+    def unit(self, name: str) -> TimeUnit:
+        """What nearly all numbers of a field count since 1970, if they are times; "ms" if that cannot be said."""
+        seen = self.units.get(name, Counter())
+        return next((unit for unit, count in seen.most_common(1) if count * 20 >= self.has[name] * 19), "ms")
 
     def _kind(self, name: str) -> str:
         """Type of nearly all values of a field."""
@@ -84,6 +97,14 @@ def _kind(value: object) -> str:
     if isinstance(value, datetime):
         return "time"
     return "list" if isinstance(value, (list, tuple)) else "mixed"
+
+
+def _units(value: object) -> list[TimeUnit]:
+    """The unit in which a number is a time of 1990 to 2099, if there is one; parts of a second only in seconds."""
+    units: list[TimeUnit] = ["s"] if isinstance(value, float) else list(UNITS_PER_S)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return []
+    return [unit for unit in units if RECENT_S[0] * UNITS_PER_S[unit] <= value < RECENT_S[1] * UNITS_PER_S[unit]]
 
 
 def _is_rfc3339(text: str) -> bool:

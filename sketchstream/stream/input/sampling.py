@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ConfigError
+from sketchstream.stream.formats import TimeUnit
 from sketchstream.stream.interfaces import Decoded
 from sketchstream.stream.windows.windows import DAY_MS, NO_TIME
 
@@ -35,8 +36,9 @@ DEPTH: Final = 3
 TOLERATED: Final = 20
 """One record in so many may be unusable before that is a warning."""
 YEAR_MS: Final = 366 * DAY_MS
-UNITS_PER_S: Final = {"seconds": 1, "microseconds": 10**6, "nanoseconds": 10**9}
-"""Units of time that are taken for milliseconds, and how many of them a second has."""
+UNITS_PER_S: Final[dict[TimeUnit, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""How many of each unit of time a second has."""
+UNITS: Final[dict[TimeUnit, str]] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 RECENT_S: Final = (631_152_000, 4_102_444_800)
 """Seconds since 1970 of the years 1990 to 2099. Read as milliseconds, seconds are 6 weeks of 1970, and microseconds and
 nanoseconds lie after the year 20,000: no stream of events is there."""
@@ -56,6 +58,7 @@ class Wanted:
         called: "item" -> "input.item" or "--item", and so on.
         columns: (field, name of the setting) of further fields that sketches need.
         decimals: whether weights may have fractions.
+        time_unit: what numbers in the field of the event time are taken for.
     """
 
     item: str | None
@@ -67,6 +70,7 @@ class Wanted:
     called: Callable[[str], str] = "input.{}".format
     columns: tuple[tuple[str, str], ...] = ()
     decimals: bool = False
+    time_unit: TimeUnit = "ms"
 
 
 @dataclass
@@ -126,11 +130,12 @@ class Sample:
         apart = None if stamps is None else np.abs(times - stamps.astype(np.float64)) > YEAR_MS
         if apart is not None:
             self.far += int(np.count_nonzero(apart))
+        given = times * (UNITS_PER_S[self.wanted.time_unit] / 1000)
         for unit, per_s in UNITS_PER_S.items():
             first, last = (second * per_s for second in RECENT_S)
-            fits = (times >= first) & (times < last)
+            fits = (given >= first) & (given < last)
             if stamps is not None and apart is not None:
-                fits |= apart & (np.abs(times * (1000.0 / per_s) - stamps) <= YEAR_MS) & (stamps > 10 * YEAR_MS)
+                fits |= apart & (np.abs(given * (1000.0 / per_s) - stamps) <= YEAR_MS) & (stamps > 10 * YEAR_MS)
             self.in_unit[unit] += int(np.count_nonzero(fits))
 
     def _look(self, text: bytes | None) -> None:
@@ -216,15 +221,17 @@ class Sample:
             )
         if wanted.timed and not self.with_time and (wanted.time is None or not self.objects or self.has[wanted.time]):
             where = f" in {wanted.time!r}" if wanted.time else ""
-            yield f"{self._none()} has a readable time{where} ({called('time')}): whole milliseconds or RFC 3339"
+            expected = f"{'whole ' * (wanted.time_unit != 's')}{UNITS[wanted.time_unit]} or RFC 3339"
+            yield f"{self._none()} has a readable time{where} ({called('time')}): {expected}"
         unit = self._other_unit()
         if unit is not None:
             place = f"of {wanted.time!r}" if wanted.time else "of the records themselves"
-            read = "of January and February 1970" if unit == "seconds" else "of a year after 20,000"
+            later = UNITS_PER_S[unit] > UNITS_PER_S[wanted.time_unit]
+            read = "in the distant future" if later else "in the first weeks of 1970, or before"
             yield (
-                f"the times {place} in a sample ({called('time')}) are {unit} since 1970: as milliseconds, which are "
-                f"expected, they would be times {read}; write milliseconds or RFC 3339"
-                + (", or count by the records' own times where these are right" if wanted.time else "")
+                f"the times {place} in a sample ({called('time')}) are {UNITS[unit]} since 1970: as "
+                f"{UNITS[wanted.time_unit]}, which are expected, they would lie {read}; "
+                + (f'set {called("time_unit")} = "{unit}"' if wanted.time else "write milliseconds")
             )
 
     def _doubts(self) -> Iterator[str]:
@@ -247,11 +254,12 @@ class Sample:
                 "the field and its unit, unless these are old events that were written lately"
             )
 
-    def _other_unit(self) -> str | None:
-        """The unit in which most times of the sample are recent, if it is not milliseconds."""
+    def _other_unit(self) -> TimeUnit | None:
+        """The unit in which most times of the sample are recent, if it is not the one that is expected."""
         if not self.wanted.timed:
             return None
-        return next((unit for unit in UNITS_PER_S if 2 * self.in_unit[unit] > self.with_time), None)
+        others = (unit for unit in UNITS_PER_S if unit != self.wanted.time_unit)
+        return next((unit for unit in others if 2 * self.in_unit[unit] > self.with_time), None)
 
     def _none(self) -> str:
         """The beginning of a mistake."""

@@ -30,6 +30,7 @@ def fields_of(name: str) -> Any:
         time="at" if named else "record",
         columns=(),
         decimals=False,
+        time_unit="ms",
     )
 
 

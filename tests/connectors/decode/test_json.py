@@ -292,7 +292,8 @@ def run(values):
     found = find_fields(buffer, starts, ends, ["id", "user.id"])
     check_utf8(buffer, starts, ends, np.ones(len(values), np.bool_))
     for k in range(2):
-        read_times(found.buffer, found.kinds[k], found.starts[k], found.ends[k], np.empty(len(values), np.int64))
+        times = np.empty(len(values), np.int64)
+        read_times(found.buffer, found.kinds[k], found.starts[k], found.ends[k], bool(k), times)
 
 seed = random.Random(5)
 for text in PECULIAR:
@@ -385,7 +386,7 @@ def times_of(values: list[bytes], kind: int = STRING) -> list[int]:
     """By the compiled reader."""
     buffer, starts, ends = laid_out(list(values))
     out = np.empty(len(values), dtype=np.int64)
-    json.read_times(buffer, np.full(len(values), kind, dtype=np.uint8), starts, ends, out)
+    json.read_times(buffer, np.full(len(values), kind, dtype=np.uint8), starts, ends, False, out)
     return [int(time) for time in out]
 
 

@@ -252,7 +252,7 @@ class _Builder:
             )
             self.add(op, slot, int(wanted.number), optional=optional)
         for time in times:
-            factor, divisor = made.time or (1, 1)
+            factor, divisor = made.time or self.slots[time].unit
             if time != slot or (factor, divisor) != (1, 1):
                 self.add(TIME, time, slot, factor if divisor == 1 else -divisor)
 

@@ -200,8 +200,10 @@ class _Tree:
         for slot in taken:
             wanted = self.slots[slot]
             found = value
-            if wanted.time and made.time is not None and kind == INTEGER and isinstance(content, int):
-                found = INTEGER, content * made.time[0] // made.time[1]
+            if wanted.time and kind == INTEGER and isinstance(content, int):
+                factor, divisor = made.time or wanted.unit
+                content = content * factor // divisor
+                found = (INTEGER, content) if -(1 << 63) <= content < 1 << 63 else (OTHER, b"")
             elif wanted.number and kind == DECIMAL:
                 found = _whole_number(value)
             elif kind == STRING and wanted.text and made.kind in ("bytes", "fixed") and isinstance(content, bytes):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.kernels.tokens import INTEGER
-from sketchstream.stream.formats import Fields
+from sketchstream.stream.formats import Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import MOST_DEPTH
 from sketchstream_connectors.decode.decoded import Decoded
@@ -80,7 +80,7 @@ class ProtobufReader:
         """
         places = self._finder.find(records.buffer, records.value_start, records.value_end)
         found = Found(places.buffer, places.kinds, places.starts, places.ends, places.broken, binary=True)
-        return assemble(self.fields, records, found, lambda _: _times(found))
+        return assemble(self.fields, records, found, lambda _: _times(found, self.fields.time_unit))
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """A message as JSON text; None if it is malformed."""
@@ -91,10 +91,10 @@ class ProtobufReader:
         return None if made is None else orjson.dumps(made)
 
 
-def _times(found: Found) -> Ints:
+def _times(found: Found, unit: TimeUnit) -> Ints:
     """(n,) event times of the last three places: a number or a text, or seconds and nanoseconds of a Timestamp."""
     place = found.kinds.shape[0] - 3
-    times = binary_times(found.column(place))
+    times = binary_times(found.column(place), unit)
     split = (found.kinds[place + 1] == INTEGER) & (found.kinds[place + 2] == INTEGER)
     if split.any():
         seconds, nanos = found.starts[place + 1], found.starts[place + 2]
