@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sketchstream.errors import ConfigError, FormatError, StoreError, needing
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import unreadable
+from sketchstream_connectors.files.rows import separator_of
 
 if TYPE_CHECKING:
     from sketchstream_connectors.files.layout import FileFormat
@@ -52,7 +53,9 @@ def of_file(path: Path, form: str) -> list[Document]:
     lines = itertools.islice(_lines(path, "jsonl" if form == "jsonl" else "csv"), RECORDS + (form == "csv"))
     if form == "jsonl":
         return _objects(lines)
-    rows = csv.DictReader(line.decode("utf-8-sig", "replace") for line in lines)
+    first = next(lines, b"")
+    texts = (line.decode("utf-8-sig", "replace") for line in itertools.chain([first], lines))
+    rows = csv.DictReader(texts, delimiter=separator_of(first.rstrip(b"\r\n")))
     return [{name: _number(cell) for name, cell in row.items() if name and cell} for row in rows]
 
 

@@ -100,6 +100,7 @@ def test_numbers_in_another_unit_are_found_and_counted(run: Run, tmp_path: Path,
 def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) -> None:
     jsonl(tmp_path / "e.jsonl", 200)
     jsonl(tmp_path / "untimed.jsonl", 200, lambda one: one | {"at": "yesterday"})
+    jsonl(tmp_path / "naive.jsonl", 200, lambda one: one | {"at": "2026-11-25 10:00:00"})
     (tmp_path / "lines.txt").write_text("a\nb\n")
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "broken.jsonl").write_text("no json\n" * 20)
@@ -109,6 +110,7 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
         ("--file", "e.jsonl", "--item", "user.id", "--error", "2"): "--error takes a share",
         ("--file", "e.jsonl", "--item", "user.id", "--window", "1 fortnight"): "window",
         ("--file", "untimed.jsonl", "--item", "user.id"): "no field of the sample is surely a time",
+        ("--file", "naive.jsonl", "--item", "user.id"): "'at' says no instant, as its times have no offset",
         ("--file", "lines.txt", "--item", "x"): "no fields to choose from",
         ("--file", "empty.jsonl", "--item", "x"): "holds no record",
         ("--file", "broken.jsonl", "--item", "x"): "holds no record",

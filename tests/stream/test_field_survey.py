@@ -48,7 +48,7 @@ def test_values_of_two_types_are_mixed() -> None:
         (1_700_000_000_000_000, "whole number"),
         ("2026-11-25T10:00:00Z", "time"),
         ("2026-11-25T10:00:00.123+02:00", "time"),
-        ("2026-11-25T10:00:00", "text"),  # no offset
+        ("2026-11-25T10:00:00", "time without offset"),
         ("2026-11-25", "text"),
         ("0" * 30, "text"),
         (datetime(2026, 11, 25, tzinfo=UTC), "time"),
@@ -63,7 +63,28 @@ def test_the_likeliest_time_is_found_by_its_name() -> None:
     day = 1_700_000_000_000
     assert survey(*[{"born": day, "meta": {"event_time": day}, "at": 5}] * 20).time() == "meta.event_time"
     assert survey(*[{"born": day, "n": 1}] * 20).time() == "born"
-    assert survey(*[{"ts": 1_700_000_000}] * 20).time() is None
+    assert survey(*[{"user_id": 1_700_000_000, "price": 1.7e9}] * 20).time() is None  # may be anything
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        ([1_700_000_000], "s"),
+        ([1_700_000_000.25], "s"),
+        ([1_700_000_000_000], "ms"),
+        ([1_700_000_000_000_000], "us"),
+        ([1_700_000_000_000_000_000], "ns"),
+        ([1_700_000_000] * 19 + [True], "s"),
+        ([1_700_000_000] * 9 + [1_700_000_000_000], "ms"),  # not nearly all
+        (["2026-11-25T10:00:00Z"], "ms"),
+        ([5.0, 1e300, -1], "ms"),
+    ],
+)
+def test_the_unit_of_numbers_is_the_one_in_which_they_are_recent(values: list[object], unit: str) -> None:
+    found = survey(*[{"ts": value} for value in values] * 20)
+    assert found.unit("ts") == unit
+    assert found.unit("nowhere") == "ms"
+    assert found.time() == ("ts" if unit != "ms" or len(values) == 1 else None)
 
 
 @given(

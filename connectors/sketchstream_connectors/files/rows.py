@@ -10,7 +10,7 @@ import csv
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,9 @@ class Numbers:
     readable: Flags
 
 
+SEPARATORS: Final = ",;\t|"
+
+
 def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | None) -> Iterator[Piece | None]:
     """Rows of a CSV file with a header; empty cells are nulls.
 
@@ -46,6 +49,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
     """
     header: list[str] | None = None
     wanted: dict[str, int] = {}
+    separator = ","
     number = 0 if path is not None else position
     for part in blocks.parts(path, "csv", 0, wait_s):
         if part is None:
@@ -53,13 +57,15 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
             continue
         data, starts, ends = part
         if header is None:
-            header = _header(path, data[max(int(starts[0]), 0) : int(ends[0])])
+            line = data[max(int(starts[0]), 0) : int(ends[0])].removeprefix(codecs.BOM_UTF8)
+            separator = separator_of(line)
+            header = _header(path, line, separator)
             wanted = _columns(layout, header)
             starts, ends = starts[1:], ends[1:]
         skip = max(0, position - number) if path is not None else 0
         number += starts.size
         if skip < starts.size:
-            yield _csv_piece(layout, wanted, len(header), data, starts[skip:], ends[skip:], number)
+            yield _csv_piece(layout, wanted, len(header), separator, data, starts[skip:], ends[skip:], number)
     if header is None:
         msg = f"{path or 'standard input'} is empty: a csv file begins with the names of its columns"
         raise FormatError(msg)
@@ -67,9 +73,14 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
         require_length(path, number, position, "rows")
 
 
-def _header(path: Path | None, line: bytes) -> list[str]:
+def separator_of(line: bytes) -> str:
+    """What stands between the names of columns: whichever of `SEPARATORS` makes most of them, a comma where equal."""
+    return max(SEPARATORS, key=lambda one: len((quoted_cells(line, one) or ())[1:]))
+
+
+def _header(path: Path | None, line: bytes, separator: str) -> list[str]:
     """Names of the columns."""
-    cells = quoted_cells(line.removeprefix(codecs.BOM_UTF8))
+    cells = quoted_cells(line, separator)
     if cells is None:
         msg = f"the first line of {path or 'standard input'} is not a line of csv, as the names of its columns would be"
         raise FormatError(msg)
@@ -92,10 +103,17 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
 
 
 def _csv_piece(
-    layout: Layout, wanted: Mapping[str, int], columns: int, data: bytes, starts: Ints, ends: Ints, number: int
+    layout: Layout,
+    wanted: Mapping[str, int],
+    columns: int,
+    separator: str,
+    data: bytes,
+    starts: Ints,
+    ends: Ints,
+    number: int,
 ) -> Piece:
     """Lines number-n .. number-1 of a file with this number of columns."""
-    cells, broken = _table(data, starts, ends, columns, wanted)
+    cells, broken = _table(data, starts, ends, columns, separator, wanted)
     n = starts.size
     valid, weights, weight = ~broken, None, None
     if layout.weight is not None:
@@ -109,26 +127,26 @@ def _csv_piece(
 
 
 def _table(
-    data: bytes, starts: Ints, ends: Ints, columns: int, wanted: Mapping[str, int]
+    data: bytes, starts: Ints, ends: Ints, columns: int, separator: str, wanted: Mapping[str, int]
 ) -> tuple[dict[str, Column], Flags]:
     """The wanted cells of each line, and a mask of invalid lines."""
     buffer = np.frombuffer(data, np.uint8)
-    commas = np.append(np.flatnonzero(buffer == ord(",")), len(data))
+    marks = np.append(np.flatnonzero(buffer == ord(separator)), len(data))
     quotes = np.flatnonzero(buffer == ord('"'))
     there = starts >= 0
     begin = np.where(there, starts, ends)
-    first, last = np.searchsorted(commas, begin), np.searchsorted(commas, ends)
+    first, last = np.searchsorted(marks, begin), np.searchsorted(marks, ends)
     quoted = np.searchsorted(quotes, ends) > np.searchsorted(quotes, begin)
     broken = there & ~quoted & (last - first != columns - 1)
     plain = there & ~quoted & ~broken
     spans = {}
     for name, at in wanted.items():
-        left = begin if at == 0 else commas[np.minimum(first + at - 1, commas.size - 1)] + 1
-        right = ends if at == columns - 1 else commas[np.minimum(first + at, commas.size - 1)]
+        left = begin if at == 0 else marks[np.minimum(first + at - 1, marks.size - 1)] + 1
+        right = ends if at == columns - 1 else marks[np.minimum(first + at, marks.size - 1)]
         spans[name] = np.where(plain & (right > left), left, -1), np.where(plain, right, 0)
     side = bytearray()
     for i in np.flatnonzero(quoted).tolist():
-        cells = quoted_cells(data[starts[i] : ends[i]])
+        cells = quoted_cells(data[starts[i] : ends[i]], separator)
         if cells is None or len(cells) != columns:
             broken[i] = True
             continue
@@ -146,10 +164,10 @@ def _texts(buffer: Bytes, starts: Ints, ends: Ints) -> Column:
     return Column(np.where(starts < 0, NULL, STRING).astype(np.uint8), buffer, starts, ends, raw=True)
 
 
-def quoted_cells(line: bytes) -> list[bytes] | None:
+def quoted_cells(line: bytes, separator: str = ",") -> list[bytes] | None:
     """Cells of one line of csv, bytes as they are; None if it is not one."""
     try:
-        rows = list(csv.reader([line.decode("latin-1")], strict=True))
+        rows = list(csv.reader([line.decode("latin-1")], strict=True, delimiter=separator))
     except csv.Error:
         return None
     return [cell.encode("latin-1") for cell in rows[0]] if len(rows) == 1 else None

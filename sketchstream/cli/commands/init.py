@@ -113,6 +113,11 @@ def command(
             "no field of the sample is surely a time (a number since 1970, or RFC 3339), and windows need one; say "
             "which with --time"
         )
+        naive = [one.name for one in survey.fields() if one.kind == "time without offset"]
+        if naive:
+            msg += (
+                f"; {naive[0]!r} says no instant, as its times have no offset: write them with one, such as a Z for UTC"
+            )
         raise click.UsageError(msg)
     unit = options.ask(
         unit, f"Protect everything that one {item} does in a window, or each single event", "item",
@@ -210,7 +215,7 @@ def _item(survey: Survey, given: str | None) -> str:
     if given is None:
         click.echo(f"{survey.records:,} records were looked at:", err=True)
         for field in fields:
-            click.echo(f"  {field.name:<24} {field.kind:<14} in {field.share:.0%}", err=True)
+            click.echo(f"  {field.name:<24} {field.kind:<19} in {field.share:.0%}", err=True)
     likely = next(filter(looks_like_people, names), None)
     item = str(options.ask(given, "What to count (a field)", likely, str, "--item", must=True))
     if item not in survey.has:

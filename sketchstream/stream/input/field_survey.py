@@ -27,7 +27,8 @@ class Field:
 
     Args:
         name: The dotted name.
-        kind: "text", "whole number", "decimal", "truth value", "time" or "list"; "mixed" for several.
+        kind: "text", "whole number", "decimal", "truth value", "time", "time without offset" (which says no instant) or
+            "list"; "mixed" for several.
         share: The share of the records that have it, 0 to 1.
     """
 
@@ -93,7 +94,7 @@ def _kind(value: object) -> str:
     if isinstance(value, float):
         return "decimal"
     if isinstance(value, str):
-        return "time" if _is_rfc3339(value) else "text"
+        return _kind_of_text(value)
     if isinstance(value, datetime):
         return "time"
     return "list" if isinstance(value, (list, tuple)) else "mixed"
@@ -107,11 +108,11 @@ def _units(value: object) -> list[TimeUnit]:
     return [unit for unit in units if RECENT_S[0] * UNITS_PER_S[unit] <= value < RECENT_S[1] * UNITS_PER_S[unit]]
 
 
-def _is_rfc3339(text: str) -> bool:
-    """Whether a text is a time with its offset."""
+def _kind_of_text(text: str) -> str:
+    """Whether a text is a time, with its offset or without one."""
     if not 17 <= len(text) <= 40 or not text[:4].isdecimal():
-        return False
+        return "text"
     try:
-        return datetime.fromisoformat(text).tzinfo is not None
+        return "time without offset" if datetime.fromisoformat(text).tzinfo is None else "time"
     except ValueError:
-        return False
+        return "text"

@@ -221,7 +221,7 @@ class Sample:
             )
         if wanted.timed and not self.with_time and (wanted.time is None or not self.objects or self.has[wanted.time]):
             where = f" in {wanted.time!r}" if wanted.time else ""
-            expected = f"{'whole ' * (wanted.time_unit != 's')}{UNITS[wanted.time_unit]} or RFC 3339"
+            expected = f"{'whole ' * (wanted.time_unit != 's')}{UNITS[wanted.time_unit]} or RFC 3339 with its offset"
             yield f"{self._none()} has a readable time{where} ({called('time')}): {expected}"
         unit = self._other_unit()
         if unit is not None:

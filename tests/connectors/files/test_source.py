@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import math
@@ -22,6 +23,7 @@ from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemErr
 from sketchstream.items import Ints, Items
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError
 from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream_connectors import first_records
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files import rows as file_rows
 from sketchstream_connectors.files.source import FileSource, Layout, batches, pieces
@@ -130,6 +132,26 @@ def test_a_payload_of_csv_changes_no_other_row(tmp_path: Path, payload: bytes) -
     assert all(row[0] is None and not row[3] and not row[4] for row in found[odd]), "counted as of no use"
     assert all(row[4] for row in without[odd]), "an empty line is no event"
     assert found[1][:2] == (b'q0, "x"', 2)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_csv_is_read_with_the_separator_of_its_header(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "x.csv"
+    others = "".join(set(",;\t|") - {separator})
+    rows = [["t", "user id", "n"], ["1", "a", "2"], ["2", f'"b{others}{separator}"', "1"], ["3", f"c{others}", "1"]]
+    path.write_bytes(codecs.BOM_UTF8 + "".join(separator.join(row) + "\r\n" for row in rows).encode())
+    layout = Layout("csv", "user id", weight="n", time="t")
+    found = [row[:3] for row in read(path, layout)]
+    assert found == [(b"a", 2, 1), (f"b{others}{separator}".encode(), 1, 2), (f"c{others}".encode(), 1, 3)]
+    assert [row["n"] for row in first_records.of_file(path, "csv")] == [2, 1, 1]
+
+
+def test_one_column_with_another_separator_in_its_name_is_one_column(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('"a;b"\nx;y\n')
+    assert [row[0] for row in read(path, Layout("csv", "a;b"))] == [b"x;y"]
+    path.write_text("a;b,c\nx;y,z\n")  # as many columns by commas
+    assert [row[0] for row in read(path, Layout("csv", "a;b"))] == [b"x;y"]
 
 
 def test_latin_1_counts_as_bytes_and_does_not_hurt_beside_the_item(tmp_path: Path) -> None:
