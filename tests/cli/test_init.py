@@ -183,7 +183,8 @@ def test_a_terminal_is_asked_four_questions(tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_a_topic_is_looked_at_and_its_partitioner_found(kafka: str, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", ["ms", "s"])
+def test_a_topic_is_looked_at_and_its_partitioner_found(kafka: str, run: Run, tmp_path: Path, unit: str) -> None:
     from kafka import KafkaAdminClient
 
     topic = f"init-{secrets.token_hex(4)}"
@@ -199,17 +200,25 @@ def test_a_topic_is_looked_at_and_its_partitioner_found(kafka: str, run: Run, tm
     producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
     now = time.time_ns() // 1_000_000
     for number in range(3000):
-        one = event(number) | {"at": now - 3000 + number, "user": {"id": f"u{number % 1500}"}}
+        at = now - 3000 + number
+        one = event(number) | {"at": at if unit == "ms" else at / 1000, "user": {"id": f"u{number % 1500}"}}
         producer.produce(topic, json.dumps(one).encode(), key=str(one["user"]["id"]).encode())  # type: ignore[index]
     producer.flush(30)
     made = run("init", *arguments)
     assert made.code == 0, made.err
     config = Config.load(tmp_path / "sketchstream.toml")
     assert config.partitioner == "murmur2"
-    assert (config.input.time, config.group) == ("at", f"sketchstream-{topic}")
+    assert (config.input.time, config.input.time_unit, config.group) == ("at", unit, f"sketchstream-{topic}")
     assert "topics create" in made.out
     assert run("topics", "create", "-c", "sketchstream.toml").code == 0
     assert run("validate", "-c", "sketchstream.toml").code == 0
+    other = "ms" if unit == "s" else "us"
+    text = (tmp_path / "sketchstream.toml").read_text().replace(f'time_unit = "{unit}"', "")
+    text = text.replace('time = "at"', f'time = "at"\ntime_unit = "{other}"')
+    (tmp_path / "sketchstream.toml").write_text(text)
+    wrong = run("validate", "-c", "sketchstream.toml")
+    assert wrong.code != 0
+    assert ("readable time" if unit == "s" else 'set input.time_unit = "ms"') in wrong.err
 
 
 @pytest.mark.parametrize(("window", "waits"), [("1m", 10), ("30m", 300), ("1h", None), ("1d", None), ("1mo", None)])
