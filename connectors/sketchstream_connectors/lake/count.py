@@ -34,6 +34,7 @@ from sketchstream.kinds.interface import Given
 from sketchstream.kinds.linear.events import in_units
 from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.plans import SketchPlan
+from sketchstream_connectors.decode.times import UNITS
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
 from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, WEIGHED, Question, engine
@@ -90,7 +91,7 @@ class Rows:
                     about = pq.read_metadata(path)
                 self.number += about.num_rows
                 self._note(about.schema.to_arrow_schema(), f"{path}")
-                self._groups += row_groups(about, self._time)
+                self._groups += row_groups(about, self._time, UNITS[layout.time_unit])
                 ranges += extents(about, layout.weight) if layout.weight and self._summable else [UNKNOWN]
             if ranges:
                 self._weights = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -128,18 +129,8 @@ class Rows:
                 "with one (in DuckDB: timezone('UTC', column)), or as integer milliseconds since 1970"
             )
             raise FormatError(msg)
-        if pa.types.is_integer(found) and self._layout.time_unit != "ms":
-            msg = (
-                f"column {self._time!r:.60} has numbers that are not milliseconds (input.time_unit = "
-                f"{self._layout.time_unit!r}): histories are counted by timestamps with a time zone, or by integer "
-                "milliseconds; write the column again (in DuckDB: to_timestamp(column) for seconds)"
-            )
-            raise FormatError(msg)
         if not pa.types.is_timestamp(found) and not pa.types.is_integer(found):
-            msg = (
-                f"column {self._time!r:.60} has type {found}; timestamps with a time zone, or integer milliseconds "
-                "since 1970, were expected"
-            )
+            msg = f"column {self._time!r:.60} has type {found}; timestamps with a time zone, or integers, were expected"
             raise FormatError(msg)
 
     def counts(self, plan: SketchPlan, window: tuple[int, int]) -> Iterator[tuple[int, Any, Ints, Ints]]:
@@ -178,7 +169,8 @@ class Rows:
         instants = self._types[self._time].startswith("timestamp")
         step = kinds.of(plan.spec).stretch_ms(plan.spec)
         told = None if self._groups is None else bounds(self._groups, *window)
-        asked = Question(self._source, names, self._time, instants, window, step, weight, told)
+        unit = (1, 1) if instants else UNITS[layout.time_unit]
+        asked = Question(self._source, names, self._time, instants, window, step, weight, told, unit)
         for batch in self._engine.count(asked):
             for name in names:
                 kind = family(batch.schema.field(name).type)
@@ -191,16 +183,17 @@ class Rows:
             yield batch
 
 
-def row_groups(about: Any, time: str) -> Iterator[Group]:
+def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterator[Group]:
     """Of each row group: a time, ms, that is not after its first, one that is not before its last, times, and rows.
 
     Args:
         about: metadata of a Parquet file.
         time: column of times, which it has. Row groups without known ends may have any time.
+        unit: of integers, see `Question`.
     """
     for found, rows in _statistics(about, time):
         try:
-            yield _ms(found.min) - 1, _ms(found.max) + 1, found.num_values, rows
+            yield _ms(found.min, unit) - 1, _ms(found.max, unit) + 1, found.num_values, rows
         except (AttributeError, TypeError, ValueError, OverflowError):  # none, or beyond the years of Python
             yield -MOST_SUM, MOST_SUM, 0, rows
 
@@ -240,9 +233,9 @@ def bounds(groups: Iterable[Group], start: int, end: int) -> tuple[int, int]:
     return least, most
 
 
-def _ms(time: Any) -> int:
+def _ms(time: Any, unit: tuple[int, int]) -> int:
     """Milliseconds since 1970 of what a footer gives, exact to one of them."""
-    return time if isinstance(time, int) else (time - EPOCH) // timedelta(milliseconds=1)
+    return time * unit[0] // unit[1] if isinstance(time, int) else (time - EPOCH) // timedelta(milliseconds=1)
 
 
 def fill(sketch: Sketch, batches: Iterable[tuple[int, Any, Ints, Ints]]) -> int:
@@ -291,7 +284,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     table = pa.RecordBatch.from_arrays(
         [*(batch.column(name) for name in names), pa.array(times)], [*names, str(layout.time)]
     )
-    decoded = arrow_piece(layout, table, len(events)).decoded
+    decoded = arrow_piece(replace(layout, time_unit="ms"), table, len(events)).decoded
     columns = {role: decoded.columns[field] for role, field in plan.fields.items()}
     found = kind.events(spec, Given(decoded.items, decoded.weights, decoded.weight, decoded.times, columns, window))
     good = decoded.valid if found.good is None else decoded.valid & found.good

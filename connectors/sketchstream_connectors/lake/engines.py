@@ -44,7 +44,7 @@ class Question:
             table, dataset or reader of pyarrow, of Polars a frame, of Spark a frame of its session.
         names: columns by which rows are equal.
         time: column of the event time.
-        instants: whether that is a timestamp; else it holds integer milliseconds.
+        instants: whether that is a timestamp; else it holds integers.
         window: [start, end) in ms. Times are brought to milliseconds toward zero, as by a worker.
         step: ms; rows of different steps of the window are not equal. None: the whole window is one.
         weight: column of integers of at most 64 bits with a sign, and the largest absolute weight: `SUM` and `WEIGHED`
@@ -52,6 +52,7 @@ class Question:
             A sum is right if so many rows of the largest weight have one of 64 bits; whoever asks has to look. None: no
             sums.
         events: the window has at least, and at most, so many; None: not known.
+        unit: what integers are multiplied with, and then divided by, to be milliseconds.
     """
 
     table: Any
@@ -62,6 +63,14 @@ class Question:
     step: int | None
     weight: tuple[str, int | None] | None = None
     events: tuple[int, int] | None = None
+    unit: tuple[int, int] = (1, 1)
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """[start, end) of the times as they are, whose milliseconds, rounded down, lie in the window."""
+        factor, divisor = self.unit
+        first, stop = (-(-one * divisor // factor) for one in self.window)
+        return first, stop
 
 
 class Engine(Protocol):
@@ -127,6 +136,7 @@ class DuckDB:
         )
 
         start, end = asked.window
+        first, stop = asked.numbers
         rows = self._rows(asked.table)
         ms = time = ColumnExpression(asked.time)
         if asked.instants:
@@ -135,10 +145,11 @@ class DuckDB:
             rows = rows.filter((time >= ConstantExpression(low)) & (time < ConstantExpression(high)))
             us = FunctionExpression("epoch_us", time.cast("TIMESTAMP WITH TIME ZONE"))
             ms = FunctionExpression("//", us, ConstantExpression(1000))
-        rows = rows.filter((ms >= ConstantExpression(start)) & (ms < ConstantExpression(end)))
+        rows = rows.filter((ms >= ConstantExpression(first)) & (ms < ConstantExpression(stop)))
         position = ConstantExpression(0)
         if asked.step is not None:
-            position = FunctionExpression("//", ms - ConstantExpression(start), ConstantExpression(asked.step))
+            since = ms.cast("BIGINT") * ConstantExpression(asked.unit[0]) - ConstantExpression(start * asked.unit[1])
+            position = FunctionExpression("//", since, ConstantExpression(asked.step * asked.unit[1]))
         counted, sums = [FunctionExpression("count_star").alias(EVENTS)], list[str]()
         if asked.weight is not None:
             name, most = asked.weight
@@ -192,6 +203,7 @@ class Polars:
         import polars as pl
 
         start, end = asked.window
+        first, stop = asked.numbers
         rows: Any = pl.scan_parquet(asked.table, glob=False) if isinstance(asked.table, list) else asked.table.lazy()
         time, kind = pl.col(asked.time), rows.collect_schema()[asked.time]
         ms = time if kind == pl.Int64 else time.cast(pl.Int64, strict=False)  # beyond 64 bits: no time
@@ -202,7 +214,11 @@ class Polars:
             rows = rows.filter((time >= low) & (time < high))
             ms = time.to_physical()
             ms = pl.when(ms < 0).then(-((-ms) // per_ms)).otherwise(ms // per_ms)
-        position = pl.lit(0, pl.Int64) if asked.step is None else (ms - start) // asked.step
+        position = (
+            pl.lit(0, pl.Int64)
+            if asked.step is None
+            else (ms * asked.unit[0] - start * asked.unit[1]) // (asked.step * asked.unit[1])
+        )
         counted = [pl.len().alias(EVENTS)]
         if asked.weight is not None:
             name, most = asked.weight
@@ -214,7 +230,7 @@ class Polars:
                 within = weight.is_between(-most, most)
                 taken = pl.when(within).then(weight).otherwise(0)
                 counted += [taken.sum().alias(SUM), within.cast(pl.Int64).sum().alias(WEIGHED)]
-        found = rows.filter((ms >= start) & (ms < end)).group_by([*asked.names, position.alias(POSITION)]).agg(counted)
+        found = rows.filter((ms >= first) & (ms < stop)).group_by([*asked.names, position.alias(POSITION)]).agg(counted)
         for frame in found.collect_batches(chunk_size=BATCH, maintain_order=False, engine="streaming"):
             yield from frame.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches(max_chunksize=BATCH)
 
@@ -250,6 +266,7 @@ class Spark:
         from pyspark.sql.types import StringType
 
         start, end = asked.window
+        first, stop = asked.numbers
         rows = self._session.read.parquet(*asked.table) if isinstance(asked.table, list) else asked.table
 
         def column(name: str) -> Any:
@@ -265,9 +282,10 @@ class Spark:
             rows, at = rows.filter((time >= low) & (time < high)), at - at % unit
         position = f.lit(0)
         if asked.step is not None:
-            since, step = at - start * unit, asked.step * unit
+            factor, divisor = asked.unit
+            since, step = at * factor - start * divisor * unit, asked.step * divisor * unit
             position = ((since - since % step) / step).cast("long")  # exact: multiples of a step below 2^53
-        rows = rows.filter((at >= start * unit) & (at < end * unit))
+        rows = rows.filter((at >= first * unit) & (at < stop * unit))
         counted = [f.count(f.lit(1)).alias(EVENTS)]
         if asked.weight is not None:
             name, bound = asked.weight

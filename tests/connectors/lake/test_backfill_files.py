@@ -29,6 +29,7 @@ from sketchstream.items import Items
 from sketchstream.query.windows import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream.topics import HISTORY
+from sketchstream_connectors.decode.times import UNITS
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.files.store import DirectoryStore
@@ -47,6 +48,7 @@ INPUT = """
 file = "events.parquet"
 item = "user"
 time = "ts"
+time_unit = "{unit}"
 weight = "w"
 close_at_end = true
 lateness = "1h"
@@ -81,9 +83,9 @@ SKETCHES = {
 BACK = f'{PROFILE}unit = "item"\ndomain = {{ slots = 64 }}\nperiods = "12h"'
 
 
-def config(folder: Path, *names: str, out: str = "sealed", lines: str = "") -> Config:
+def config(folder: Path, *names: str, out: str = "sealed", lines: str = "", unit: str = "ms") -> Config:
     """A configuration over `events.parquet`."""
-    text = INPUT.format(out=out)
+    text = INPUT.format(out=out, unit=unit)
     for name in names:
         text += f'\n[[sketch]]\nname = "{name}"\n{lines or DAILY}{SKETCHES.get(name, BACK)}\n'
     path = folder / f"{out}.toml"
@@ -236,6 +238,15 @@ def test_columns_of_other_types_mean_what_they_mean_to_a_worker(what: str, tmp_p
     assert all(numbers(found[place]) == numbers(wanted[place]) for place in wanted)
 
 
+TIMES = {
+    "seconds": ("s", pa.int64()),
+    "seconds in 32 bits": ("s", pa.int32()),
+    "milliseconds": ("ms", pa.int64()),
+    "microseconds": ("us", pa.int64()),
+    "microseconds before 1970": ("us", pa.int64()),
+    "nanoseconds": ("ns", pa.int64()),
+}
+"""Integers of `input.time_unit`."""
 OTHER_ENGINES = ["polars", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.spark])]
 NOT_READ = {"duckdb": (), "polars": (), "spark": ("nanoseconds", "large integers", "weights have no sign and 64 bits")}
 """Types that an engine reads as something else, or not at all: refused with the reason."""
@@ -250,7 +261,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("engine", ["duckdb", *OTHER_ENGINES], indirect=True)
-@pytest.mark.parametrize("what", ["as it is", "whole weights", "before 1970", "the clock goes back", *OTHER])
+@pytest.mark.parametrize("what", ["as it is", "whole weights", "before 1970", "the clock goes back", *OTHER, *TIMES])
 def test_every_engine_counts_what_a_worker_counts(what: str, engine: str, tmp_path: Path) -> None:
     names = ["distinct", "only_a", "sums"] if what in OTHER else [*SKETCHES]
     changed, start, end = OTHER.get(what, {}), START, END
@@ -265,8 +276,18 @@ def test_every_engine_counts_what_a_worker_counts(what: str, engine: str, tmp_pa
         edge = (end - 24 * HOUR) * 1000
         times = [edge + (i % 5 - 2) * 500 if i % 3 else start * 1000 + i * 400_000_007 for i in range(400)]
         changed = {"ts": pa.array(times, pa.timestamp("us", "UTC"))}
+    unit = "ms"
+    if what in TIMES:
+        unit, kind = TIMES[what]
+        us = np.array([START * 1000 + i * (END - START) * 1000 // 400 + i % 7 * 333 for i in range(400)])
+        if what.endswith("1970"):  # to the edges of the windows too, rounded down
+            start, end = (to_ms(f"1969-12-{day}T05:00:00Z", "") or 0 for day in (29, 31))
+            edge = (end - 24 * HOUR) * 1000
+            us = np.array([edge + (i % 5 - 2) * 500 if i % 3 else start * 1000 + i * 400_000_007 for i in range(400)])
+        times = us * 1000 + np.arange(400) % 7 if unit == "ns" else us // {"s": 10**6, "ms": 1000, "us": 1}[unit]
+        changed = {"ts": pa.array(times).cast(kind)}
     write(tmp_path, table(**changed))
-    live, history = (config(tmp_path, *names, out=out) for out in ("live", "history"))
+    live, history = (config(tmp_path, *names, out=out, unit=unit) for out in ("live", "history"))
     if what in NOT_READ[engine]:
         with pytest.raises(ss.FormatError, match=r"cannot count these rows|would count other items"):
             run_all(history, start, end, engine)
@@ -392,6 +413,17 @@ def test_footers_bound_the_number_of_events(unit: str, tmp_path: Path) -> None:
             least, most = bounds(found, start, start + 20)
             assert least <= number <= most
         assert bounds(found, -100, 100) == ((0, 90) if unit == "no statistics" else (90 - missing.sum(), 90))
+
+
+def test_footers_bound_events_whose_times_are_integers_of_another_unit(tmp_path: Path) -> None:
+    times = np.random.default_rng(6).integers(-500, 500, 90)
+    pq.write_table(table(90, ts=pa.array(times), user=pa.array(["u"] * 90)), tmp_path / "e.parquet", row_group_size=9)
+    about = pq.read_metadata(tmp_path / "e.parquet")
+    for unit, ms in ((UNITS["s"], times * 1000), (UNITS["us"], times // 1000), (UNITS["ns"], times // 10**6)):
+        found = [*row_groups(about, "ts", unit)]
+        for start in range(int(ms.min()) - 5, int(ms.max()) + 5, max(1, int(np.ptp(ms)) // 9)):
+            least, most = bounds(found, start, start + 20)
+            assert least <= int(np.sum((ms >= start) & (ms < start + 20))) <= most
 
 
 def test_times_beyond_the_years_of_python_bound_nothing(tmp_path: Path) -> None:
