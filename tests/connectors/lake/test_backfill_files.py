@@ -244,7 +244,7 @@ TIMES = {
     "milliseconds": ("ms", pa.int64()),
     "microseconds": ("us", pa.int64()),
     "microseconds before 1970": ("us", pa.int64()),
-    "nanoseconds": ("ns", pa.int64()),
+    "nanoseconds as integers": ("ns", pa.int64()),
 }
 """Integers of `input.time_unit`."""
 OTHER_ENGINES = ["polars", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.spark])]
