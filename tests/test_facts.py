@@ -18,7 +18,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 0, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 3, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_081, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_082, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -29,7 +29,7 @@ as they are (400), early answers in plans and ten thousand open windows (150), c
 of the service given unread and pages drawn in turns (165), answers that the command line keeps (70), imports from rooms
 (21), a pseudo-inverse of its own and a length of headers that two readers refuse (16), whole weights that an engine
 adds up and footers that bound a window (78), modules of their own for what two others shared (9), a database
-that is replaced while it is read (6), event times in other units than milliseconds (104), csv with other separators
+that is replaced while it is read (6), event times in other units than milliseconds (105), csv with other separators
 (21).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {

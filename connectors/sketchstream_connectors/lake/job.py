@@ -286,6 +286,7 @@ class Backfill:
                 sorted(plan.fields.items()),
             ),
             *(self._layout.item, self._layout.item_type, self._layout.weight, self._layout.time),
+            *(() if self._layout.time_unit == "ms" else (self._layout.time_unit,)),
         ]
         return hashlib.blake2b(json.dumps(said).encode(), digest_size=16, person=b"sketch-backfill").hexdigest()
 

@@ -510,6 +510,13 @@ def test_a_second_run_publishes_the_same_bytes_and_draws_nothing(
     assert {path: path.read_bytes() for path in (tmp_path / "sealed").rglob("*.sealed")} == first
 
 
+def test_times_of_another_unit_are_other_data(tmp_path: Path) -> None:
+    write(tmp_path, table(ts=pa.array([START + i * (END - START) // 400 for i in range(400)])))
+    run_all(config(tmp_path, "distinct"), START, START + 24 * HOUR)
+    with pytest.raises(ss.DataLossError, match="booked for other data"):
+        run_all(config(tmp_path, "distinct", unit="s"), START, START + 24 * HOUR)
+
+
 def test_other_data_are_refused_for_windows_that_are_booked(tmp_path: Path) -> None:
     write(tmp_path, table())
     given = config(tmp_path, "distinct")
