@@ -196,7 +196,8 @@ def weighted(counts: Floats, variance: float) -> Denoised:
     found = [method(counts, variance) for method in (centred, shrunk, posterior)]
     risks = np.array([one.risk for one in found])
     seeming = risks / (TEMPERATURE * variance) + (0, 0, 1)  # a whole law is fitted for the last one: it begins with 1/e
-    weights = np.exp(seeming.min() - seeming) / np.exp(seeming.min() - seeming).sum()
+    weights = np.exp(seeming.min() - seeming)
+    weights /= weights.sum()
     values, slope = weights @ [one.values for one in found], float(weights @ [one.setting for one in found])
     return Denoised("weighted", values, float(weights @ risks), slope, _deviation(variance, len(counts), slope))
 

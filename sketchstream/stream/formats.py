@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from sketchstream.errors import ConfigError
 from sketchstream.stream.interfaces import Decoded
@@ -27,6 +27,8 @@ _HOMES = {
 """Module of each format; its `FORMATS` holds the format under this name."""
 
 TimeUnit = Literal["s", "ms", "us", "ns"]
+UNITS_PER_S: Final[dict[TimeUnit, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""How many of each unit of time a second has."""
 
 
 class Fields(Protocol):

@@ -39,6 +39,14 @@ max_count = 30
 TWO = TWO.replace('item = "user_id"', 'item_type = "int"\nitem = "user_id"')
 
 
+def test_numbers_of_times_may_count_other_units_in_other_topics() -> None:
+    for unit in ("s", "us"):
+        text = TWO.replace('time = "ts"', f'time = "ts"\ntime_unit = "{unit}"')
+        own = text.replace('item = "buyer.id"', 'item = "buyer.id"\ntime_unit = "ns"')
+        assert [one.input.time_unit for one in Config.parse(own, environ={}).apart()] == [unit, "ns"]
+        assert [one.input.time_unit for one in Config.parse(text, environ={}).apart()] == [unit, unit]
+
+
 def test_each_topic_is_as_if_it_were_alone() -> None:
     config = Config.parse(TWO, environ={})
     clicks, orders = config.apart()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sketchstream.errors import ConfigError
 from sketchstream.items import Items
-from sketchstream.stream.formats import TimeUnit
-from sketchstream.stream.input.sampling import ENOUGH, UNITS, UNITS_PER_S, Sample, Wanted
+from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
+from sketchstream.stream.input.sampling import ENOUGH, UNIT_NAMES, Sample, Wanted
 from sketchstream.stream.windows.windows import DAY_MS
 from sketchstream_connectors.decode.fields import Decoded
 from sketchstream_connectors.files.source import Layout, sample_of
@@ -92,8 +92,8 @@ SECONDS = [632_000_000, 1_700_000_000, 4_102_444_799]
 
 
 @pytest.mark.parametrize("second", SECONDS)
-@pytest.mark.parametrize("expected", UNITS)
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("expected", UNITS_PER_S)
+@pytest.mark.parametrize("unit", UNITS_PER_S)
 def test_times_in_another_unit_than_the_expected_one_are_a_mistake_that_names_theirs(
     tmp_path: Path, unit: TimeUnit, expected: TimeUnit, second: int
 ) -> None:
@@ -110,9 +110,8 @@ def test_times_in_another_unit_than_the_expected_one_are_a_mistake_that_names_th
         assert doubt.endswith("have no readable time: check input.time")
         return
     (mistake,) = found.verdict()[0]
-    assert mistake.startswith(
-        f"the times of 'ts' in a sample (input.time) are {UNITS[unit]} since 1970: as {UNITS[expected]}, which"
-    )
+    theirs, ours = UNIT_NAMES[unit], UNIT_NAMES[expected]
+    assert mistake.startswith(f"the times of 'ts' in a sample (input.time) are {theirs} since 1970: as {ours}, which")
     assert mistake.endswith(f'set input.time_unit = "{unit}"')
     assert "zebra" not in mistake
     assert str(second)[:4] not in mistake
@@ -127,7 +126,7 @@ def test_milliseconds_of_any_year_are_no_mistake(tmp_path: Path, time: float) ->
 @given(
     second=st.integers(400_000_000, 4_000_000_000),
     shift=st.integers(-20_000_000, 20_000_000),
-    unit=st.sampled_from(list(UNITS)),
+    unit=st.sampled_from(list(UNITS_PER_S)),
 )
 def test_the_unit_fits_the_records_own_timestamps_whatever_the_year(second: int, shift: int, unit: TimeUnit) -> None:
     per_s = UNITS_PER_S[unit]
@@ -137,7 +136,7 @@ def test_the_unit_fits_the_records_own_timestamps_whatever_the_year(second: int,
     decoded = Decoded(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing)
     found.add(decoded, None, np.full(ENOUGH, 1000 * (second + shift), np.int64))
     mistakes, doubts = found.verdict()
-    assert [f"are {UNITS[unit]} since 1970" in line for line in mistakes] == ([] if unit == "ms" else [True])
+    assert [f"are {UNIT_NAMES[unit]} since 1970" in line for line in mistakes] == ([] if unit == "ms" else [True])
     assert doubts == []
 
 

@@ -18,7 +18,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import APICURIO, BARE, CONFLUENT, GLUE
 from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.named_fields import wanted_fields
-from sketchstream_connectors.decode.times import UNITS, column_times, in_ms
+from sketchstream_connectors.decode.times import TO_MS, column_times, in_ms
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -75,7 +75,7 @@ def slots_of(fields: Fields) -> tuple[tuple[Slot, ...], int]:
     text = fields.item_type != "bytes"
     names = wanted_fields(fields)
     others = {fields.item, fields.weight, *fields.columns}
-    unit = UNITS[fields.time_unit]
+    unit = TO_MS[fields.time_unit]
     slots = [Slot(tuple(name.split(".")), text, name == fields.weight, name not in others, unit) for name in names]
     if fields.time == RECORD_TIME:
         return tuple(slots), -1

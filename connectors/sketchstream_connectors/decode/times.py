@@ -5,6 +5,7 @@ In: columns of numbers and texts, the unit of the numbers. Out: (n,) millisecond
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -12,21 +13,21 @@ import numpy.typing as npt
 
 from sketchstream.columns import Column
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL
-from sketchstream.stream.formats import TimeUnit
+from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import json
 from sketchstream_connectors.decode.pools import columns as rows
 
 Ints = npt.NDArray[np.int64]
 
-UNITS: Final[dict[TimeUnit, tuple[int, int]]] = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 10**6)}
+TO_MS: Final = {unit: Fraction(1000, per_s).as_integer_ratio() for unit, per_s in UNITS_PER_S.items()}
 """What a number is multiplied with, and then divided by, to be milliseconds."""
 LARGEST: Final = 2**63 - 1
 
 
 def in_ms(numbers: Ints, unit: TimeUnit) -> Ints:
     """(n,) milliseconds, the instants' floors; NO_TIME where that is too large, and where it was given."""
-    factor, divisor = UNITS[unit]
+    factor, divisor = TO_MS[unit]
     if unit == "ms":
         return numbers
     unknown = (numbers > LARGEST // factor) | (numbers < -(LARGEST // factor)) | (numbers == NO_TIME)

@@ -34,7 +34,7 @@ from sketchstream.kinds.interface import Given
 from sketchstream.kinds.linear.events import in_units
 from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.plans import SketchPlan
-from sketchstream_connectors.decode.times import UNITS
+from sketchstream_connectors.decode.times import TO_MS
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
 from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, WEIGHED, Question, engine
@@ -91,7 +91,7 @@ class Rows:
                     about = pq.read_metadata(path)
                 self.number += about.num_rows
                 self._note(about.schema.to_arrow_schema(), f"{path}")
-                self._groups += row_groups(about, self._time, UNITS[layout.time_unit])
+                self._groups += row_groups(about, self._time, TO_MS[layout.time_unit])
                 ranges += extents(about, layout.weight) if layout.weight and self._summable else [UNKNOWN]
             if ranges:
                 self._weights = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -169,7 +169,7 @@ class Rows:
         instants = self._types[self._time].startswith("timestamp")
         step = kinds.of(plan.spec).stretch_ms(plan.spec)
         told = None if self._groups is None else bounds(self._groups, *window)
-        unit = (1, 1) if instants else UNITS[layout.time_unit]
+        unit = (1, 1) if instants else TO_MS[layout.time_unit]
         asked = Question(self._source, names, self._time, instants, window, step, weight, told, unit)
         for batch in self._engine.count(asked):
             for name in names:

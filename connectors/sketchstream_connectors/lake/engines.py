@@ -68,9 +68,8 @@ class Question:
     @property
     def numbers(self) -> tuple[int, int]:
         """[start, end) of the times as they are, whose milliseconds, rounded down, lie in the window."""
-        factor, divisor = self.unit
-        first, stop = (-(-one * divisor // factor) for one in self.window)
-        return first, stop
+        (start, end), (factor, divisor) = self.window, self.unit
+        return -(-start * divisor // factor), -(-end * divisor // factor)
 
 
 class Engine(Protocol):
@@ -148,8 +147,9 @@ class DuckDB:
         rows = rows.filter((ms >= ConstantExpression(first)) & (ms < ConstantExpression(stop)))
         position = ConstantExpression(0)
         if asked.step is not None:
-            since = ms.cast("BIGINT") * ConstantExpression(asked.unit[0]) - ConstantExpression(start * asked.unit[1])
-            position = FunctionExpression("//", since, ConstantExpression(asked.step * asked.unit[1]))
+            factor, divisor = asked.unit
+            since = ms.cast("BIGINT") * ConstantExpression(factor) - ConstantExpression(start * divisor)
+            position = FunctionExpression("//", since, ConstantExpression(asked.step * divisor))
         counted, sums = [FunctionExpression("count_star").alias(EVENTS)], list[str]()
         if asked.weight is not None:
             name, most = asked.weight
@@ -214,11 +214,10 @@ class Polars:
             rows = rows.filter((time >= low) & (time < high))
             ms = time.to_physical()
             ms = pl.when(ms < 0).then(-((-ms) // per_ms)).otherwise(ms // per_ms)
-        position = (
-            pl.lit(0, pl.Int64)
-            if asked.step is None
-            else (ms * asked.unit[0] - start * asked.unit[1]) // (asked.step * asked.unit[1])
-        )
+        position = pl.lit(0, pl.Int64)
+        if asked.step is not None:
+            factor, divisor = asked.unit
+            position = (ms * factor - start * divisor) // (asked.step * divisor)
         counted = [pl.len().alias(EVENTS)]
         if asked.weight is not None:
             name, most = asked.weight

@@ -115,9 +115,7 @@ def command(
         )
         naive = [one.name for one in survey.fields() if one.kind == "time without offset"]
         if naive:
-            msg += (
-                f"; {naive[0]!r} says no instant, as its times have no offset: write them with one, such as a Z for UTC"
-            )
+            msg += f"; {naive[0]!r} says no instant, as its times have no offset: write them with one (Z is UTC)"
         raise click.UsageError(msg)
     unit = options.ask(
         unit, f"Protect everything that one {item} does in a window, or each single event", "item",

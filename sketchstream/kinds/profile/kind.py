@@ -281,8 +281,9 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
         if batch is not None:
             add_grouped(spec, index, state, batch, weights, counters, invalid)
             return
-        bounds = {"max_weight": spec.max_weight, "modulus": spec.modulus}
-        index.apply(state, items, weights, **bounds, invalid=invalid, counters=counters)
+        index.apply(
+            state, items, weights, max_weight=spec.max_weight, modulus=spec.modulus, invalid=invalid, counters=counters
+        )
 
     def update_sums(
         self,

@@ -145,7 +145,9 @@ def public_sigma2(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: i
 
 
 def verify_public(epsilon: Epsilon, delta: Epsilon, sensitivity2: Fraction, k: int, sigma2: Fraction) -> float:
-    """An upper bound of the delta of discrete noise for a public matrix, which is at most `delta`; see `public_sigma2`.
+    """An upper bound of the delta of discrete noise for a public matrix, which is at most `delta`.
+
+    The parameter of the noise is `sigma2`; the other arguments are as for `public_sigma2`.
 
     Raises:
         SpecError: the noise is too small.
@@ -179,7 +181,9 @@ def secret_sigma2(
 def verify_secret(
     epsilon: Epsilon, delta: Epsilon, norm2: Fraction, k: int, entry_variance: Fraction | int, sigma2: Fraction
 ) -> float:
-    """An upper bound of the delta of discrete noise for a secret matrix, which is at most `delta`; see `secret_sigma2`.
+    """An upper bound of the delta of discrete noise for a secret matrix, which is at most `delta`.
+
+    The parameter of the noise is `sigma2`; the other arguments are as for `secret_sigma2`.
 
     Raises:
         SpecError: the noise is too small.

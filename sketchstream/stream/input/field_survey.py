@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from sketchstream.stream.formats import TimeUnit
-from sketchstream.stream.input.sampling import NAMED_FROM, RECENT_S, UNITS_PER_S, paths
+from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
+from sketchstream.stream.input.sampling import NAMED_FROM, RECENT_S, paths
 
 TIME_NAMES: Final = ("ts", "time", "timestamp", "event_time", "eventtime", "occurred_at", "created_at", "at", "when")
 """Names of event times, the likeliest first."""
@@ -67,9 +67,9 @@ class Survey:
 
         Numbers that would be recent in another unit may be anything, so that only a field named like a time is one.
         """
-        known = [one.name for one in self.fields()]
-        found = [one.name for one in self.fields() if one.kind == "time"]
-        called = [name for want in TIME_NAMES for name in known if name.rpartition(".")[2].lower() == want]
+        known = self.fields()
+        found = [one.name for one in known if one.kind == "time"]
+        called = [one.name for want in TIME_NAMES for one in known if one.name.rpartition(".")[2].lower() == want]
         named = [name for name in called if name in found] or found
         return next(iter(named or (name for name in called if self.unit(name) != "ms")), None)
 
@@ -90,7 +90,7 @@ def _kind(value: object) -> str:
     if isinstance(value, bool):
         return "truth value"
     if isinstance(value, int):
-        return "time" if RECENT_S[0] * 1000 <= value < RECENT_S[1] * 1000 else "whole number"
+        return "time" if "ms" in _units(value) else "whole number"
     if isinstance(value, float):
         return "decimal"
     if isinstance(value, str):
@@ -102,9 +102,9 @@ def _kind(value: object) -> str:
 
 def _units(value: object) -> list[TimeUnit]:
     """The unit in which a number is a time of 1990 to 2099, if there is one; parts of a second only in seconds."""
-    units: list[TimeUnit] = ["s"] if isinstance(value, float) else list(UNITS_PER_S)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return []
+    units: list[TimeUnit] = ["s"] if isinstance(value, float) else list(UNITS_PER_S)
     return [unit for unit in units if RECENT_S[0] * UNITS_PER_S[unit] <= value < RECENT_S[1] * UNITS_PER_S[unit]]
 
 

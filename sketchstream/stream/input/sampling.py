@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ConfigError
-from sketchstream.stream.formats import TimeUnit
+from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.interfaces import Decoded
 from sketchstream.stream.windows.windows import DAY_MS, NO_TIME
 
@@ -36,9 +36,7 @@ DEPTH: Final = 3
 TOLERATED: Final = 20
 """One record in so many may be unusable before that is a warning."""
 YEAR_MS: Final = 366 * DAY_MS
-UNITS_PER_S: Final[dict[TimeUnit, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-"""How many of each unit of time a second has."""
-UNITS: Final[dict[TimeUnit, str]] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+UNIT_NAMES: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 RECENT_S: Final = (631_152_000, 4_102_444_800)
 """Seconds since 1970 of the years 1990 to 2099. Read as milliseconds, seconds are 6 weeks of 1970, and microseconds and
 nanoseconds lie after the year 20,000: no stream of events is there."""
@@ -221,16 +219,16 @@ class Sample:
             )
         if wanted.timed and not self.with_time and (wanted.time is None or not self.objects or self.has[wanted.time]):
             where = f" in {wanted.time!r}" if wanted.time else ""
-            expected = f"{'whole ' * (wanted.time_unit != 's')}{UNITS[wanted.time_unit]} or RFC 3339 with its offset"
-            yield f"{self._none()} has a readable time{where} ({called('time')}): {expected}"
+            numbers = f"{'whole ' * (wanted.time_unit != 's')}{UNIT_NAMES[wanted.time_unit]}"
+            yield f"{self._none()} has a readable time{where} ({called('time')}): {numbers} or RFC 3339 with its offset"
         unit = self._other_unit()
         if unit is not None:
             place = f"of {wanted.time!r}" if wanted.time else "of the records themselves"
             later = UNITS_PER_S[unit] > UNITS_PER_S[wanted.time_unit]
             read = "in the distant future" if later else "in the first weeks of 1970, or before"
             yield (
-                f"the times {place} in a sample ({called('time')}) are {UNITS[unit]} since 1970: as "
-                f"{UNITS[wanted.time_unit]}, which are expected, they would lie {read}; "
+                f"the times {place} in a sample ({called('time')}) are {UNIT_NAMES[unit]} since 1970: as "
+                f"{UNIT_NAMES[wanted.time_unit]}, which are expected, they would lie {read}; "
                 + (f'set {called("time_unit")} = "{unit}"' if wanted.time else "write milliseconds")
             )
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from google.protobuf import descriptor_pb2, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,17 +23,19 @@ from helpers.records import records_of
 from sketchstream.columns import Column
 from sketchstream.errors import ConfigError, FormatError
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
+from sketchstream.stream.formats import UNITS_PER_S as PER_S
 from sketchstream.stream.formats import TimeUnit
-from sketchstream.stream.input.sampling import UNITS, UNITS_PER_S
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode.avro import AvroReader
+from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.schema import parse
 from sketchstream_connectors.decode.fields import Decoder
+from sketchstream_connectors.decode.protobuf import ProtobufReader
+from sketchstream_connectors.decode.protobuf.schema import read_files
+from sketchstream_connectors.decode.slots import slots_of
 from sketchstream_connectors.decode.times import column_times, in_ms, text_times
 from sketchstream_connectors.files import source
 from sketchstream_connectors.files.layout import Layout
 
-PER_S = UNITS_PER_S
 NUMBERS = [-(2**63), -(2**63) + 1, -1, 0, 1, 999, 1000, -1001, 1_764_000_000, 2**63 - 1]
 NUMBERS += [sign * (9_223_372_036_854_775 + more) for sign in (-1, 1) for more in (0, 1)]
 
@@ -51,7 +54,7 @@ def texts(values: list[str], kind: int = STRING, *, raw: bool = False) -> Column
     return Column(np.full(len(values), kind, np.uint8), buffer, starts, ends, raw=raw)
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", PER_S)
 @given(numbers=st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from(NUMBERS), min_size=1))
 def test_whole_numbers_become_the_floor_of_their_instant(unit: TimeUnit, numbers: list[int]) -> None:
     expected = [exact(number, unit) for number in numbers]
@@ -76,14 +79,14 @@ def test_what_is_no_plain_decimal_is_no_time(text: str) -> None:
     assert text_times(texts([text], raw=True), "s").tolist() == [NO_TIME]
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", PER_S)
 def test_texts_say_their_own_unit(unit: TimeUnit) -> None:
     moment = "2025-11-24T16:00:00.5Z"
     for raw, read in ((False, column_times), (True, text_times)):
         assert read(texts([moment], raw=raw), unit).tolist() == [1_764_000_000_500]
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", PER_S)
 def test_json_avro_and_protobuf_agree(unit: TimeUnit) -> None:
     at = 1_764_000_000 * PER_S[unit] + 7
     expected = [exact(at, unit)]
@@ -97,6 +100,16 @@ def test_json_avro_and_protobuf_agree(unit: TimeUnit) -> None:
         reader = AvroReader(fields_of(time="at", time_unit=unit), "none", lambda _, s=schema: parse(encoder.dumps(s)))
         found = reader.decode(records_of([out.getvalue()]))
         assert found.times.tolist() == (expected if logical is None else [5_000])
+        slots, _ = slots_of(fields_of(time="at", time_unit=unit))
+        slow = tree.read_fields(parse(encoder.dumps(schema)), out.getvalue(), slots)
+        assert slow == [(INTEGER, one) for one in found.times.tolist()]
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="e.proto", syntax="proto3")
+    file.message_type.add(name="E").field.add(name="at", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL)
+    message = read_files([], file.SerializeToString()).messages[".E"]
+    made = message_factory.GetMessages([file])["E"](at=at)
+    protobuf = ProtobufReader(fields_of(time="at", time_unit=unit), "none", lambda *_: message)
+    assert protobuf.decode(records_of([made.SerializeToString()])).times.tolist() == expected
 
 
 def test_seconds_of_avro_beyond_64_bits_are_no_time() -> None:
@@ -111,8 +124,8 @@ def test_seconds_of_avro_beyond_64_bits_are_no_time() -> None:
     assert found == [NO_TIME, NO_TIME, 9_223_372_036_854_775_000, NO_TIME, NO_TIME]
 
 
-@pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("unit", PER_S)
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "avro"])
 def test_files_are_read_in_the_unit(tmp_path: Path, form: str, unit: TimeUnit) -> None:
     numbers = [1_764_000_000 * PER_S[unit] + n for n in range(3)]
     path = tmp_path / f"events.{form}"
@@ -120,6 +133,12 @@ def test_files_are_read_in_the_unit(tmp_path: Path, form: str, unit: TimeUnit) -
         path.write_text("".join(encoder.dumps({"u": "a", "at": one}) + "\n" for one in numbers))
     elif form == "csv":
         path.write_text("u,at\n" + "".join(f"a,{one}\n" for one in numbers))
+    elif form == "avro":
+        fields = [{"name": "u", "type": "string"}, {"name": "at", "type": "long"}]
+        with path.open("wb") as out:
+            fastavro.writer(
+                out, {"type": "record", "name": "E", "fields": fields}, [{"u": "a", "at": one} for one in numbers]
+            )
     else:
         pq.write_table(pa.table({"u": ["a"] * 3, "at": numbers}), path)
     layout = Layout(form, "u", time="at", time_unit=unit)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from sketchstream.items import Items
 from sketchstream.query.windows import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream.topics import HISTORY
-from sketchstream_connectors.decode.times import UNITS
+from sketchstream_connectors.decode.times import TO_MS
 from sketchstream_connectors.factory import file_worker
 from sketchstream_connectors.files.sealed import DirectorySealed
 from sketchstream_connectors.files.store import DirectoryStore
@@ -419,7 +419,7 @@ def test_footers_bound_events_whose_times_are_integers_of_another_unit(tmp_path:
     times = np.random.default_rng(6).integers(-500, 500, 90)
     pq.write_table(table(90, ts=pa.array(times), user=pa.array(["u"] * 90)), tmp_path / "e.parquet", row_group_size=9)
     about = pq.read_metadata(tmp_path / "e.parquet")
-    for unit, ms in ((UNITS["s"], times * 1000), (UNITS["us"], times // 1000), (UNITS["ns"], times // 10**6)):
+    for unit, ms in ((TO_MS["s"], times * 1000), (TO_MS["us"], times // 1000), (TO_MS["ns"], times // 10**6)):
         found = [*row_groups(about, "ts", unit)]
         for start in range(int(ms.min()) - 5, int(ms.max()) + 5, max(1, int(np.ptp(ms)) // 9)):
             least, most = bounds(found, start, start + 20)

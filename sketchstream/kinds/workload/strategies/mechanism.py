@@ -30,9 +30,9 @@ from sketchstream.kinds.workload.strategies.strategy import (
     causal,
     causal_total,
     causal_width,
-    combined,
     from_matrix,
     from_shape,
+    objective_value,
 )
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.privacy.calibration.continuous import sigma_for
@@ -355,7 +355,7 @@ def laplace_candidates(
         if objective == "total" and row_weights is None:
             error = noise * _total_spread(gram, strategy)
         else:
-            error = combined(workload.variances(strategy.spread) * noise, objective, row_weights)
+            error = objective_value(workload.variances(strategy.spread) * noise, objective, row_weights)
         out.append(Candidate("laplace", strategy, error))
     return out
 

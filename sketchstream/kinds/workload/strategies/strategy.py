@@ -431,13 +431,13 @@ def attained(
     """
     scale = float(strategy.sensitivity2)
     if strategy.size > MOST_SPREAD:
-        return combined(workload.power_sums(strategy.decoder, 2) * scale, objective, row_weights)
+        return objective_value(workload.power_sums(strategy.decoder, 2) * scale, objective, row_weights)
     if objective == "total" and row_weights is None:
         return scale * float(np.vdot(workload.gram(), strategy.spread))
-    return combined(workload.variances(strategy.spread) * scale, objective, row_weights)
+    return objective_value(workload.variances(strategy.spread) * scale, objective, row_weights)
 
 
-def combined(variances: Floats, objective: str, row_weights: Floats | None) -> float:
+def objective_value(variances: Floats, objective: str, row_weights: Floats | None) -> float:
     """The largest of the answers' variances, or their weighted sum."""
     if objective == "max":
         return float(variances.max())
