@@ -10,12 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+# Before numpy is imported, which reads it: tests run side by side, and threads that wait for a core spin; and the
+# service's processes use one thread, so that their answers are the ones of this process.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import hypothesis
 import pytest
 
 from sketchstream.privacy.losses.gaussian import loss_of
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # tests run side by side: threads that wait for a core spin
 os.environ["SKETCHSTREAM_ANSWERS"] = ""  # commands compute what they print: kept answers have tests of their own
 
 hypothesis.settings.register_profile("commit", deadline=None, derandomize=True, max_examples=50)

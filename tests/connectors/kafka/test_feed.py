@@ -35,19 +35,19 @@ T0 = 1_700_000_040_000
 
 
 def agrees(found: object, wanted: object) -> bool:
-    """Whether two answers are equal but for last digits: linear algebra of the service has one thread."""
+    """Whether two answers are equal but for digits that mean nothing: they differ by 1e-5 with other threads."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         return [*found] == [*wanted] and all(agrees(found[name], wanted[name]) for name in found)
     if isinstance(found, list) and isinstance(wanted, list):
         return len(found) == len(wanted) and all(map(agrees, found, wanted))
     if isinstance(found, float) and isinstance(wanted, float):
-        return found == pytest.approx(wanted, rel=1e-6, abs=1e-7)
+        return found == pytest.approx(wanted, rel=1e-4, abs=1e-4)
     return found == wanted
 
 
 def test_answers_agree_but_for_last_digits() -> None:
     one = {"a": [1, 0.25, None], "b": {"c": "x"}}
-    assert agrees(one, {"a": [1, 0.25 + 1e-9, None], "b": {"c": "x"}})
+    assert agrees(one, {"a": [1, 0.25 + 1e-5, None], "b": {"c": "x"}})
     for other in ({"a": [1, 0.26, None], "b": {"c": "x"}}, {"a": [1, 0.25], "b": {"c": "x"}}, {"a": one["a"]}):
         assert not agrees(one, other)
 
