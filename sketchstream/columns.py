@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from sketchstream.domains import Index
 from sketchstream.errors import SpecError
 from sketchstream.hashing import Key
 from sketchstream.items import Items, whole_numbers
-from sketchstream.kernels import check_utf8, find_texts, list_texts, read_integers
+from sketchstream.kernels import check_utf8, find_texts, list_texts, plain, read_integers, spared
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.lattice import MOST_UNITS, Lattice
 from sketchstream.spec import ClosedDomain, Item
@@ -88,7 +88,7 @@ class Column:
             if self.binary:
                 return self._binary_items()
             numbers = np.empty(len(self), np.int64)
-            read_integers(self.buffer, self.starts, self.ends, valid, True, numbers)
+            _read_integers(self, valid, True, numbers)
             return Items.of(numbers), valid
         if item_type == "text":
             if self.binary:
@@ -112,7 +112,7 @@ class Column:
             return Items.of(self.starts.copy()), numbers
         valid = self._named("int") & ~numbers
         read = np.empty(len(self), np.int64)
-        read_integers(self.buffer, self.starts, self.ends, valid, True, read)
+        _read_integers(self, valid, True, read)
         return Items.of(np.where(numbers, self.starts, read)), valid | numbers
 
     def spelled(self) -> Column:
@@ -163,7 +163,7 @@ class Column:
         if self.raw:
             valid |= self.kinds == STRING
         values = np.empty(len(self), np.int64)
-        read_integers(self.buffer, self.starts, self.ends, valid, False, values)
+        _read_integers(self, valid, False, values)
         return values, valid
 
     def decimals(self, fraction_bits: int, most: Fraction | None = None) -> tuple[Ints, Flags]:
@@ -202,6 +202,17 @@ class Column:
         return np.where(valid, places, -1).astype(np.int32)
 
 
+def _read_integers(column: Column, valid: Flags, unsigned: bool, out: Ints) -> None:
+    """Read decimal texts; see `kernels.texts.read_integers`."""
+    arguments = (column.buffer, column.starts, column.ends, valid, unsigned, out)
+    twin = spared(read_integers, lambda: plain.INTEGER_WORK * len(out), None, arguments)
+    (plain.read_integers if twin else read_integers)(*arguments)
+
+
+_NO_TABLE: Final = np.frombuffer(b"", np.uint8), np.empty(0, np.int64), np.empty(0, np.int32)
+"""The types of a table of texts."""
+
+
 class Choices:
     """A declared list of values, prepared once for `Column.codes`.
 
@@ -224,12 +235,17 @@ class Choices:
         self._index = Index.build(ClosedDomain(items=listed), Key.generate())
 
     @cached_property
+    def _places(self) -> dict[bytes, int]:
+        """The position of each value, by its bytes."""
+        encoded = [one.encode() if isinstance(one, str) else bytes(one) for one in self.values]
+        return {text: place for place, text in enumerate(encoded)}
+
+    @cached_property
     def _texts(self) -> tuple[Octets, Ints, npt.NDArray[np.int32]]:
         """The values' bytes, their starts, and their hash table."""
-        encoded = [one.encode() if isinstance(one, str) else bytes(one) for one in self.values]
-        listed = np.frombuffer(b"".join(encoded), np.uint8)
-        offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-        table = np.full(1 << (4 * len(encoded)).bit_length(), -1, np.int32)
+        listed = np.frombuffer(b"".join(self._places), np.uint8)
+        offsets = np.cumsum([0, *map(len, self._places)], dtype=np.int64)
+        table = np.full(1 << (4 * len(self)).bit_length(), -1, np.int32)
         list_texts(listed, offsets, table)
         return listed, offsets, table
 
@@ -243,7 +259,11 @@ class Choices:
             valid: (n,) whether there is a text.
         """
         out = np.empty(len(starts), np.int32)
-        find_texts(buffer, starts, ends, valid, *self._texts, out)
+        texts = (buffer, starts, ends, valid)
+        if spared(find_texts, lambda: plain.TEXT_WORK * len(out), None, (*texts, *_NO_TABLE, out)):
+            plain.find_texts(*texts, self._places, out)
+        else:
+            find_texts(*texts, *self._texts, out)
         return out
 
     def __len__(self) -> int:

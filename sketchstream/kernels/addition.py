@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
 
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.door import kernel, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
     GROUP,
     I64,
@@ -35,7 +34,6 @@ from sketchstream.kernels.machine_code import (
     lanes_of,
     prefetch,
     splat,
-    typed_intrinsic,
 )
 from sketchstream.kernels.routing import (
     HASHED,

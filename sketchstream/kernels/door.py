@@ -2,6 +2,9 @@
 
 In: a flat function. Out: the same function, compiled when it is first called. Touches: numba's cache on disk.
 
+numba is imported when a kernel is first called, and not before: it takes more than twice as long as numpy, and commands
+that only read need no kernel, or few elements of one that has a twin.
+
 numba's cache detects an edit only in a function's own file. Here it also detects an edit of any file of this folder:
 kernels may use functions of this folder, but of no other file. And numba names a code file by the number of entries in
 its index, so if two processes compile one function for different types at the same time, one would find the code of
@@ -12,45 +15,124 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
-from numba.core import event
-from numba.core.runtime.nrt import rtsys
-
 _NOTICE = "sketchstream: compiling for this machine; it happens once and takes up to half a minute\n"
 
 
-class _Notice(event.Listener):
-    """Tell the user that the first use compiles: on a terminal or in a notebook, once per process."""
+class Later:
+    """A module that is imported when something of it is first used.
 
-    def __init__(self) -> None:
-        self.said = False
+    Args:
+        name: full name of the module.
+    """
 
-    def on_start(self, event: Any) -> None:
-        """Called before a function is compiled because it was not found in the cache."""
-        ours = event.data["dispatcher"].py_func.__module__.startswith("sketchstream")
-        if ours and not self.said and sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
-            self.said = True
-            sys.stderr.write(_NOTICE)
-            sys.stderr.flush()
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    def on_end(self, event: Any) -> None:
-        """Called after compilation; prints nothing."""
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.name), name)
 
 
-event.register("numba:compile", _Notice())  # type: ignore[no-untyped-call]
+cgutils: Any = Later("numba.core.cgutils")
+types: Any = Later("numba.core.types")
 
-SPARED = 1 << 18
-"""Elements that the numpy twin of a kernel may process in one process before the kernel is compiled.
 
-An element takes .2 us (the hash of a short string, and its addition); compiling takes seconds.
+@functools.cache
+def _numba() -> Any:
+    """Import numba, and tell the user when it compiles."""
+    import numba
+    from numba.core import event
+
+    class Notice(event.Listener):
+        """Tell the user that the first use compiles: on a terminal or in a notebook, once per process."""
+
+        said = False
+
+        def on_start(self, event: Any) -> None:
+            """Called before a function is compiled because it was not found in the cache."""
+            ours = event.data["dispatcher"].py_func.__module__.startswith("sketchstream")
+            seen = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+            if ours and seen and not self.said:
+                self.said = True
+                sys.stderr.write(_NOTICE)
+                sys.stderr.flush()
+
+        def on_end(self, event: Any) -> None:
+            """Called after compilation; prints nothing."""
+
+    event.register("numba:compile", Notice())  # type: ignore[no-untyped-call]
+    return numba
+
+
+class Kernel:
+    """A function that is compiled when it is first called, by users or by another kernel.
+
+    Attributes that are not found here are those of numba's dispatcher.
+
+    Args:
+        function: what is compiled.
+        compiler: makes the dispatcher.
+    """
+
+    def __init__(self, function: Callable[..., Any], compiler: Callable[[Callable[..., Any]], Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._compiler = compiler
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """The object of numba that has the machine code."""
+        return self._compiler(self.py_func)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the compiled function."""
+        return self.dispatcher(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
+
+
+class MachineCode:
+    """A function that is given by its machine code: kernels call it without the first argument.
+
+    Args:
+        function: what `numba.extending.intrinsic` takes: (typing context, types) -> signature and generator of code.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @functools.cached_property
+    def _numba_type_(self) -> Any:
+        """What numba takes this object for when it compiles a kernel that names it."""
+        from numba.core.registry import cpu_target
+        from numba.extending import intrinsic
+
+        made = intrinsic(self._function)
+        cpu_target.typing_context.refresh()
+        return cpu_target.typing_context.resolve_value_type(made)
+
+
+SPARED = 1 << 23
+"""Elements that the twin of a kernel may process in one process before the kernel is compiled.
+
+An element takes .2 to .5 us (the hash of a short string, and its addition); compiling takes 5 to 15 seconds.
 """
+FEW = 1 << 19
+"""Elements that a twin may process where the kernel is compiled, but numba is not imported: that takes as long."""
 _left: dict[tuple[Any, ...], int] = {}
-"""Elements that twins may still process, by kernel and types; 0: the kernel is compiled, or will be now."""
+"""Elements that twins may still process, by kernel and variant; 0: the kernel is compiled, or will be now."""
+_few_left = FEW
+"""Elements that all twins together may process before numba is imported."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,17 +142,9 @@ def kernel(function: Function) -> Function:
 
     Without a writable cache directory (a read-only home), the function is compiled in each process.
     """
-    try:
-        compiled: Any = numba.njit(cache=True, nogil=True, fastmath=False)(function)
-    except RuntimeError:
-        compiled = numba.njit(nogil=True, fastmath=False)(function)
-    else:
-        stored = compiled._cache._cache_file
-        stored._source_stamp = (stored._source_stamp, _folder_stamp())
-        _take_turns(stored)
-        _load_alone(compiled._cache)
-    out: Function = compiled
-    return out
+    out: Any = Kernel(function, _compiled)
+    named: Function = out
+    return named
 
 
 def part(function: Function) -> Function:
@@ -79,27 +153,50 @@ def part(function: Function) -> Function:
     It takes numbers and addresses: an array costs two atomic operations a call, as between kernels. It must be in the
     file of its kernels, or in this folder: the cache does not detect other edits.
     """
-    compiled: Any = numba.njit(inline="always")(function)
-    out: Function = compiled
-    return out
+    out: Any = Kernel(function, lambda inner: _numba().njit(inline="always")(inner))
+    named: Function = out
+    return named
 
 
-def spared(function: Any, work: Callable[[], int], types: Hashable, arguments: Sequence[Any]) -> bool:
-    """Whether the numpy twin of a kernel should run: compiling would take far longer than the work.
+def typed_intrinsic(function: Callable[..., Any]) -> Any:
+    """Define a function by its machine code; kernels call it without the first argument."""
+    return MachineCode(function)
 
-    It is false for a kernel that is compiled already, by this process or an earlier one, and once its twin has
-    processed `SPARED` elements. Both give the same results.
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """The compiled function, with its cache on disk if there can be one."""
+    compiler = _numba().njit
+    try:
+        compiled: Any = compiler(cache=True, nogil=True, fastmath=False)(function)
+    except RuntimeError:
+        return compiler(nogil=True, fastmath=False)(function)
+    stored = compiled._cache._cache_file
+    stored._source_stamp = (stored._source_stamp, _folder_stamp())
+    _take_turns(stored)
+    _load_alone(compiled._cache)
+    return compiled
+
+
+def spared(function: Any, work: Callable[[], int], variant: Hashable, arguments: Sequence[Any]) -> bool:
+    """Whether the twin of a kernel should run: to compile the kernel, or to import numba, would take far longer.
+
+    It is false for a kernel that is compiled already, by this process or an earlier one (but for the first `FEW`
+    elements), and once its twin has processed `SPARED` elements. Both give the same results.
 
     Args:
         function: the kernel.
         work: says how many elements this call has; called only if it matters.
-        types: what distinguishes the variants of this kernel, such as the types of its arrays.
+        variant: what distinguishes the variants of this kernel, such as the types of its arrays.
         arguments: those of the call.
     """
-    known = (function, types)
+    global _few_left
+    known = (function, variant)
     left = _left.get(known, SPARED)
     if left == 0:
         return False
+    if "numba" not in sys.modules and (elements := work()) < min(_few_left, SPARED):
+        _few_left -= elements
+        return True
     if (known not in _left or function.overloads) and _is_compiled(function, arguments):
         left = 0
     else:
@@ -135,6 +232,7 @@ def _folder_stamp() -> tuple[tuple[str, float, int], ...]:
 
 def _load_alone(cache: Any) -> None:
     """Load cached code without numba's registries (a second, `scipy.linalg` among it): only compilation needs them."""
+    from numba.core.runtime.nrt import rtsys
 
     def load(signature: Any, context: Any) -> Any:
         rtsys.initialize(context)

@@ -7,16 +7,15 @@ Little-endian machines only.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, codegen, config, types
-from numba.extending import intrinsic
 
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.door import cgutils, kernel, typed_intrinsic, types
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -27,19 +26,20 @@ INT32 = ir.IntType(32)
 INT64 = ir.IntType(64)
 LANES = 8
 VECTOR = ir.VectorType(INT64, LANES)
-chosen_features: Any = getattr(config, "CPU_FEATURES")  # noqa: B009 - numba sets it from the environment
-host_features: Any = codegen.get_host_cpu_features
-FEATURES = frozenset((host_features() if chosen_features is None else chosen_features).split(","))
-"""Features of the processor that numba compiles for: this one, unless NUMBA_CPU_NAME or NUMBA_ENABLE_AVX say less."""
-TOGETHER = GROUP // LANES if "+avx512f" in FEATURES else 1
-"""Vectors whose rounds are interleaved, to hide the latency of each; narrower machines have too few registers."""
-get_or_insert: Any = cgutils.get_or_insert_function
-alloca: Any = cgutils.alloca_once_value
 
 
-def typed_intrinsic(function: Any) -> Any:
-    """Define a function by its machine code; kernels call it without the first argument."""
-    return intrinsic(function)
+@functools.cache
+def together() -> int:
+    """Vectors whose rounds are interleaved, to hide the latency of each; narrower machines have too few registers.
+
+    The processor is the one that numba compiles for: this one, unless NUMBA_CPU_NAME or NUMBA_ENABLE_AVX say less.
+    """
+    from numba.core import codegen, config
+
+    features = getattr(config, "CPU_FEATURES")  # noqa: B009 - numba sets it from the environment
+    if features is None:
+        features = codegen.get_host_cpu_features()  # type: ignore[no-untyped-call]
+    return GROUP // LANES if "+avx512f" in features.split(",") else 1
 
 
 def address(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
@@ -72,7 +72,7 @@ def ask_for(builder: Any, pointer: Any, write: int) -> None:
     """Prefetch the cache line of an address, for writing (1) or reading (0)."""
     byte = builder.bitcast(pointer, ir.IntType(8).as_pointer())
     declared = ir.FunctionType(ir.VoidType(), [byte.type, INT32, INT32, INT32])
-    function = get_or_insert(builder.module, declared, "llvm.prefetch.p0")
+    function = cgutils.get_or_insert_function(builder.module, declared, "llvm.prefetch.p0")
     builder.call(function, [byte, INT32(write), INT32(3), INT32(1)])
 
 

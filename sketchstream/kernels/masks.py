@@ -6,12 +6,11 @@ In: an address. Out: a word of 64 bits. Touches: nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
-from numba.extending import intrinsic
 
+from sketchstream.kernels.door import typed_intrinsic, types
 from sketchstream.kernels.runs import WORD
 
 # A mask of one bit for each of the next 64 bytes: the caller ensures that they can be read.
@@ -31,7 +30,7 @@ def _mask(marks: Callable[[Any, Any, Callable[[int], Any]], Any]) -> Any:
 
         return types.uint64(types.uint64), codegen
 
-    return intrinsic(mask)
+    return typed_intrinsic(mask)
 
 
 quote_mask: Callable[[Any], Any] = _mask(lambda builder, vector, same: builder.icmp_unsigned("==", vector, same(0x22)))
@@ -71,7 +70,7 @@ def _differ(size: int) -> Any:
 
         return types.uint64(types.uint64, types.uint64), codegen
 
-    return intrinsic(differ)
+    return typed_intrinsic(differ)
 
 
 differ_mask: Callable[[Any, Any], Any] = _differ(BLOCK)
@@ -89,5 +88,5 @@ def _first_bit(_typing: Any, word: Any) -> Any:
     return types.int64(word), codegen
 
 
-first_bit: Callable[[Any], int] = cast("Any", intrinsic(_first_bit))
+first_bit: Callable[[Any], int] = typed_intrinsic(_first_bit)
 """The number of zero bits below the lowest one of a word that is not 0."""

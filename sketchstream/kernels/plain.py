@@ -1,4 +1,4 @@
-"""Numpy twins of the loops that updates call: the same results, several times slower, nothing to compile.
+"""Twins of the loops that small batches call: the same results, several times slower, nothing to compile.
 
 In: what the compiled loops take. Out: the same arrays, filled with the same numbers. Touches: nothing else.
 Source: Aumasson & Bernstein 2012 (SipHash); docs/theory/profile.md 6 (levels and slots).
@@ -9,7 +9,8 @@ twins know the domains that need no table: hashed items, and ids. Memory that he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,39 @@ _CALL, _ROUND = 1024, 128
 """Items whose hashes cost as much as the calls of numpy for a batch, and as those that absorb one more word."""
 ROUTES = (HASHED, IDS, NEVER)
 """Ways of routes that the twins know."""
+
+
+INTEGER_WORK, TEXT_WORK = 4, 2
+"""Elements of `door.spared` that reading one decimal text costs, and finding one text."""
+_INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,19})")
+
+
+def read_integers(data: Bytes, starts: I64, ends: I64, valid: Any, unsigned: bool, out: I64) -> None:
+    """Read decimal texts; see `texts.read_integers`."""
+    out[:] = 0
+    least, limit = -(1 << 63), (1 << 64 if unsigned else 1 << 63)
+    for i in np.flatnonzero(valid).tolist():
+        text = data[starts[i] : ends[i]].tobytes()
+        number = int(text) if _INTEGER.fullmatch(text) else limit
+        valid[i] = least <= number < limit
+        if valid[i]:
+            out[i] = number - (1 << 64) if number >> 63 > 0 else number
+
+
+def find_texts(data: Bytes, starts: I64, ends: I64, valid: Any, places: Mapping[bytes, int], out: Any) -> None:
+    """Find the positions of texts in a list, -1 for others; see `texts.find_texts`.
+
+    Args:
+        data: buffer of the texts.
+        starts: (n,) starts of the texts.
+        ends: (n,) ends of the texts.
+        valid: (n,) whether there is a text.
+        places: position of each text of the list.
+        out: (n,) int32, filled in.
+    """
+    out[:] = -1
+    for i in np.flatnonzero(valid).tolist():
+        out[i] = places.get(data[starts[i] : ends[i]].tobytes(), -1)
 
 
 def clear(arrays: Iterable[npt.NDArray[Any]]) -> None:

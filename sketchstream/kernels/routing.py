@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
 
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.door import cgutils, kernel, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
     GROUP,
     I64,
@@ -27,11 +26,9 @@ from sketchstream.kernels.machine_code import (
     byte_at,
     constant,
     first_byte,
-    get_or_insert,
     lanes_of,
     splat,
     trailing_zeros,
-    typed_intrinsic,
     word_at,
 )
 from sketchstream.kernels.siphash import Each, hash_ints, hash_spans, hashed_ints
@@ -80,7 +77,7 @@ def found_slots(
 ) -> None:
     """The slots of a group of items, vector by vector: items, at, key0, key1; spread: per_level, last_level."""
     lanes = ir.FunctionType(VECTOR, [VECTOR, ir.IntType(1)])
-    zeros = get_or_insert(builder.module, lanes, f"llvm.cttz.v{LANES}i64")
+    zeros = cgutils.get_or_insert_function(builder.module, lanes, f"llvm.cttz.v{LANES}i64")
     low, half = constant(0xFFFFFFFF), constant(32)
     per_level = builder.and_(splat(builder, spread[0]), low)
     cap = splat(builder, builder.shl(ir.Constant(INT64, 1), spread[1]))

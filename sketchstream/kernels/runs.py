@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
-from numba.extending import intrinsic
+
+from sketchstream.kernels.door import typed_intrinsic, types
 
 # Number of the next 16 bytes that are of one class, in vector registers: the step of scans over texts.
 # Nothing is checked here: the caller ensures that `WIDTH` bytes can be read. Addresses cost nothing to pass from kernel
@@ -39,7 +39,7 @@ def _run(stops: Callable[[Any, Any], Any]) -> Any:
 
         return types.int64(types.uint64), codegen
 
-    return intrinsic(run)
+    return typed_intrinsic(run)
 
 
 def _not_plain(builder: Any, vector: Any) -> Any:

@@ -16,30 +16,26 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
 
-from sketchstream.kernels.door import kernel
+from sketchstream.kernels.door import cgutils, kernel, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
     GROUP,
     I64,
     INT64,
     LANES,
-    TOGETHER,
     U64,
     VECTOR,
     Between,
     Bytes,
     address,
     aligned_words,
-    alloca,
     byte_at,
     constant,
     first_byte,
-    get_or_insert,
     lanes_of,
     prefetch_read,
     splat,
-    typed_intrinsic,
+    together,
     word_at,
 )
 
@@ -68,7 +64,8 @@ _ROUND = (
 def _rounds(builder: Any, states: list[list[Any]], times: int, between: Between) -> None:
     """SipRounds on several states, step by step in turn, with other work in between."""
     # A funnel shift of a value with itself is a rotation: one instruction where the processor has it.
-    rotate = get_or_insert(builder.module, ir.FunctionType(VECTOR, [VECTOR] * 3), f"llvm.fshl.v{LANES}i64")
+    lanes = ir.FunctionType(VECTOR, [VECTOR] * 3)
+    rotate = cgutils.get_or_insert_function(builder.module, lanes, f"llvm.fshl.v{LANES}i64")
     # Step by step over all states, not state by state: the steps of different states do not wait for each other.
     for step, to, by in _ROUND * times:
         for v in states:
@@ -105,8 +102,8 @@ Each = Callable[[int, Any], None]
 def hashed_ints(context: Any, builder: Any, kinds: Any, args: Any, store: Each, between: Between) -> None:
     """Hash GROUP int64 and hand each vector of hashes to `store(number of its first item, hashes)`."""
     start = _start(builder, args[2], args[3])
-    for first in range(0, GROUP, LANES * TOGETHER):
-        places = range(first, first + LANES * TOGETHER, LANES)
+    for first in range(0, GROUP, LANES * together()):
+        places = range(first, first + LANES * together(), LANES)
         words = []
         for place in places:
             position = builder.add(args[1], ir.Constant(INT64, place))
@@ -142,11 +139,11 @@ def _hash_words(typingctx: Any, words: Any, at: Any, count: Any, key0: Any, key1
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         start = _start(builder, args[3], args[4])
-        for first in range(0, GROUP, LANES * TOGETHER):
-            places = range(first, first + LANES * TOGETHER, LANES)
+        for first in range(0, GROUP, LANES * together()):
+            places = range(first, first + LANES * together(), LANES)
             # How many rounds there are is known at run time only: between them the states are on the stack, from where
             # LLVM moves them into registers.
-            kept = [[alloca(builder, value) for value in start] for _ in places]
+            kept = [[cgutils.alloca_once_value(builder, value) for value in start] for _ in places]
             for one in kept:
                 for pointer, value in zip(one, start, strict=True):
                     builder.store(value, pointer)

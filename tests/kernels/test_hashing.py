@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -248,7 +249,7 @@ def test_a_kernel_works_where_nothing_can_be_cached(monkeypatch):
     """A read-only installation and home: numba refuses to cache, the door compiles without."""
     from sketchstream.kernels import door
 
-    original = door.numba.njit
+    original = numba.njit
 
     def without_disk(*args, **options):
         if options.get("cache"):
@@ -256,5 +257,5 @@ def test_a_kernel_works_where_nothing_can_be_cached(monkeypatch):
             raise RuntimeError(msg)
         return original(*args, **options)
 
-    monkeypatch.setattr(door.numba, "njit", without_disk)
+    monkeypatch.setattr(numba, "njit", without_disk)
     assert door.kernel(lambda x: x + 1)(4) == 5

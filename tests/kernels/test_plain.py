@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.noise.words import Seeded
+from helpers.twins import twins_run
 from helpers.updates_reference import SIPHASH_VECTORS
 from sketchstream import kernels
 from sketchstream.domains import Index
@@ -36,11 +38,10 @@ DOMAINS = {
 
 
 @pytest.fixture
-def twins(monkeypatch: pytest.MonkeyPatch) -> None:
+def twins() -> Iterator[None]:
     """Let the twins run, whatever is compiled already."""
-    monkeypatch.setattr(door, "SPARED", 1 << 18)
-    monkeypatch.setattr(door, "_left", {})
-    monkeypatch.setattr(door, "_is_compiled", lambda *_: False)
+    with twins_run():
+        yield
 
 
 class Refused:
@@ -258,10 +259,47 @@ def test_few_items_and_long_ones_use_up_what_a_twin_may_do(longest, least, most,
     assert least <= calls <= most
 
 
+def test_few_elements_are_processed_before_numba_is_imported(monkeypatch):
+    """Even where the kernel is compiled: numba's import would take longer. All kernels share what is allowed."""
+    monkeypatch.setattr(door, "SPARED", 1000)
+    monkeypatch.setattr(door, "_left", {})
+    monkeypatch.setattr(door, "_few_left", 100)
+    asked = []
+    monkeypatch.setattr(door, "_is_compiled", lambda *_: asked.append(1) or True)
+    monkeypatch.delitem(sys.modules, "numba")
+    one, other = door.kernel(lambda x: x), door.kernel(lambda x: x + 1)
+    assert door.spared(one, lambda: 60, None, (1,))
+    assert not asked
+    assert not door.spared(other, lambda: 60, None, (1,))
+    assert asked
+    assert door.spared(one, lambda: 30, None, (1,))
+    door.compile_first()
+    assert not door.spared(one, lambda: 1, None, (1,))
+
+
+def test_programs_start_without_numba():
+    """And so do those that read a few records and make a small sketch."""
+    code = """
+import sys
+import numpy as np
+import sketchstream as ss
+from sketchstream.kernels.tokens import INTEGER
+from sketchstream_connectors.decode.json_values import find_fields
+import sketchstream_connectors.decode.avro.blocks, sketchstream_connectors.kafka.fetch.record_batch
+import sketchstream.kinds.projection.mechanism, sketchstream.kinds.workload.update, sketchstream.stream.kernels
+buffer = np.frombuffer(b'{"a": 1}', np.uint8)
+assert find_fields(buffer, np.array([0]), np.array([8]), ["a"]).kinds.tolist() == [[INTEGER]]
+sketch = ss.Sketch.create(ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=100, levels=2)), key=ss.Key.generate())
+sketch.update(["x", "y"])
+assert "numba" not in sys.modules, "numba"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 CODE = """
 import sys
 sys.path.insert(0, {path!r})
-import once
+import numba, once
 from sketchstream.kernels import door
 print(door.spared(once.double, lambda: 1, None, (3,)), once.double(3))
 """

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.json_texts import broken_texts, numbers, texts
+from helpers.twins import twins_run
 from sketchstream.columns import Choices, Column
 from sketchstream.errors import SpecError, WeightError
 from sketchstream.items import Ints, Items, Pairs
@@ -275,5 +276,7 @@ def test_positions_in_a_list_are_those_of_a_dictionary(item_type: Literal["text"
         good = (STRING, INTEGER) if item_type == "text" else (STRING,)
         expected = [places.get(one, -1) if kind in good else -1 for one, kind in zip(rows, kinds, strict=True)]
         assert column.codes(choices).tolist() == expected
+        with twins_run():
+            assert column.codes(choices).tolist() == expected
         assert max(expected) > 0
     assert Choices(["", "x"]).find(np.zeros(0, np.uint8), *np.zeros((2, 1), np.int64), np.ones(1, bool)).tolist() == [0]

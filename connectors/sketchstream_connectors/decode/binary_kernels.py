@@ -18,11 +18,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import types
 
 from sketchstream.kernels import kernel
-from sketchstream.kernels.door import part
-from sketchstream.kernels.machine_code import first_byte, keep_apart, trailing_zeros, typed_intrinsic, word_at
+from sketchstream.kernels.door import part, typed_intrinsic, types
+from sketchstream.kernels.machine_code import first_byte, keep_apart, trailing_zeros, word_at
 from sketchstream.kernels.texts import is_utf8, last_run
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, U, byte
 

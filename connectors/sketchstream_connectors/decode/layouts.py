@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import literal_unroll
 
 from sketchstream.kernels import check_utf8, kernel
 from sketchstream.kernels.machine_code import first_byte
@@ -159,7 +158,7 @@ def learn(
             if q < last and (data[q] == SMALL_E or data[q] == LARGE_E):
                 return -1
         # Likewise the letters behind the first one of true, null and false.
-        elif c in {SMALL_T, SMALL_N}:
+        elif c in (SMALL_T, SMALL_N):
             q = p + 4
         elif c == SMALL_F:
             q = p + 5
@@ -331,7 +330,7 @@ def follow(texts: Any, first: int, until: int, kept: Any, a: Any, found: Any) ->
 
 
 @kernel
-def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
+def follow_all(texts: Any, kept: Any, octets: Any, state: Ints, found: Any) -> int:
     """Compare texts with the layouts that are kept, until another one is wanted.
 
     Args:
@@ -340,6 +339,7 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
             (LAYOUTS, MOST_SLOTS) paths of its values; (LAYOUTS,) number of values, -1 for what is none; (LAYOUTS, k)
             paths that have none. All as from `learn`. Then, as from `take_shape`, (LAYOUTS, SHAPED_BYTES) a sample
             of each, its masks and places; and (LAYOUTS, 3) what is known of that shape.
+        octets: the bytes of each of them, (LAYOUTS, bytes of one layout): what is moved, whatever it means.
         state: (STATE,) in and out, zeros at first: the text to go on with, layouts kept, attempts that failed one after
             the other, blocks to pass before the next one, texts read, and 1 + the text that the layout behind those
             that are kept has been taken from.
@@ -387,9 +387,10 @@ def follow_all(texts: Any, kept: Any, state: Ints, found: Any) -> int:
             # What too few follow goes; the last layout takes its place.
             if SHARE * hits < left:
                 count -= 1
-                # The arrays differ in type: this loop is written out when it is compiled.
-                for array in literal_unroll(kept):
-                    array[a] = array[count]
+                # As bytes: the arrays differ in type, and a loop over those would be compiled once for each of them.
+                for rows in octets:
+                    for j in range(rows.shape[1]):
+                        rows[a, j] = rows[count, j]
                 if a == fresh:
                     failed = min(failed + 1, MOST_FAILED)
                     wait = 1 << failed
@@ -455,12 +456,13 @@ def scan_alike(
         np.empty((LAYOUTS, k, 3), dtype=np.int64),
         np.zeros((LAYOUTS, 3), dtype=np.int64),
     )
+    octets = tuple(array.reshape(LAYOUTS, -1).view(np.uint8) for array in kept)
     parts, bounds, slots, sizes, missing = kept[:5]
     state = np.zeros(STATE, dtype=np.int64)
     one = np.empty((k, 1), np.uint8), np.empty((k, 1), np.int64), np.empty((k, 1), np.int64)
     said = np.empty(1, dtype=np.uint8)
     while True:
-        i = int(follow_all((data, starts, ends), kept, state, (status, kinds, found_start, found_end)))
+        i = int(follow_all((data, starts, ends), kept, octets, state, (status, kinds, found_start, found_end)))
         if i < 0:
             read: int = state[4].item()
             wide = status == WIDE

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 from helpers.json_texts import BAD_UTF8, GOOD_UTF8, PECULIAR, broken_texts, texts
 from helpers.paths import TESTS
-from sketchstream.kernels import check_utf8, read_integers
+from helpers.twins import twins_run
+from sketchstream.kernels import check_utf8, plain, read_integers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode import json, layouts
+from sketchstream_connectors.decode import json, layouts, times
 from sketchstream_connectors.decode.json_values import ask_orjson, find_fields
 from sketchstream_connectors.decode.named_fields import Found
 
@@ -63,6 +64,16 @@ def compare(values: list[bytes], fields: list[str]) -> Found:
         for index, text in enumerate(values):
             assert answers(found, index) == expected[index], text
     return found
+
+
+@given(st.lists(st.one_of(texts, broken_texts(), st.none()), min_size=1, max_size=8), st.permutations(FIELDS))
+def test_few_texts_are_read_by_orjson_alone(values: list[bytes | None], fields: list[str]) -> None:
+    one = find_fields(*laid_out(values), fields)
+    with pytest.MonkeyPatch.context() as patch, twins_run():
+        patch.setattr(json, "scan_json", None)
+        other = find_fields(*laid_out(values), fields)
+    for index in range(len(values)):
+        assert answers(one, index) == answers(other, index)
 
 
 @pytest.mark.statistics
@@ -383,11 +394,14 @@ def test_texts_that_are_not_there_have_no_fields() -> None:
 
 
 def times_of(values: list[bytes], kind: int = STRING) -> list[int]:
-    """By the compiled reader."""
+    """By the compiled reader, and by its twin, which gives the same."""
     buffer, starts, ends = laid_out(list(values))
-    out = np.empty(len(values), dtype=np.int64)
-    json.read_times(buffer, np.full(len(values), kind, dtype=np.uint8), starts, ends, False, out)
-    return [int(time) for time in out]
+    out, plain = np.empty((2, len(values)), dtype=np.int64)
+    kinds = np.full(len(values), kind, dtype=np.uint8)
+    json.read_times(buffer, kinds, starts, ends, False, out)
+    times.read_plainly(buffer, kinds, starts, ends, False, plain)
+    assert plain.tolist() == out.tolist()
+    return out.tolist()
 
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -446,6 +460,21 @@ def test_no_bytes_make_the_time_reader_fail(noise: bytes) -> None:
     times_of([noise, b"2013-01-01T00:00:00" + noise])
 
 
+DECIMAL_TIMES = st.from_regex(r"\A0{0,20}[0-9]{0,18}(\.[0-9]{0,5})?(e3|x)?\Z").map(str.encode)
+
+
+@given(st.lists(DECIMAL_TIMES | st.binary(max_size=8), min_size=1, max_size=8), st.booleans())
+@settings(max_examples=300)
+def test_the_twin_reads_decimal_seconds_as_the_compiled_reader(values: list[bytes], seconds: bool) -> None:
+    values = [*values, b"9" * 5000 + b".5", b"0" * 5000 + b".5"]
+    buffer, starts, ends = laid_out(list(values))
+    kinds = np.full(len(values), DECIMAL, dtype=np.uint8)
+    out, plainly = np.empty((2, len(values)), dtype=np.int64)
+    json.read_times(buffer, kinds, starts, ends, seconds, out)
+    times.read_plainly(buffer, kinds, starts, ends, seconds, plainly)
+    assert plainly.tolist() == out.tolist()
+
+
 @given(st.integers(-(1 << 64), 1 << 65))
 def test_integer_times_are_milliseconds_of_64_bits(number: int) -> None:
     expected = number if -(1 << 63) < number < 1 << 63 else NO_TIME
@@ -492,6 +521,9 @@ def test_decimal_texts_are_integers_by_jsons_grammar(values: list[bytes], unsign
     valid = np.ones(len(values), dtype=np.bool_)
     out = np.empty(len(values), dtype=np.int64)
     read_integers(buffer, starts, ends, valid, unsigned, out)
+    again, spelled = np.ones(len(values), dtype=np.bool_), np.empty(len(values), dtype=np.int64)
+    plain.read_integers(buffer, starts, ends, again, unsigned, spelled)
+    assert (again.tolist(), spelled.tolist()) == (valid.tolist(), out.tolist())
     top = 1 << (64 if unsigned else 63)
     for text, good, number in zip(values, valid, out, strict=True):
         expected = GRAMMAR.match(text) is not None and -(1 << 63) <= int(text) < top

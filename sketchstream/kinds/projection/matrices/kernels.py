@@ -16,17 +16,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from sketchstream.kernels import kernel
+from sketchstream.kernels.door import cgutils, typed_intrinsic, types
+from sketchstream.kernels.machine_code import (
+    INT64,
+    LANES,
+    VECTOR,
+    address,
+    constant,
+    lanes_of,
+    prefetch,
+    prefetch_read,
+    splat,
+)
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 I16 = npt.NDArray[np.int16]
 
-LANES = 8
-"""Counters that are hashed at a time."""
 WORDS = 8
 """64-bit words of one digest."""
 COUNTER_BYTES = 12
@@ -64,38 +72,23 @@ MIXED = (
 ROTATIONS = (32, 24, 16, 63)
 ROUNDS = 12
 
-_I32 = ir.IntType(32)
-_I64 = ir.IntType(64)
-_VECTOR = ir.VectorType(_I64, LANES)
-_get_or_insert: Any = cgutils.get_or_insert_function
-
-
-def _intrinsic(function: Any) -> Any:
-    """Define a function by its machine code; kernels call it without the first argument."""
-    return intrinsic(function)
-
 
 def _lanes(context: Any, builder: Any, kind: Any, array: Any, position: int) -> Any:
     """Address of LANES words from array[position] on."""
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [_I64(position)]), _VECTOR.as_pointer())
-
-
-def _constant(value: int) -> Any:
-    """A vector of one constant."""
-    return ir.Constant(_VECTOR, [value] * LANES)
+    return lanes_of(builder, address(context, builder, kind, array, INT64(position)))
 
 
 def _compressed(builder: Any, chain: list[Any], message: dict[int, Any]) -> list[Any]:
     """The digest words of one last block; words of the message that are not given are 0."""
-    rotate = _get_or_insert(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fshr.v{LANES}i64")
+    lanes = ir.FunctionType(VECTOR, [VECTOR] * 3)
+    rotate = cgutils.get_or_insert_function(builder.module, lanes, f"llvm.fshr.v{LANES}i64")
     # RFC 7693, section 3.2, unrolled when the code is made: v is a list of 16 registers, each with one word of
     # the state of 8 independent hashes, and the schedule is known, so nothing is left of its loops, and of message
     # words that are 0 not even an addition.
-    v = chain + [_constant(word) for word in IV]
+    v = chain + [constant(word) for word in IV]
     # Bytes hashed so far: the key's block and the counter; then the mark of the last block.
-    v[12] = builder.xor(v[12], _constant(BLOCK_BYTES + COUNTER_BYTES))
-    v[14] = builder.xor(v[14], _constant(2**64 - 1))
+    v[12] = builder.xor(v[12], constant(BLOCK_BYTES + COUNTER_BYTES))
+    v[14] = builder.xor(v[14], constant(2**64 - 1))
     for number in range(ROUNDS):
         schedule = SIGMA[number % len(SIGMA)]
         for step, (a, b, c, d) in enumerate(MIXED):
@@ -109,26 +102,23 @@ def _compressed(builder: Any, chain: list[Any], message: dict[int, Any]) -> list
                         v[c] = builder.add(v[c], v[d])
                     mixed = builder.xor(v[to], v[other])
                     # fshr of a word with itself is a rotation, one instruction of AVX-512.
-                    v[to] = builder.call(rotate, [mixed, mixed, _constant(bits)])
+                    v[to] = builder.call(rotate, [mixed, mixed, constant(bits)])
     return [builder.xor(builder.xor(h, v[i]), v[i + WORDS]) for i, h in enumerate(chain)]
 
 
-@_intrinsic
+@typed_intrinsic
 def _hash_lanes(typingctx: Any, chain: Any, counters: Any, out: Any) -> Any:
     """out[8 w + l] = word w of the digest of counter l: feature counters[l], block counters[8 + l]; uint64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        nothing, zero = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
         # The chaining value is the same in all lanes: each of its words is spread over a register.
-        first = context.make_array(signature.args[0])(context, builder, args[0]).data
-        spread = []
-        for i in range(WORDS):
-            word = builder.load(builder.gep(first, [_I64(i)]))
-            spread.append(builder.shuffle_vector(builder.insert_element(nothing, word, _I32(0)), nothing, zero))
+        first = [address(context, builder, signature.args[0], args[0], INT64(i)) for i in range(WORDS)]
+        spread = [splat(builder, builder.load(word)) for word in first]
         # Of the 16 message words only two are not 0: the feature, and the number of the block.
         message = {
             i: builder.load(_lanes(context, builder, signature.args[1], args[1], i * LANES), align=8) for i in range(2)
         }
+        # Word by word, each a register of eight hashes: `keyed_words` puts the words of one hash side by side.
         for i, word in enumerate(_compressed(builder, spread, message)):
             builder.store(word, _lanes(context, builder, signature.args[2], args[2], i * LANES), align=8)
         return context.get_dummy_value()
@@ -136,51 +126,25 @@ def _hash_lanes(typingctx: Any, chain: Any, counters: Any, out: Any) -> Any:
     return types.void(chain, counters, out), codegen
 
 
-@_intrinsic
+@typed_intrinsic
 def _add_scaled(typingctx: Any, cells: Any, to: Any, weight: Any, entries: Any, at: Any) -> Any:
     """cells[to:to + LANES] += weight * entries[at:at + LANES]; weight int32, so that one product takes one step."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds = signature.args
-        target = context.make_array(kinds[0])(context, builder, args[0]).data
-        source = context.make_array(kinds[3])(context, builder, args[3]).data
-        pointer = builder.bitcast(builder.gep(target, [args[1]]), _VECTOR.as_pointer())
+        pointer = lanes_of(builder, address(context, builder, kinds[0], args[0], args[1]))
         # Entries are int16: a quarter of the memory that int64 would read. Addresses need not be aligned to a register,
         # so loads and stores claim the alignment of one element.
         short = ir.VectorType(ir.IntType(16), LANES)
-        row = builder.load(builder.bitcast(builder.gep(source, [args[4]]), short.as_pointer()), align=2)
-        nothing, zero = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
+        source = address(context, builder, kinds[3], args[3], args[4])
+        row = builder.load(builder.bitcast(source, short.as_pointer()), align=2)
         # Both factors are sign-extended from 32 bits or fewer, which the compiler sees: one multiplication of 32-bit
         # halves makes the 64-bit product, where full int64 factors would need three.
-        one = builder.insert_element(nothing, builder.sext(args[2], _I64), _I32(0))
-        product = builder.mul(builder.sext(row, _VECTOR), builder.shuffle_vector(one, nothing, zero))
+        product = builder.mul(builder.sext(row, VECTOR), splat(builder, builder.sext(args[2], INT64)))
         builder.store(builder.add(builder.load(pointer, align=8), product), pointer, align=8)
         return context.get_dummy_value()
 
     return types.void(cells, to, types.int32, entries, at), codegen
-
-
-def _ask_for(to_write: int, context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Code of a prefetch of one cache line."""
-    byte = ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
-    ask = _get_or_insert(builder.module, kind, "llvm.prefetch.p0")
-    data = context.make_array(signature.args[0])(context, builder, args[0]).data
-    place = builder.bitcast(builder.gep(data, [args[1]]), byte)
-    builder.call(ask, [place, _I32(to_write), _I32(3), _I32(1)])  # keep in all caches; data
-    return context.get_dummy_value()
-
-
-@_intrinsic
-def _prefetch(typingctx: Any, array: Any, position: Any) -> Any:
-    """Prefetch the cache line of array[position] for writing. A position outside the array does no harm."""
-    return types.void(array, position), lambda *given: _ask_for(1, *given)
-
-
-@_intrinsic
-def _prefetch_to_read(typingctx: Any, array: Any, position: Any) -> Any:
-    """Ask for the cache line of array[position], to be read. A position outside the array does no harm."""
-    return types.void(array, position), lambda *given: _ask_for(0, *given)
 
 
 @kernel
@@ -310,12 +274,12 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
         if coming < count:
             start = rows[coming] * width
             for c in range(0, width, LINE):
-                _prefetch(flat, start + c)
+                prefetch(flat, start + c)
             if far:
                 # A line of 8 words of 8 bytes has 32 entries of 2.
                 start = places[coming] * width
                 for c in range(0, width, 4 * LINE):
-                    _prefetch_to_read(entries, start + c)
+                    prefetch_read(entries, start + c)
         if np.uint64(rows[i]) < n and np.uint64(features[i]) < d and np.uint64(weights[i] + most) <= twice:
             moved += 1
             weight = weights[i]

@@ -1,0 +1,23 @@
+"""Twins of kernels run although the kernels are compiled.
+
+In: nothing. Out: a context. Touches: the choice between them, inside of the context.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from sketchstream.kernels import door
+
+
+@contextlib.contextmanager
+def twins_run() -> Iterator[None]:
+    """Let twins run, up to so many elements, whatever is compiled already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(door, "SPARED", 1 << 18)
+        patch.setattr(door, "_left", {})
+        patch.setattr(door, "_is_compiled", lambda *_: False)
+        yield
