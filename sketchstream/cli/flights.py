@@ -7,6 +7,7 @@ pandas. Out: tail numbers, scheduled departures and a few more fields, in time o
 from __future__ import annotations
 
 import csv
+import functools
 import importlib.util
 import io
 import zipfile
@@ -112,6 +113,7 @@ def data_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "data"
 
 
+@functools.cache
 def read_flights() -> Flights:
     """All flights, sorted by scheduled departure (the file is not); ties stay in the order of the file.
 

@@ -6,9 +6,12 @@ tables on standard output. Touches: that folder.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -120,12 +123,14 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
     epsilon = EPSILON[unit] if epsilon is None else epsilon
     dials = demo_report.Dials(unit, str(exact_epsilon(epsilon)), str(exact_epsilon(epsilon_publish, "epsilon_publish")))
     folder = _fresh(output)
-    # Shares of the time that the parts take, in hundredths.
-    with progress.Progress("reading the flights", 100, patience_s=0.0) as bar:
+    # Shares of the time that the parts take, in hundredths. The chapters are made in another process meanwhile.
+    with _beside() as pool, progress.Progress("reading the flights", 100, patience_s=0.0) as bar:
         flights = read_flights()
         months = flights.months()
         bar.reach(20, "writing the stream")
         config = _write_stream(folder, flights, dials)
+        names = CHAPTERS if form == "table" else ()
+        others = [pool.submit(_chapter, name, folder) for name in names]
         bar.reach(25, "sketching")
 
         def watch(now: WorkerProgress) -> None:
@@ -139,10 +144,29 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
         bar.reach(84, "drawing")
         demo_report.write(folder, rows, dials, (folder / MARK).read_text())
         chapters: list[list[str]] = []
-        for number, name in enumerate(CHAPTERS if form == "table" else ()):
-            bar.reach(88 + 12 * number / len(CHAPTERS), f"chapter {number + 1}")
-            chapters.append(import_module(name).run(folder, flights))
+        for number, other in enumerate(others):
+            bar.reach(88 + 12 * number / len(others), f"chapter {number + 1}")
+            chapters.append(other.result())
     _print(rows, folder, dials, time.monotonic() - began, form, chapters)
+
+
+@contextlib.contextmanager
+def _beside() -> Iterator[ProcessPoolExecutor]:
+    """A second process; what it has not begun when this one fails is left out."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _chapter(name: str, folder: Path) -> list[str]:
+    """Make a chapter from the stream in a folder: its lines."""
+    from sketchstream.cli.flights import read_flights
+
+    lines: list[str] = import_module(name).run(folder, read_flights())
+    return lines
 
 
 def _fresh(folder: Path) -> Path:
