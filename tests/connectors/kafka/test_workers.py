@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -43,13 +44,24 @@ def stream(app: App, windows: int, per_window: int, seed: int) -> int:
     return BASE + windows * MINUTE
 
 
-def test_two_workers_one_killed_in_mid_stream_and_restarted_count_exactly(app_of: Callable[..., App]) -> None:
-    app = app_of(kafka=MISSED_SOON)
+def in_seconds(item: object, ts: int) -> bytes:
+    """An event as `time.time()` in Python would stamp it."""
+    return b'{"u":%s,"ts":%d.%03d}' % (json.dumps(item).encode(), ts // 1000, ts % 1000)
+
+
+@pytest.mark.parametrize("unit", ["ms", "s"])
+def test_two_workers_one_killed_in_mid_stream_and_restarted_count_exactly(
+    unit: str, app_of: Callable[..., App]
+) -> None:
+    timed = f'item_type = "int"\nitem = "u"\ntime = "ts"\ntime_unit = "{unit}"\n{AT_ONCE}\nidle = "off"'
+    app = app_of(kafka=MISSED_SOON, input=timed)
     both = app.start("a"), app.start("b")
     wait_for(lambda: all(worker.says("event=running") for worker in both))
     doomed = both[1]
     end = BASE + 3 * MINUTE
     rng, load = random.Random(1), app.load()
+    if unit == "s":
+        load.encode = in_seconds
     for w in range(3):
         for i in range(4000):
             load.send(int(499 * rng.random() ** 3), BASE + w * MINUTE + i * MINUTE // 4000)
