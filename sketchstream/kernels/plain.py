@@ -10,7 +10,7 @@ twins know the domains that need no table: hashed items, and ids. Memory that he
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,7 @@ def read_integers(data: Bytes, starts: I64, ends: I64, valid: Any, unsigned: boo
     """Read decimal texts; see `texts.read_integers`."""
     out[:] = 0
     least, limit = -(1 << 63), (1 << 64 if unsigned else 1 << 63)
-    for i in np.flatnonzero(valid).tolist():
-        text = data[starts[i] : ends[i]].tobytes()
+    for i, text in _texts(data, starts, ends, valid):
         number = int(text) if _INTEGER.fullmatch(text) else limit
         valid[i] = least <= number < limit
         if valid[i]:
@@ -62,8 +61,15 @@ def find_texts(data: Bytes, starts: I64, ends: I64, valid: Any, places: Mapping[
         out: (n,) int32, filled in.
     """
     out[:] = -1
-    for i in np.flatnonzero(valid).tolist():
-        out[i] = places.get(data[starts[i] : ends[i]].tobytes(), -1)
+    for i, text in _texts(data, starts, ends, valid):
+        out[i] = places.get(text, -1)
+
+
+def _texts(data: Bytes, starts: I64, ends: I64, valid: Any) -> Iterator[tuple[int, bytes]]:
+    """The texts that are there, each with its place among all."""
+    there = np.flatnonzero(valid)
+    for i, start, end in zip(there.tolist(), starts[there].tolist(), ends[there].tolist(), strict=True):
+        yield i, data.data[start:end].tobytes()
 
 
 def clear(arrays: Iterable[npt.NDArray[Any]]) -> None:
