@@ -136,8 +136,8 @@ def updates(events: int) -> bool:
     series = ss.ConvolutionSpec("window:168", 8784, layout="time", **given)
     index, state = Updater(series), np.zeros(series.size, np.int64)
     profile = ss.ClosedDomain(size=8784)
-    from sketchstream.domains import Index
-    from sketchstream.items import Items
+    from sketchstream.items.arrays import Items
+    from sketchstream.items.domains import Index
 
     items, there, counters = Items.of(positions), Index.build(profile, None), np.zeros(8784, np.int64)
     took = clocked({"own": lambda: index.apply(state, items), "peer": lambda: there.apply(counters, items)}, 9)

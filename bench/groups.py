@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sketchstream.columns import Column
-from sketchstream.hashing import Key
 from sketchstream.image import DEFERRED_PART
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.columns import Column
+from sketchstream.items.hashing import Key
 from sketchstream.kernels import compile_first
 from sketchstream.kernels.tokens import STRING
 from sketchstream.kinds.profile.group_list import GroupLimit, Groups

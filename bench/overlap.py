@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import sketchstream as ss
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.profile.groups import Grouped
 
 NAMES = ("A", "B", "C")

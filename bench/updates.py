@@ -22,9 +22,9 @@ import numpy as np
 
 import sketchstream as ss
 from sketchstream import kernels
-from sketchstream.domains import Index
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.domains import Index
+from sketchstream.items.hashing import Key
 from sketchstream.kernels import kernel
 from sketchstream.kernels.machine_code import prefetch
 from sketchstream.spec import ClosedDomain, OpenDomain

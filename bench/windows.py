@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.hashing import Key
 from sketchstream.kernels import compile_first, kernel
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.sketch import Sketch

@@ -25,7 +25,7 @@ _HOMES = {
     "sketchstream.kinds.profile.group_list": ("Groups",),
     "sketchstream.kinds.profile.spec": ("ProfileSpec",),
     "sketchstream.kinds.convolution.spec": ("ConvolutionSpec",),
-    "sketchstream.hashing": ("Key",),
+    "sketchstream.items.hashing": ("Key",),
     "sketchstream.sketch": ("Sketch", "merge"),
     "sketchstream.published": ("Origin", "Release", "SealedState", "Stack", "stack"),
     "sketchstream.storage": ("load", "read"),
@@ -51,7 +51,7 @@ _HOMES = {
     "sketchstream.kinds.workload.queries.universe": ("Column", "Universe"),
     "sketchstream.kinds.projection.spec": ("ProjectionSpec",),
     "sketchstream.kinds.hierarchy.spec": ("HierarchySpec",),
-    "sketchstream.items": ("Pairs",),
+    "sketchstream.items.arrays": ("Pairs",),
     "sketchstream.privacy.hygiene": ("Hardened", "harden"),
     "sketchstream.errors": (
         "BrokerError",
@@ -169,8 +169,8 @@ if TYPE_CHECKING:
         VersionError,
         WeightError,
     )
-    from sketchstream.hashing import Key
-    from sketchstream.items import Pairs
+    from sketchstream.items.arrays import Pairs
+    from sketchstream.items.hashing import Key
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
     from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.gaussian.answers import GaussianEstimate

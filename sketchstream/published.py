@@ -420,7 +420,7 @@ class Release(_Part):
 
     def _repr_html_(self) -> str:
         """For notebooks: the published counters, which contain noise."""
-        from sketchstream import cards
+        from sketchstream.pictures import cards
 
         return cards.release(self)
 
@@ -512,7 +512,7 @@ class SealedState(_Part):
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from sketchstream import cards
+        from sketchstream.pictures import cards
 
         return cards.sketch("Sealed state", self)
 
@@ -661,7 +661,7 @@ class Stack(_Published):
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from sketchstream import cards
+        from sketchstream.pictures import cards
 
         return cards.stack(self)
 

@@ -33,14 +33,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, wire
-from sketchstream.batch import Outside, require_invalid, require_outside, require_sums
 from sketchstream.components import Counters, summed
-from sketchstream.domains import closed_items
 from sketchstream.errors import FormatError, KeyMismatchError, MergeError, SealedError, SpecError
 from sketchstream.files import replace_secret, write_durably
-from sketchstream.hashing import Key
 from sketchstream.image import StateImage, is_large
-from sketchstream.items import arguments_of
+from sketchstream.items.arrays import arguments_of
+from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
+from sketchstream.items.domains import closed_items
+from sketchstream.items.hashing import Key
 from sketchstream.kinds import closing, deferring, sealed_view, shared_cost
 from sketchstream.kinds.capabilities import Deferring, HavingGroups, Scoped
 from sketchstream.privacy.hygiene import process, require_home
@@ -482,7 +482,7 @@ class Sketch:
 
     def _repr_html_(self) -> str:
         """For notebooks: public parameters only."""
-        from sketchstream import cards
+        from sketchstream.pictures import cards
 
         return cards.sketch("Sketch, closed" if self.closed else "Sketch, open", self)
 

@@ -15,7 +15,7 @@ from sketchstream.files import named, read_file, require_private
 from sketchstream.sketch import Sketch
 
 if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
     from sketchstream.published import Published
 
 _KEY_FILE = b"sketchstream-key-"

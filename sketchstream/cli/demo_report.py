@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sketchstream import charts, report
 from sketchstream.cli import show
+from sketchstream.pictures import charts, report
 from sketchstream.query import words
 
 if TYPE_CHECKING:

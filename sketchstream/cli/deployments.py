@@ -202,7 +202,7 @@ def _listed(text: str) -> tuple[int, list[Any]]:
         ConfigError: a file that cannot be read.
     """
     from sketchstream.errors import ConfigError
-    from sketchstream.item_lists import read_items
+    from sketchstream.items.item_lists import read_items
 
     if text.isdecimal():
         if int(text) == 0:

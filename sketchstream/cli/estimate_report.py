@@ -11,15 +11,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from sketchstream import report
 from sketchstream.cli import show
 from sketchstream.cli.windows_report import FOLDS, last
 from sketchstream.kinds import shown
+from sketchstream.pictures import report
 from sketchstream.query import words
 from sketchstream.query.history import start_labels
 
 if TYPE_CHECKING:
-    from sketchstream.pictures import Picture
+    from sketchstream.pictures.numbers import Picture
     from sketchstream.query.estimates import EstimateAnswer
 
 SETTINGS = ("method", "epsilon", "delta", "mechanism", "unit", "length", "users", "features", "k")

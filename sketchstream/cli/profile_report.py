@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sketchstream import report
 from sketchstream.cli import show
 from sketchstream.kinds.profile import pictures as pages
+from sketchstream.pictures import report
 from sketchstream.query import words
 
 if TYPE_CHECKING:

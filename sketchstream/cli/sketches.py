@@ -17,7 +17,7 @@ from sketchstream.errors import SealedError, StoreError
 from sketchstream.files import named
 
 if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
     from sketchstream.published import Published, Release, SealedState
     from sketchstream.sketch import Sketch
     from sketchstream.spec import Item
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def load_key(path: Path | None) -> Key | None:
     """The key in a file, or None."""
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
 
     return None if path is None else Key.load(path)
 
@@ -174,7 +174,7 @@ def remove(path: Path) -> None:
 
 def read_items(path: Path, item_type: str) -> list[Item]:
     """The items of a closed domain: one a line; duplicates and empty lines are refused."""
-    from sketchstream import item_lists
+    from sketchstream.items import item_lists
 
     read_bytes(path)
     return item_lists.read_items(path, item_type)

@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from sketchstream import report
 from sketchstream.cli import show
 from sketchstream.kinds.profile import pictures as pages
 from sketchstream.naming import USUAL, Names
+from sketchstream.pictures import report
 from sketchstream.query import words
 from sketchstream.query.history import start_labels
 

@@ -25,7 +25,7 @@ from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.toml import read_toml
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError
-from sketchstream.hashing import Key
+from sketchstream.items.hashing import Key
 from sketchstream.kinds import groups_of_item
 from sketchstream.naming import Names
 from sketchstream.published import MOST_PARTITIONS

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sketchstream import kinds
 from sketchstream.config import checks
 from sketchstream.errors import ConfigError, SpecError
-from sketchstream.item_lists import read_items
+from sketchstream.items.item_lists import read_items
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain, Epsilon, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
 from sketchstream.stream.state.evidence import misplaced_noise

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from sketchstream.batch import Invalid
     from sketchstream.image import StateImage
+    from sketchstream.items.batch import Invalid
 
     State = npt.NDArray[Any]
     Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]  # to a state, from slots and weights

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sketchstream.charts import shown
+from sketchstream.pictures.charts import shown
 
 Bound = Literal["lower", "upper", "modulo"]
 """What a number is where counts wrapped: a lower bound, an upper bound, or a statement about counts modulo p."""

@@ -45,19 +45,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.domains import Index
 from sketchstream.errors import EstimateError, FormatError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.domains import Index
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.privacy.deployments.publications import require_listed
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
-    from sketchstream.columns import Column
     from sketchstream.components import Component
-    from sketchstream.hashing import Key
-    from sketchstream.lattice import Lattice
+    from sketchstream.items.batch import Invalid, Outside
+    from sketchstream.items.columns import Column
+    from sketchstream.items.hashing import Key
+    from sketchstream.items.lattice import Lattice
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.privacy.losses.history import Gap, History, LayerEntry
     from sketchstream.privacy.losses.sketch_history import Promise
@@ -470,7 +470,7 @@ class Kind(ABC, Generic[S]):
             return Events(given.items, given.weights)
         if not self.decimal_weights(spec):
             return Events(given.items, given.weights, column.absent | column.integers()[1])
-        from sketchstream.lattice import Units
+        from sketchstream.items.lattice import Units
 
         lattice: Lattice = spec.lattice  # type: ignore[attr-defined]  # specs with fraction_bits have one
         units, good = column.decimals(lattice.bits, lattice.max_weight)

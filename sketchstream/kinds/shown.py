@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
 
-from sketchstream import charts, kinds, report
-from sketchstream.pictures import SHORT, Number, Picture, Spell, drawn, ends, interval, value
+from sketchstream import kinds
+from sketchstream.pictures import charts, report
+from sketchstream.pictures.numbers import SHORT, Number, Picture, Spell, drawn, ends, interval, value
 
 if TYPE_CHECKING:
-    from sketchstream.report import Table
+    from sketchstream.pictures.report import Table
 
 CARD_PICTURES: Final = 2
 """Pictures of an answer in a notebook."""

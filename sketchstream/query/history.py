@@ -16,10 +16,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import report
-from sketchstream.cards import drawn
 from sketchstream.kinds import exports, shown
 from sketchstream.kinds.profile import pictures as pages
+from sketchstream.pictures import report
+from sketchstream.pictures.cards import drawn
 from sketchstream.query.answers import Answer
 from sketchstream.query.differences import Difference, difference
 from sketchstream.query.windows import to_ms
@@ -246,7 +246,7 @@ class Windows(Sequence[Window]):
         """For notebooks: the trend, and a table of all windows."""
         if self._found and not isinstance(self[-1].answer, Answer):
             return self._trend_of_estimates()
-        from sketchstream.charts import shown as number
+        from sketchstream.pictures.charts import shown as number
 
         rows = [one.numbers(tuple(pages.TREND)) for one in self]
         labels = start_labels([one.start for one in self])

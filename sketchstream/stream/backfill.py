@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.batch import Outside, require_outside
 from sketchstream.errors import FormatError, KeyMismatchError, SpecError, needing
-from sketchstream.items import Pairs
+from sketchstream.items.arrays import Pairs
+from sketchstream.items.batch import Outside, require_outside
 from sketchstream.kinds import groups_of
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch, require_sums_mean_events
@@ -29,7 +29,7 @@ from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, hopping, iso
 
 if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
     from sketchstream.kinds.interface import Spec
     from sketchstream.published import Release, SealedState
 

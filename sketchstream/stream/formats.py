@@ -14,7 +14,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.stream.interfaces import Decoded
 
 if TYPE_CHECKING:
-    from sketchstream.columns import ItemType
+    from sketchstream.items.columns import ItemType
 
 _HOMES = {
     "json": "sketchstream_connectors.decode.json_values",

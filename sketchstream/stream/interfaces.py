@@ -22,8 +22,8 @@ from sketchstream.stream.windows.windows import NO_TIME, iso
 from sketchstream.topics import APART
 
 if TYPE_CHECKING:
-    from sketchstream.columns import Column
-    from sketchstream.items import Items
+    from sketchstream.items.arrays import Items
+    from sketchstream.items.columns import Column
     from sketchstream.stream.state.evidence import Reported
     from sketchstream.stream.windows.boundary import Boundary, Claim
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.query.sealed import SealedReader, SealedWindow
 from sketchstream.stream.input.partitioner import belongs
 from sketchstream.stream.worker.worker import Worker
@@ -33,7 +33,7 @@ from sketchstream.testing.memory import (
 from sketchstream_connectors.factory import decoder_of, rules, settings
 
 if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
 
 Moment = int | str | datetime
 

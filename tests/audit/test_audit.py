@@ -18,7 +18,7 @@ from sketchstream import sketch as sketches
 from sketchstream.audit import bounds
 from sketchstream.audit import report as audit
 from sketchstream.audit.bounds import clopper_pearson, lower_bound
-from sketchstream.domains import Index
+from sketchstream.items.domains import Index
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.privacy.ledgers import ledger
 

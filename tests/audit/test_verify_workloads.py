@@ -15,12 +15,12 @@ import pytest
 
 from helpers.verify import verify
 from sketchstream.audit.kinds import workloads
+from sketchstream.items.lattice import Lattice
 from sketchstream.kinds.linear import index
 from sketchstream.kinds.workload import kind, spec
 from sketchstream.kinds.workload.kind import WorkloadKind
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.strategy import Strategy
-from sketchstream.lattice import Lattice
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 Patch = pytest.MonkeyPatch

@@ -17,7 +17,7 @@ import pytest
 from helpers import pages
 from helpers.browsers import chromium
 from helpers.commands import Run
-from sketchstream.report import POLICY
+from sketchstream.pictures.report import POLICY
 
 pytestmark = pytest.mark.browser
 

@@ -14,7 +14,7 @@ import sketchstream as ss
 from helpers import pages
 from helpers.commands import Run
 from helpers.pages import Parsed
-from sketchstream.report import POLICY
+from sketchstream.pictures.report import POLICY
 
 KINDS = tuple(name for name in pages.KINDS if name != "reach")
 

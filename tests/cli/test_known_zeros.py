@@ -9,7 +9,7 @@ import pytest
 
 from sketchstream import ClosedDomain, EstimateError, OpenDomain, Origin, ProfileSpec, Sketch
 from sketchstream.config.loader import Config
-from sketchstream.hashing import Key
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.commands import Run
-from sketchstream import charts, pictures, report
+from sketchstream.pictures import charts, numbers, report
 
 REACH = charts.Curve(
     np.arange(1, 41),
@@ -199,8 +199,8 @@ def test_reports_that_cannot_be_written_are_errors_of_files(run: Run, tmp_path: 
 
 def test_an_interval_of_one_number_is_shown_beside_another_value() -> None:
     """An estimate below 0 of a number that cannot be: its interval is cut to 0. Exact numbers have no interval."""
-    numbers = (np.array([-5.0, 7.0, np.nan]), np.array([0.0, 7.0, np.nan]), np.array([0.0, 7.0, np.nan]))
-    table, _ = pictures.table("Distances", ["a", "b", "c"], numbers, ("pair", "distance"))
+    drawn = (np.array([-5.0, 7.0, np.nan]), np.array([0.0, 7.0, np.nan]), np.array([0.0, 7.0, np.nan]))
+    table, _ = numbers.table("Distances", ["a", "b", "c"], drawn, ("pair", "distance"))
     assert [str(row[2]) != "-" for row in table.rows] == [True, False, False]
 
 

@@ -178,7 +178,7 @@ def test_a_report_over_no_window_says_so(run: Run, config: Path, tmp_path: Path)
 
 
 def test_long_trends_are_lines_with_few_labels() -> None:
-    from sketchstream import charts
+    from sketchstream.pictures import charts
 
     n = 200
     values = np.linspace(5, 9, n)

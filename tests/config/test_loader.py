@@ -10,7 +10,7 @@ import pytest
 from helpers.configurations import HOURLY_TOPIC
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
-from sketchstream.item_lists import read_items
+from sketchstream.items.item_lists import read_items
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
 from sketchstream.stream.state.quorum import Quorum
 from sketchstream.stream.windows.units import duration_ms, size_bytes

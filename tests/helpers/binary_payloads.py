@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchstream.items import Ints, Items
+from sketchstream.items.arrays import Ints, Items
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.decode.slots import Places
 

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from sketchstream.errors import DataLossError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.query.sealed import SealedWindow
 from sketchstream.spec import NoPrivacyWarning
 from sketchstream.stream.input.partitioner import Partitioner, belongs

@@ -49,7 +49,12 @@ SLOW: Final = frozenset(
 """Packages that take more than some milliseconds to import, or are not always installed."""
 EXEMPT_FILES: Final = ("sketchstream.cli", "sketchstream.kinds", "sketchstream")
 """Packages (the first one with everything in it) whose imports are chosen at run time."""
-PRESENTATION: Final = ("sketchstream.cards", "sketchstream.charts", "sketchstream.report", "sketchstream.audit")
+PRESENTATION: Final = (
+    "sketchstream.pictures.cards",
+    "sketchstream.pictures.charts",
+    "sketchstream.pictures.report",
+    "sketchstream.audit",
+)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from helpers.watermark_reference import Reference
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from sketchstream import noise
 from sketchstream.components import Component
-from sketchstream.domains import Index
 from sketchstream.errors import FormatError, SpecError
-from sketchstream.items import as_weights
+from sketchstream.items.arrays import as_weights
+from sketchstream.items.domains import Index
 from sketchstream.kinds.interface import Kind
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.history import LayerEntry

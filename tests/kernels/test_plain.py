@@ -19,10 +19,10 @@ from helpers.noise.words import Seeded
 from helpers.twins import twins_run
 from helpers.updates_reference import SIPHASH_VECTORS
 from sketchstream import kernels
-from sketchstream.domains import Index
 from sketchstream.errors import DomainError, ItemError, WeightError
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.domains import Index
+from sketchstream.items.hashing import Key
 from sketchstream.kernels import door, packing, plain, tally
 from sketchstream.noise import discrete_laplace, laplace, randomized_response, response
 from sketchstream.noise import kernels as noise_kernels

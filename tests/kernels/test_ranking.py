@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sketchstream import kernels
-from sketchstream.domains import Index
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.domains import Index
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking, smallest_prime
 from sketchstream.spec import OpenDomain

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from helpers.interrupts import interrupt
 from helpers.updates_reference import applied, bin_counts, half_circle_counts, slot_of
 from sketchstream import kernels
-from sketchstream.domains import Index
 from sketchstream.errors import DomainError, ItemError, KeyMismatchError, SpecError, WeightError
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.domains import Index
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain, OpenDomain
 
@@ -307,9 +307,9 @@ import sys
 import numpy as np
 from sketchstream.kernels import machine_code
 assert machine_code.TOGETHER == 1
-from sketchstream.domains import Index
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.domains import Index
+from sketchstream.items.hashing import Key
+from sketchstream.items.arrays import Items
 from sketchstream.spec import OpenDomain
 rng = np.random.default_rng(1)
 items, weights = rng.integers(0, 5000, 50_000), rng.integers(-3, 4, 50_000)

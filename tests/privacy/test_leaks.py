@@ -315,9 +315,9 @@ def test_no_field_or_decimal_weight_is_shown_stored_or_told(caplog: pytest.LogCa
 
 def test_columns_and_what_is_made_of_them_show_no_value() -> None:
     from helpers.records import records_of
-    from sketchstream.columns import Choices
+    from sketchstream.items.columns import Choices
+    from sketchstream.items.lattice import Units
     from sketchstream.kinds.interface import Events, Given
-    from sketchstream.lattice import Units
     from sketchstream_connectors.decode.fields import Decoder
 
     decoder = Decoder(item="u", weight="n", columns=("who",), decimals=True)

@@ -116,7 +116,7 @@ def run(unit: str, form: str, payloads: list[tuple[int, int, Payload]], **more: 
 
 def home(item: int, partitions: int = 2) -> int:
     """Partition of an item."""
-    from sketchstream.items import Items
+    from sketchstream.items.arrays import Items
     from sketchstream.stream.input.partitioner import belongs
 
     return next(p for p in range(partitions) if belongs(Items.of([str(item).encode()]), "murmur2", [partitions], p)[0])

@@ -22,8 +22,8 @@ from helpers.commands import Run
 from helpers.paths import ROOT
 from helpers.serving import MINUTE
 from helpers.streams import EPOCH
-from sketchstream.charts import said
-from sketchstream.pictures import spelling
+from sketchstream.pictures.charts import said
+from sketchstream.pictures.numbers import spelling
 from sketchstream.stream.windows.windows import iso
 
 pytestmark = pytest.mark.browser

@@ -17,7 +17,7 @@ from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.csv_cells import original, safe
 from sketchstream.errors import ConfigError
-from sketchstream.hashing import Key
+from sketchstream.items.hashing import Key
 from sketchstream.query.windows import ALONE
 from sketchstream.serve.app import create
 from sketchstream.serve.clients.access import COOKIE, SESSION_S, Access, Token, TokenFile, read_tokens

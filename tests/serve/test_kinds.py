@@ -21,12 +21,12 @@ from helpers import pages
 from helpers.commands import Run
 from helpers.pages import Parsed
 from helpers.serving import HOUR
-from sketchstream.charts import said
 from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
 from sketchstream.kinds.exports import read_csv
-from sketchstream.pictures import LISTED
+from sketchstream.pictures.charts import said
+from sketchstream.pictures.numbers import LISTED
 from sketchstream.query.differences import difference
 from sketchstream.serve import service as serve_service
 from sketchstream.serve.http import tables as serve_tables

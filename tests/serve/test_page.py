@@ -18,7 +18,7 @@ from helpers.paths import ROOT
 from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
-from sketchstream.pictures import spelling
+from sketchstream.pictures.numbers import spelling
 from sketchstream.query import differences, words
 from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.page import calendar, home, pictures, rendering, series, wording
@@ -131,7 +131,7 @@ def test_charts_say_the_numbers_of_their_tables(site):
     answer = client.get("/v1/sketches/minutes/profile", params=given).json()
     found = re.findall(r'data-points="([^"]*)"', text)
     reach, exact = (json.loads(one.replace("&#34;", '"')) for one in found)
-    from sketchstream.charts import said
+    from sketchstream.pictures.charts import said
 
     whole = spelling("exactly")
     told = said(*(answer["distinct"][end] for end in ("value", "low", "high")), whole)

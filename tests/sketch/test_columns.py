@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from helpers.json_texts import broken_texts, numbers, texts
 from helpers.twins import twins_run
-from sketchstream.columns import Choices, Column
 from sketchstream.errors import SpecError, WeightError
-from sketchstream.items import Ints, Items, Pairs
+from sketchstream.items.arrays import Ints, Items, Pairs
+from sketchstream.items.columns import Choices, Column
+from sketchstream.items.lattice import Lattice, Units
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
-from sketchstream.lattice import Lattice, Units
 from sketchstream_connectors.decode.json_values import find_fields
 
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from helpers.interrupts import interrupt
-from sketchstream.domains import Index
 from sketchstream.errors import DomainError, WeightError
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.domains import Index
+from sketchstream.items.hashing import Key
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 KEY = Key(bytes(range(16)))

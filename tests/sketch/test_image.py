@@ -16,8 +16,8 @@ import sketchstream as ss
 from sketchstream import image, kernels, wire
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.files import write_durably
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.groups import Grouped, Groups
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sketchstream.domains import hashes
 from sketchstream.errors import ItemError, WeightError
-from sketchstream.hashing import Key
-from sketchstream.items import CHUNK, Ints, Items, Spans, as_weights
+from sketchstream.items.arrays import CHUNK, Ints, Items, Spans, as_weights
+from sketchstream.items.domains import hashes
+from sketchstream.items.hashing import Key
 
 KEY = Key(bytes(range(16)))
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import WeightError
-from sketchstream.lattice import LONGEST_TEXT, Lattice
+from sketchstream.items.lattice import LONGEST_TEXT, Lattice
 
 QUARTERS = Lattice(2, Fraction(10))
 

@@ -20,9 +20,9 @@ import sketchstream as ss
 from helpers.commands import Run
 from helpers.configurations import EVENTS_TOPIC
 from sketchstream import kinds
-from sketchstream.columns import Choices
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
+from sketchstream.items.columns import Choices
 from sketchstream.kinds.gaussian.kind import GaussianKind
 from sketchstream.kinds.gaussian.table import GaussianTable
 from sketchstream.kinds.interface import Events, Given

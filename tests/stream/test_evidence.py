@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.streams import EPOCH, HOUR, MINUTE, open_spec, plan, spec
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.monitoring.metrics import Metrics

@@ -24,8 +24,8 @@ from sketchstream import image, kernels
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, EstimateError, ItemError, MergeError, SpecError, WeightError
-from sketchstream.hashing import Key
-from sketchstream.items import Items, Pairs
+from sketchstream.items.arrays import Items, Pairs
+from sketchstream.items.hashing import Key
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile import groups as groups_module
 from sketchstream.kinds.profile.group_list import Groups

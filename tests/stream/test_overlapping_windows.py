@@ -20,7 +20,7 @@ from sketchstream.config.budget import Planned, event_losses, item_losses, most_
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, MergeError
-from sketchstream.hashing import Key
+from sketchstream.items.hashing import Key
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.deployments.deployment import Deployment

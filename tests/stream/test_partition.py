@@ -31,8 +31,8 @@ from helpers.streams import (
     stream,
 )
 from sketchstream.errors import DataLossError
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.hashing import Key
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Chunk, Restored

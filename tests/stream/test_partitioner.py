@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partitioner import PARTITIONERS, Partitioner, belongs, kept
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.stream.input.partitioner import PARTITIONERS, Partitioner, belongs
 from sketchstream.stream.input.partitioner_detection import (
     CANDIDATES,

@@ -20,8 +20,8 @@ from sketchstream import kernels
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DomainError, KeyMismatchError, MergeError, SpecError
-from sketchstream.hashing import Key
-from sketchstream.items import Items, Pairs
+from sketchstream.items.arrays import Items, Pairs
+from sketchstream.items.hashing import Key
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.groups import Grouped, add, alone

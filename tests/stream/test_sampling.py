@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import ConfigError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.input.sampling import ENOUGH, UNIT_NAMES, Sample, Wanted
 from sketchstream.stream.windows.windows import DAY_MS

@@ -15,7 +15,7 @@ import pytest
 from helpers.streams import EPOCH, HOUR, MINUTE, at_least
 from helpers.workers import STATE, TEXT, close_windows, config, counts, driver, send, truth
 from sketchstream.errors import BrokerError, DataLossError, FencedError, StoreError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.published import SealedState
 from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Chunk, Fresh, PartitionError, RawRecord, Restored, Snapshot, SourceEvent
@@ -923,7 +923,7 @@ def test_item_units_count_modulo_and_only_where_the_item_belongs() -> None:
 
 def send_and_find(d: Driver, item: int, partition: int) -> bool:
     """Send one record to a partition; whether it belongs there."""
-    from sketchstream.items import Items
+    from sketchstream.items.arrays import Items
     from sketchstream.stream.input.partitioner import belongs
 
     send(d, item, EPOCH, partition)
@@ -1221,7 +1221,7 @@ def test_no_item_reaches_logs_metrics_or_reprs(caplog: pytest.LogCaptureFixture)
     mark = "marker-7351-secret"
     text = TEXT.replace('item_type = "int"', "").replace("size = 40", "slots = 64, levels = 2")
     text = text.replace("[store]", '[key]\nfile = "unused"\n[store]')
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
 
     key = Key(bytes(range(16)))
     d = Driver(config(text), partitions=2, now=EPOCH, key=key)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import Column
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.columns import Column
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records

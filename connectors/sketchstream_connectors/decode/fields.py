@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sketchstream.columns import ItemType
 from sketchstream.errors import ConfigError
+from sketchstream.items.columns import ItemType
 from sketchstream.stream import formats
 from sketchstream.stream.formats import Reader, TimeUnit
 from sketchstream.stream.interfaces import MOST_COLUMNS

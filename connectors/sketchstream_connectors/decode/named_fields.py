@@ -12,8 +12,8 @@ from decimal import Decimal
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import Column
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.columns import Column
 from sketchstream.kernels.tokens import DECIMAL, INTEGER
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded, read_weights, record_times

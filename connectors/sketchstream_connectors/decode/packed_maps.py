@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.stream.formats import Fields
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import kernels

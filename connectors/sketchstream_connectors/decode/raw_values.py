@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sketchstream.columns import Column
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.columns import Column
 from sketchstream.kernels import check_payloads, check_utf8
 from sketchstream.kernels.tokens import NULL, STRING
 from sketchstream.stream.formats import Fields

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import Column
+from sketchstream.items.columns import Column
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
 from sketchstream.stream.formats import Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME

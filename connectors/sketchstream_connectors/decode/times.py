@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import Column
+from sketchstream.items.columns import Column
 from sketchstream.kernels import spared
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit

@@ -13,8 +13,8 @@ from typing import Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import ItemType
 from sketchstream.errors import ConfigError, DataLossError, StoreError
+from sketchstream.items.columns import ItemType
 from sketchstream.stream.formats import TimeUnit
 from sketchstream.stream.interfaces import MOST_COLUMNS, Decoded, RawRecord
 from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder

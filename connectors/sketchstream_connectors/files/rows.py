@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import Column
 from sketchstream.errors import ConfigError, FormatError, StoreError, needing
-from sketchstream.items import Items, whole_numbers
+from sketchstream.items.arrays import Items, whole_numbers
+from sketchstream.items.columns import Column
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.decoded import Decoded, read_weights

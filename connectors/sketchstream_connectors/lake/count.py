@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.errors import ConfigError, FormatError, WeightError, needing
-from sketchstream.items import as_weights
+from sketchstream.items.arrays import as_weights
 from sketchstream.kinds import closing
 from sketchstream.kinds.interface import Given
 from sketchstream.kinds.linear.events import in_units

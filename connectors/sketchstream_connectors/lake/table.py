@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sketchstream import kinds
-from sketchstream.batch import Outside, require_outside
-from sketchstream.columns import ItemType
 from sketchstream.errors import ConfigError, FormatError
+from sketchstream.items.batch import Outside, require_outside
+from sketchstream.items.columns import ItemType
 from sketchstream.published import Origin
 from sketchstream.query.windows import to_ms
 from sketchstream.sketch import Sketch
@@ -29,7 +29,7 @@ from sketchstream_connectors.lake.count import Rows, fill, require_history
 from sketchstream_connectors.lake.engines import EngineName
 
 if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
     from sketchstream.kinds.interface import Spec
     from sketchstream.published import Release, SealedState
     from sketchstream.query.history import Time

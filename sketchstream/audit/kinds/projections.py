@@ -25,7 +25,7 @@ import numpy.typing as npt
 from sketchstream.audit.cases import Case
 from sketchstream.audit.kinds.linear import ERRORS, by_law, case, creation, publication, releases
 from sketchstream.audit.observed import Outcome, judge, shift_seen, state_of, variance_of_unit
-from sketchstream.hashing import Key
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
 from sketchstream.published import Origin

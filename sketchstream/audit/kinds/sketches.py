@@ -20,7 +20,7 @@ import numpy as np
 
 from sketchstream.audit.cases import Case, Number
 from sketchstream.audit.observed import Ints, Outcome, judge, state_of, untouched
-from sketchstream.hashing import Key
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws

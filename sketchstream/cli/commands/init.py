@@ -240,7 +240,7 @@ def _share(text: str) -> float:
 def _write(draft: Draft, found: Sizing, key: Path, output: Path, window: str) -> None:
     """Make the key where it is missing, and the configuration."""
     from sketchstream.files import write_durably
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
 
     if key.exists():
         Key.load(key)

@@ -116,9 +116,9 @@ def _windows(
 def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: show.Format, *, every: bool) -> None:
     """Print the answers."""
     from sketchstream.csv_cells import safe
+    from sketchstream.pictures.upset import below
     from sketchstream.query import words
     from sketchstream.query.overlaps import COLUMNS, columns_of
-    from sketchstream.upset import below
 
     if form == "json":
         for one in answers:
@@ -146,8 +146,8 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
 
 def _draw(answer: OverlapAnswer, path: Path) -> None:
     """Draw the UpSet plot; a failure to write is a file error."""
-    from sketchstream import upset
     from sketchstream.cli import sketches
+    from sketchstream.pictures import upset
 
     try:
         upset.plot(answer.numbers(()), path)

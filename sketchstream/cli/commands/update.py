@@ -16,7 +16,7 @@ import click
 from sketchstream.cli import options, progress
 
 if TYPE_CHECKING:
-    from sketchstream.columns import ItemType
+    from sketchstream.items.columns import ItemType
     from sketchstream.sketch import Sketch
     from sketchstream_connectors.files.source import FileFormat, Layout, Piece
 

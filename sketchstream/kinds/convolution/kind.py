@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import SpecError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.capabilities import Closing, Continuing
 from sketchstream.kinds.convolution.filtering.filters import LONGEST
 from sketchstream.kinds.convolution.forecast import figure
@@ -36,7 +36,7 @@ from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
     from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, cast
 
 import numpy as np
 
-from sketchstream.columns import Choices
 from sketchstream.errors import SpecError
+from sketchstream.items.columns import Choices
 from sketchstream.kinds.convolution.accounting import mu_of, require_delta, zcdp_budget
 from sketchstream.kinds.convolution.filtering.filters import LONGEST, Columns, Filter, kernel_of, parse_filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Floats, Group

@@ -256,7 +256,7 @@ class GaussianEstimate(LinearAnswers):
 
     def _draw(self, k: int = 20) -> Figure:
         """The k largest published counts as bars, with simultaneous intervals."""
-        from sketchstream import charts
+        from sketchstream.pictures import charts
 
         ranked = self.top(min(k, len(self._state)))
         figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(ranked))

@@ -31,9 +31,9 @@ from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid
-    from sketchstream.domains import Index
-    from sketchstream.items import Items
+    from sketchstream.items.arrays import Items
+    from sketchstream.items.batch import Invalid
+    from sketchstream.items.domains import Index
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream import charts
-from sketchstream.pictures import Number, Picture, item_name, listed
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import Number, Picture, item_name, listed
 
 PURPOSE: Final = "Counts the events of each item of a list"
 

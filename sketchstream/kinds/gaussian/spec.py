@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Final
 import msgpack
 
 from sketchstream.errors import SpecError
+from sketchstream.items.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.kinds.linear.fields import epsilon_of, stored_domain
 from sketchstream.kinds.linear.spec import LinearSpec
-from sketchstream.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.privacy.calibration.discrete import (
     DiscreteCalibration,
     calibrate_discrete,

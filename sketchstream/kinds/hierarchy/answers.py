@@ -111,7 +111,7 @@ class HierarchyAnswers(LinearAnswers):
 
     def _draw(self, k: int = 20) -> Figure:
         """The k largest nodes of the first level that has several, as bars with their intervals."""
-        from sketchstream import charts
+        from sketchstream.pictures import charts
 
         depths = self.spec.tree.depths[self.nodes]
         wide = next((depth for depth in np.unique(depths).tolist() if (depths == depth).sum() > 1), int(depths[-1]))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, estimate
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
@@ -29,7 +29,7 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
 
 if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream import charts
-from sketchstream.pictures import Number, Picture, listed
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import Number, Picture, listed
 
 PURPOSE: Final = "Counts events on all levels of a tree"
 OFFERED: Final = 100

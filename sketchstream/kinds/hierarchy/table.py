@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from sketchstream.errors import ConfigError
-from sketchstream.item_lists import read_items
+from sketchstream.items.item_lists import read_items
 from sketchstream.kinds.hierarchy.spec import CAPACITY, HierarchySpec
 from sketchstream.kinds.linear.table import LinearTable
 from sketchstream.kinds.tables import Around, Number, Value

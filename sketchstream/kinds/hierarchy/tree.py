@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import Choices
-from sketchstream.columns import Column as Found
 from sketchstream.errors import SpecError
+from sketchstream.items.columns import Choices
+from sketchstream.items.columns import Column as Found
 
 Ints = npt.NDArray[np.int64]
 Path = tuple[str, ...]

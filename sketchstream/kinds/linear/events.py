@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Mask, refuse_first
-from sketchstream.items import Ints as IntItems
-from sketchstream.items import Items, as_weights
-from sketchstream.lattice import MOST_BITS, Lattice, Units, exact_number
+from sketchstream.items.arrays import Ints as IntItems
+from sketchstream.items.arrays import Items, as_weights
+from sketchstream.items.batch import Mask, refuse_first
+from sketchstream.items.lattice import MOST_BITS, Lattice, Units, exact_number
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid
+    from sketchstream.items.batch import Invalid
 
 WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
 

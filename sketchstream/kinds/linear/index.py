@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.lattice import Lattice
 from sketchstream.kinds.linear.events import judged
-from sketchstream.lattice import Lattice
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
+    from sketchstream.items.batch import Invalid, Outside
 
 Ints = npt.NDArray[np.int64]
 

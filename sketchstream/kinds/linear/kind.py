@@ -31,7 +31,7 @@ from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
+    from sketchstream.items.batch import Invalid, Outside
     from sketchstream.spec import Item
 
 L = TypeVar("L", bound=LinearSpec)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.spec import (
     exact_noise,
     flag,
@@ -27,7 +27,7 @@ from sketchstream.spec import (
 )
 
 if TYPE_CHECKING:
-    from sketchstream.columns import Choices, Column
+    from sketchstream.items.columns import Choices, Column
 
 OTHER = "other"
 """Name of the group for values that are not in the list, if there is one."""
@@ -260,7 +260,7 @@ class Groups(GroupRule):
 
     @cached_property
     def _choices(self) -> Choices:
-        from sketchstream.columns import Choices
+        from sketchstream.items.columns import Choices
 
         return Choices(self.names)
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Invalid, Outside, locate
 from sketchstream.errors import DomainError, EstimateError, WeightError
 from sketchstream.image import NOTHING, StateImage
-from sketchstream.items import Items, Pairs, Weights, as_weights
+from sketchstream.items.arrays import Items, Pairs, Weights, as_weights
+from sketchstream.items.batch import Invalid, Outside, locate
 from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.group_list import Codes, Groups, OneOfGroups
 from sketchstream.kinds.profile.overlap.presence import present, residues
@@ -29,7 +29,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.losses.history import Entry, History, LayerEntry
 
 if TYPE_CHECKING:
-    from sketchstream.domains import Index
+    from sketchstream.items.domains import Index
     from sketchstream.published import Release, SealedState
 
 _OF_ALL = ("groups", "kind", "domain", "overlap", "epsilon_overlap", "histograms", "counts", "noise")

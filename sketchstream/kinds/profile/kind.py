@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.components import TOTAL, Component, find, summed
-from sketchstream.domains import Index
 from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
-from sketchstream.items import Items, Pairs
+from sketchstream.items.arrays import Items, Pairs
+from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import Deferring, HavingGroups, Summarising
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
@@ -47,10 +47,10 @@ from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
-    from sketchstream.columns import Choices
-    from sketchstream.hashing import Key
     from sketchstream.image import StateImage
+    from sketchstream.items.batch import Invalid, Outside
+    from sketchstream.items.columns import Choices
+    from sketchstream.items.hashing import Key
     from sketchstream.kinds.profile.estimate.observed import Observed
     from sketchstream.kinds.profile.overlap.answers import Overlap
     from sketchstream.published import Published, Release, SealedState, Stack
@@ -502,7 +502,7 @@ def _grouped(spec: ProfileSpec, items: Any) -> Grouped | None:
 @lru_cache(maxsize=64)
 def _filters(where: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[str, Choices], ...]:
     """The lists of a filter, prepared once."""
-    from sketchstream.columns import Choices
+    from sketchstream.items.columns import Choices
 
     return tuple((name, Choices(values)) for name, values in where)
 

@@ -1,7 +1,7 @@
 """A profile as parts of a page (curves, tables, a headline) and as a card for notebooks.
 
-In: plain data with the keys of the command line's JSON, or a `Profile`. Out: charts and tables of `sketchstream.charts`
-and `sketchstream.report`, HTML. Touches: nothing. Reports, notebooks and the service's page share them.
+In: plain data with the keys of the command line's JSON, or a `Profile`. Out: charts and tables of
+`sketchstream.pictures`, HTML. Touches: nothing. Reports, notebooks and the service's page share them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import charts, naming, report
-from sketchstream.cards import drawn
+from sketchstream import naming
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marked
 from sketchstream.naming import USUAL, Names
-from sketchstream.pictures import Number, Picture, ends, interval, spelling, value
-from sketchstream.pictures import drawn as one_drawn
+from sketchstream.pictures import charts, report
+from sketchstream.pictures.cards import drawn
+from sketchstream.pictures.numbers import Number, Picture, ends, interval, spelling, value
+from sketchstream.pictures.numbers import drawn as one_drawn
 from sketchstream.privacy.deployments.guarantee import summary
 
 if TYPE_CHECKING:

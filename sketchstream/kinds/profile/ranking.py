@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import KeyMismatchError
-from sketchstream.hashing import Key, Kind
-from sketchstream.items import Ints, Spans
+from sketchstream.items.arrays import Ints, Spans
+from sketchstream.items.hashing import Key, Kind
 from sketchstream.kinds.profile.group_list import Codes, Groups
 
 _KINDS: tuple[Kind, ...] = ("int", "str", "bytes")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import refuse_first
 from sketchstream.errors import EstimateError, FormatError, MergeError, SpecError
-from sketchstream.items import Pairs
+from sketchstream.items.arrays import Pairs
+from sketchstream.items.batch import refuse_first
 from sketchstream.kinds.capabilities import Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
@@ -40,8 +40,8 @@ from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import ClosedDomain, Item
 
 if TYPE_CHECKING:
-    from sketchstream.batch import Invalid, Outside
-    from sketchstream.hashing import Key
+    from sketchstream.items.batch import Invalid, Outside
+    from sketchstream.items.hashing import Key
     from sketchstream.kinds.interface import Places
     from sketchstream.kinds.projection.matrices.matrix import Matrix
     from sketchstream.privacy.deployments.guarantee import Context

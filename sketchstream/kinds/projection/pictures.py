@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream import charts
 from sketchstream.kinds import shown
-from sketchstream.pictures import LISTED, SHORT, Number, Picture, drawn, ends, interval, item_name, listed
-from sketchstream.pictures import value as cell
-from sketchstream.report import Table
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import LISTED, SHORT, Number, Picture, drawn, ends, interval, item_name, listed
+from sketchstream.pictures.numbers import value as cell
+from sketchstream.pictures.report import Table
 
 PURPOSE: Final = "Keeps rows of users, for the distances between them"
 

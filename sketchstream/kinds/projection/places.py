@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.domains import Index
-from sketchstream.hashing import Key
-from sketchstream.items import Pairs
+from sketchstream.items.arrays import Pairs
+from sketchstream.items.domains import Index
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec, secret_seed
 

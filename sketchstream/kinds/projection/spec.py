@@ -19,12 +19,12 @@ from typing import Any, Final, Literal, get_args
 import msgpack
 
 from sketchstream.errors import SpecError
-from sketchstream.hashing import Key
+from sketchstream.items.hashing import Key
+from sketchstream.items.lattice import Lattice
 from sketchstream.kinds.linear.fields import stored_domain
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import MOST_PASSED
-from sketchstream.lattice import Lattice
 from sketchstream.spec import (
     MAX_SLOTS,
     UNITS,

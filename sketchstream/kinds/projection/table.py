@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from sketchstream.errors import ConfigError, SpecError
-from sketchstream.item_lists import read_items
+from sketchstream.items.item_lists import read_items
 from sketchstream.kinds.linear.table import LinearTable
 from sketchstream.kinds.projection.matrices.matrix import Family
 from sketchstream.kinds.projection.spec import CAPACITY, MatrixSeed, ProjectionSpec

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import SpecError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
 from sketchstream.kinds.linear.events import located
@@ -30,7 +30,7 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
 
 if TYPE_CHECKING:
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream import charts
-from sketchstream.pictures import SHORT, Number, Picture, drawn, listed, table
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import SHORT, Number, Picture, drawn, listed, table
 
 PURPOSE: Final = "Answers a fixed list of counting questions"
 

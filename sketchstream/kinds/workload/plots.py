@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sketchstream import charts
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.queries.queries import Table
+from sketchstream.pictures import charts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

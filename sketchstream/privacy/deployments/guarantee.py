@@ -136,7 +136,7 @@ class PrintedStatement:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from sketchstream import cards
+        from sketchstream.pictures import cards
 
         return cards.guarantee(self)
 

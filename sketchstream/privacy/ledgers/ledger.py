@@ -272,7 +272,7 @@ class Ledger(SketchHistory):
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from sketchstream import cards
+        from sketchstream.pictures import cards
 
         return cards.ledger(self)
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from markupsafe import Markup
 
-from sketchstream import charts
 from sketchstream.errors import ConfigError
 from sketchstream.naming import Names
-from sketchstream.pictures import Picture, Spell, ends, interval, listed, spelling, value
-from sketchstream.report import Table
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import Picture, Spell, ends, interval, listed, spelling, value
+from sketchstream.pictures.report import Table
 from sketchstream.serve.page import links
 from sketchstream.serve.service import NotFoundError, Service, read_time
 from sketchstream.stream.windows.windows import iso

@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from markupsafe import Markup
 
-from sketchstream import charts
 from sketchstream.errors import EstimateError
-from sketchstream.pictures import Picture, Spell, drawn, ends, listed, spelling
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import Picture, Spell, drawn, ends, listed, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window

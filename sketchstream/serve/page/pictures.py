@@ -12,14 +12,15 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from sketchstream import charts, naming
+from sketchstream import naming
 from sketchstream.kinds import shown
 from sketchstream.naming import USUAL, Names
-from sketchstream.pictures import Number, Picture, Spell, drawn, ends, interval, listed, spelling, value
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import Number, Picture, Spell, drawn, ends, interval, listed, spelling, value
+from sketchstream.pictures.report import Table
 from sketchstream.query.differences import Point
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
-from sketchstream.report import Table
 
 SEVERAL: Final = "One item can be in several groups: groups do not add up."
 

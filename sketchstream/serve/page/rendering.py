@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from starlette.responses import Response
 
-from sketchstream.charts import Point
+from sketchstream.pictures.charts import Point
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from markupsafe import Markup
 
-from sketchstream import charts
 from sketchstream.kinds import shown
-from sketchstream.pictures import Picture, Spell, interval, value
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import Picture, Spell, interval, value
 from sketchstream.query.differences import subtract
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label

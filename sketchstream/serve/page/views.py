@@ -21,7 +21,7 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from sketchstream import charts, kinds, report, upset
+from sketchstream import kinds
 from sketchstream.errors import (
     BusyError,
     ConfigError,
@@ -32,7 +32,8 @@ from sketchstream.errors import (
 )
 from sketchstream.kinds import closing, shown
 from sketchstream.kinds.capabilities import Continuing
-from sketchstream.pictures import Picture, Spell, interval, spelling, value
+from sketchstream.pictures import charts, report, upset
+from sketchstream.pictures.numbers import Picture, Spell, interval, spelling, value
 from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion

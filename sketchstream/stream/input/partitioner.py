@@ -18,7 +18,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items import Ints, Items
+from sketchstream.items.arrays import Ints, Items
 from sketchstream.spec import ClosedDomain
 
 Partitioner = Literal["murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random"]

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from sketchstream.items import Ints, Items, Spans
+from sketchstream.items.arrays import Ints, Items, Spans
 from sketchstream.noise import selection
 from sketchstream.noise.entropy import Source
 from sketchstream.stream.input.partitioner import HASHES, Partitioner, belongs

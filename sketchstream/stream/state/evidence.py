@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds, noise
 from sketchstream.components import DISCRETE_GAUSSIAN
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.interface import Spec
 from sketchstream.privacy.deployments import publications
 from sketchstream.spec import read_rational

@@ -21,9 +21,9 @@ import pytest
 from helpers import format_fuzz
 from helpers.avro_reference import Schemas
 from helpers.binary_payloads import fields_of, items_of, laid_out, records_of, told
-from sketchstream.columns import Choices
 from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
+from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.avro import AvroReader, plan, tree, zigzag

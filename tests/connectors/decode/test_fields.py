@@ -18,7 +18,7 @@ from helpers.json_texts import broken_texts, texts
 from helpers.kafka.batches import Batch, Record
 from helpers.records import PlainRecord, records_of
 from sketchstream.errors import ConfigError
-from sketchstream.items import Ints, Items, Spans
+from sketchstream.items.arrays import Ints, Items, Spans
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.fields import Decoded, Decoder
 from sketchstream_connectors.decode.packed_maps import ask_msgpack

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import ConfigError
-from sketchstream.items import Ints, Items
+from sketchstream.items.arrays import Ints, Items
 from sketchstream.stream import formats
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records

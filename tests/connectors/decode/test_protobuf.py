@@ -17,9 +17,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from helpers import format_fuzz
 from helpers.binary_payloads import fields_of, items_of, records_of
 from helpers.schema_registry import StandInRegistry
-from sketchstream.columns import Choices
 from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
+from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.fields import Decoder

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from helpers.binary_payloads import fields_of
 from helpers.records import records_of
-from sketchstream.columns import Column
 from sketchstream.errors import ConfigError, FormatError
+from sketchstream.items.columns import Column
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream.stream.formats import UNITS_PER_S as PER_S
 from sketchstream.stream.formats import TimeUnit

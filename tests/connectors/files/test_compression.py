@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from sketchstream.domains import hashes
 from sketchstream.errors import DataLossError, FormatError, MissingExtraError, StoreError
-from sketchstream.hashing import Key
+from sketchstream.items.domains import hashes
+from sketchstream.items.hashing import Key
 from sketchstream_connectors.files import blocks, compression, source
 from sketchstream_connectors.files.source import Layout
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
-from sketchstream.items import Ints, Items
+from sketchstream.items.arrays import Ints, Items
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors import first_records

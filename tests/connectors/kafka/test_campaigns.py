@@ -26,9 +26,9 @@ import pytest
 from helpers.commands import Run
 from helpers.kafka.app import MINUTE, MISSED_SOON, App
 from sketchstream.cli.flights import data_folder
-from sketchstream.hashing import Key
 from sketchstream.image import is_large
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.stream.windows.windows import DAY_MS, Calendar, Width

@@ -25,7 +25,7 @@ from helpers.noiseless import without_noise
 from helpers.paths import ROOT
 from sketchstream import faults
 from sketchstream.config.loader import Config
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.query.windows import to_ms
 from sketchstream.sketch import Sketch
 from sketchstream.topics import HISTORY

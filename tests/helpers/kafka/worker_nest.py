@@ -139,7 +139,7 @@ def warm_up() -> None:
 
     from sketchstream.cli.commands import worker  # noqa: F401 - loaded by name when a command runs
     from sketchstream.config.loader import Config
-    from sketchstream.hashing import Key
+    from sketchstream.items.hashing import Key
     from sketchstream_connectors import factory
     from sketchstream_connectors.kafka import worker as kafka_worker
 

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sketchstream as ss
-from sketchstream.columns import Column as Found
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.columns import Column as Found
 from sketchstream.kinds.interface import Given
 from sketchstream.kinds.workload.kind import KIND
 from sketchstream.kinds.workload.queries.cells import CellLocator

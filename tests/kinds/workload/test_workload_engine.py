@@ -79,7 +79,7 @@ def test_published_states_less_the_truth_follow_the_laws_of_their_layers(mechani
 def test_text_and_cell_numbers_are_the_same_events() -> None:
     spec = tables()
     index = KIND.index(spec, None, None)
-    from sketchstream.items import Items
+    from sketchstream.items.arrays import Items
 
     text = ["EWR\t-61", "JFK\t-60", "LGA\t59.5", "JFK", "LAX\t0", "JFK\t0\t0"]
     assert index.locate(Items.of(text)).tolist() == [4, 5, 11, -1, -1, -1]

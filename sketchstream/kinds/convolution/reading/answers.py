@@ -209,7 +209,7 @@ def drawn(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -
         parts: answers of each filter.
         level: level of the intervals.
     """
-    from sketchstream import charts
+    from sketchstream.pictures import charts
 
     figure = charts.notebook_figure(9.0, 0.4 + 2.6 * len(parts))
     panels = figure.subplots(len(parts), 1, squeeze=False)[:, 0]

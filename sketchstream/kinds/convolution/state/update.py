@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Invalid, Outside, refuse_first
-from sketchstream.domains import NO_COUNTERS, Index
 from sketchstream.errors import SpecError
-from sketchstream.items import Items, as_weights
+from sketchstream.items.arrays import Items, as_weights
+from sketchstream.items.batch import Invalid, Outside, refuse_first
+from sketchstream.items.domains import NO_COUNTERS, Index
 from sketchstream.kinds.convolution.filtering.group import Group
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import kernels

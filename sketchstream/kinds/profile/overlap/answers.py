@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import upset
 from sketchstream.kinds import exports
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.overlap.covariance import Covariance, SumCovariance
 from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
+from sketchstream.pictures import upset
 from sketchstream.spec import whole
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class Overlap:
         return out
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """UpSet plot of the largest regions; see `sketchstream.upset`.
+        """UpSet plot of the largest regions; see `sketchstream.pictures.upset`.
 
         Args:
             path: file to write (.png, .svg or .pdf).

@@ -112,7 +112,7 @@ class Plan:
 
     def rows(self) -> list[list[str]]:
         """Number, value, error, relative error, simulated error, central error; as text."""
-        from sketchstream.charts import shown
+        from sketchstream.pictures.charts import shown
 
         def cell(value: float | None) -> str:
             return "-" if value is None else shown(value)

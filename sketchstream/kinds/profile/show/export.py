@@ -146,7 +146,7 @@ def to_csv(profile: ProfileNumbers) -> str:
 
 def rows(profile: ProfileNumbers) -> list[tuple[str, str, str, str]]:
     """The most important numbers: name, estimate, low, high."""
-    from sketchstream.charts import shown
+    from sketchstream.pictures.charts import shown
 
     n, say = profile.max_count, profile.names
     wanted = [(say(TITLES[name]), profile.number(name)) for name in SCALARS]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sketchstream import charts
 from sketchstream.kinds.profile import pictures as pages
 from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.show.export import heading
+from sketchstream.pictures import charts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream import charts
 from sketchstream.errors import EstimateError, needing
 from sketchstream.kinds.answers import Floats
 from sketchstream.kinds.projection.reading.neighbours import Distances
 from sketchstream.kinds.projection.reading.rows import Ints, PublishedRows
-from sketchstream.pictures import item_name
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import item_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

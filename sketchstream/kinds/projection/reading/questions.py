@@ -97,7 +97,7 @@ class Answer(LinearAnswers):
 
     def _draw(self) -> Figure:
         """The numbers as bars."""
-        from sketchstream import charts
+        from sketchstream.pictures import charts
 
         names = [whose(row) for row in self.rows()]
         figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(names))

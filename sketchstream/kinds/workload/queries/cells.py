@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.columns import Choices
-from sketchstream.columns import Column as Found
+from sketchstream.items.columns import Choices
+from sketchstream.items.columns import Column as Found
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.queries.universe import NOWHERE, Column, Universe

@@ -263,8 +263,8 @@ def test_plots_are_written_in_every_format(tmp_path):
 
 
 def test_a_plot_is_a_band_and_has_the_truth_where_it_belongs(tmp_path, monkeypatch):
-    from sketchstream import charts
     from sketchstream.kinds.profile.show.plots import curves
+    from sketchstream.pictures import charts
 
     p = reconstruct([closed("cumulative", epsilon="1/4")], method="inverse", max_count=300)
     reach, exact = curves(p, truth=np.bincount(H))

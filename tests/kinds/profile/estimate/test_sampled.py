@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sketchstream.hashing import Key
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
+from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.estimate import About, reconstruct, simulate
 from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros

@@ -14,7 +14,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import SpecError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.overlap.answers import Overlap, SetEstimate
 from sketchstream.kinds.profile.overlap.fit import Fit

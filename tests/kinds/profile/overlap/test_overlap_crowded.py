@@ -9,7 +9,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import EstimateError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.overlap.channel import Channel
 from sketchstream.kinds.profile.overlap.fit import has_empty_slots, trusted

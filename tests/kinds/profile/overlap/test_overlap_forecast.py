@@ -9,7 +9,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.items import Items
+from sketchstream.items.arrays import Items
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.overlap.forecast import forecast
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream import charts, report
 from sketchstream.errors import MissingExtraError
+from sketchstream.pictures import charts, report
 
 ROWS: Final = 20
 """Rows of a ledger that a card shows."""

@@ -16,14 +16,14 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.digits import digit_bounds, write_digits
-from sketchstream.domains import Index
 from sketchstream.errors import SpecError
-from sketchstream.hashing import Key
-from sketchstream.items import Items, whole_numbers
+from sketchstream.items.arrays import Items, whole_numbers
+from sketchstream.items.digits import digit_bounds, write_digits
+from sketchstream.items.domains import Index
+from sketchstream.items.hashing import Key
+from sketchstream.items.lattice import MOST_UNITS, Lattice
 from sketchstream.kernels import check_utf8, find_texts, list_texts, plain, read_integers, spared
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
-from sketchstream.lattice import MOST_UNITS, Lattice
 from sketchstream.spec import ClosedDomain, Item
 
 Flags = npt.NDArray[np.bool_]

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream import charts, report
 from sketchstream.errors import MissingExtraError
+from sketchstream.pictures import charts, report
 
 FEW: Final = 40
 """So many numbers are drawn as bars; more of them as a line with its band."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ItemError, WeightError
-from sketchstream.hashing import Kind
+from sketchstream.items.hashing import Kind
 
 I64 = npt.NDArray[np.int64]
 Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, ItemError, WeightError
-from sketchstream.items import Ints, Items, Spans, Weights, as_weights
+from sketchstream.items.arrays import Ints, Items, Spans, Weights, as_weights
 
 Invalid = Literal["error", "skip", "noop"]
 """What an invalid event does: rejects its batch; is left out if only its item is outside; is left out."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from sketchstream.charts import Chart, shown
+from sketchstream.pictures.charts import Chart, shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream import charts, naming, report
-from sketchstream.pictures import Picture, drawn, interval, value
+from sketchstream import naming
+from sketchstream.pictures import charts, report
+from sketchstream.pictures.numbers import Picture, drawn, interval, value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.batch import Batch, Invalid, Outside, locate, require_invalid
 from sketchstream.errors import KeyMismatchError, SpecError
-from sketchstream.hashing import Key, Kind
-from sketchstream.items import Ints, Items, as_weights
+from sketchstream.items.arrays import Ints, Items, as_weights
+from sketchstream.items.batch import Batch, Invalid, Outside, locate, require_invalid
+from sketchstream.items.hashing import Key, Kind
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
 
 Mask = npt.NDArray[np.bool_]
