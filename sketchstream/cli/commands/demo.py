@@ -22,7 +22,7 @@ from sketchstream.cli import options, progress, show
 from sketchstream.cli.commands import worker
 
 if TYPE_CHECKING:
-    from sketchstream.cli.demo_report import Dials, Row
+    from sketchstream.cli.demo.report import Dials, Row
     from sketchstream.cli.flights import Flights
     from sketchstream.config.loader import Config
     from sketchstream.kinds.profile.estimate.result import Profile
@@ -76,11 +76,11 @@ domain = {{ slots = 8192, levels = 2 }}""",
 EPSILON: Final = {"item": "4", "event": "1"}
 """Default epsilon of the state."""
 CHAPTERS: Final = (
-    "sketchstream.cli.demo_counts",
-    "sketchstream.cli.demo_series",
-    "sketchstream.cli.demo_tables",
-    "sketchstream.cli.demo_rows",
-    "sketchstream.cli.demo_overlap",
+    "sketchstream.cli.demo.counts",
+    "sketchstream.cli.demo.series",
+    "sketchstream.cli.demo.tables",
+    "sketchstream.cli.demo.rows",
+    "sketchstream.cli.demo.overlap",
 )
 """Modules that show another sketch on the same stream: `run(folder, flights)` gives lines for people,
 `CHAPTER` is what it counts."""
@@ -115,13 +115,13 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
       sketchstream demo
       sketchstream demo --unit event
     """
-    from sketchstream.cli import demo_report
+    from sketchstream.cli.demo import report
     from sketchstream.cli.flights import read_flights
     from sketchstream.spec import exact_epsilon
 
     began = time.monotonic()
     epsilon = EPSILON[unit] if epsilon is None else epsilon
-    dials = demo_report.Dials(unit, str(exact_epsilon(epsilon)), str(exact_epsilon(epsilon_publish, "epsilon_publish")))
+    dials = report.Dials(unit, str(exact_epsilon(epsilon)), str(exact_epsilon(epsilon_publish, "epsilon_publish")))
     folder = _fresh(output)
     # Shares of the time that the parts take, in hundredths. The chapters are made in another process meanwhile.
     with _beside() as pool, progress.Progress("reading the flights", 100, patience_s=0.0) as bar:
@@ -139,10 +139,10 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
         worker.run(config, watch=watch)
         rows: list[Row] = []
         for month, profile in zip(months, _profiles(folder / MARK), strict=True):
-            rows.append(demo_report.Row(month, profile))
+            rows.append(report.Row(month, profile))
             bar.reach(60 + 2 * len(rows), f"reconstructing {month.name}")
         bar.reach(84, "drawing")
-        demo_report.write(folder, rows, dials, (folder / MARK).read_text())
+        report.write(folder, rows, dials, (folder / MARK).read_text())
         chapters: list[list[str]] = []
         for number, other in enumerate(others):
             bar.reach(88 + 12 * number / len(others), f"chapter {number + 1}")
@@ -218,7 +218,7 @@ def _print(
     chapters: Sequence[Sequence[str]],
 ) -> None:
     """Print the tables and their meaning, then the chapters."""
-    from sketchstream.cli import demo_report
+    from sketchstream.cli.demo import report
 
     columns = ("month", "at_least", "true", "value", "low", "high")
     flat = [(row.month.name, k, true, e.value, e.low, e.high) for row in rows for k, true, e in row.cells()]
@@ -230,9 +230,9 @@ def _print(
         return
     for row in rows:
         click.echo(f"{row.month.name}, {row.month.flights:,} flights")
-        show.table(demo_report.COLUMNS, row.lines())
+        show.table(report.COLUMNS, row.lines())
         click.echo()
-    click.echo(demo_report.coverage(rows) + "\n")
+    click.echo(report.coverage(rows) + "\n")
     for sentence in dials.sentences():
         click.echo(sentence)
     for lines in chapters:

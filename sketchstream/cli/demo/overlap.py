@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sketchstream.cli.demo_chapter import SHOWN, Chapter, july
-from sketchstream.cli.demo_rows import AIRPORTS
+from sketchstream.cli.demo.chapter import SHOWN, Chapter, july
+from sketchstream.cli.demo.rows import AIRPORTS
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli.demo_chapter import Chapter, write_csv
+from sketchstream.cli.demo.chapter import Chapter, write_csv
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights

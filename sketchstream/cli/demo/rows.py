@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli.demo_chapter import SHOWN, Chapter, july
+from sketchstream.cli.demo.chapter import SHOWN, Chapter, july
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights
