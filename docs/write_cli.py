@@ -13,7 +13,7 @@ import click
 
 from sketchstream.cli import exits
 from sketchstream.cli.app import COMMANDS, app
-from sketchstream.cli.commands import plan
+from sketchstream.cli.commands.plans import plan
 
 PAGE = Path(__file__).parent / "cli.md"
 WIDTH = 100

@@ -49,7 +49,16 @@ COMMANDS: Final = {
     "recover": "Bring halted partitions back.",
     "reset": "Start a new revision after data loss, from a place of your choice.",
 }
-"""Name and summary of each sub-command; module `sketchstream.cli.commands.<name>` holds it as `command`."""
+"""Name and summary of each sub-command; module `sketchstream.cli.commands.<room>.<name>` holds it as `command`."""
+ROOMS: Final = {
+    "start": ("demo", "init"),
+    "sketches": ("keygen", "create", "update", "seal", "release", "merge", "stack", "inspect"),
+    "answers": ("profile", "overlap", "estimate"),
+    "plans": ("plan", "calibrate", "size"),
+    "privacy": ("ledger", "attest", "verify"),
+    "pipeline": ("worker", "backfill", "serve", "topics", "validate", "recover", "reset"),
+}
+"""The folder of each sub-command."""
 
 
 class Commands(click.Group):
@@ -63,7 +72,8 @@ class Commands(click.Group):
         """The command of this name."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"sketchstream.cli.commands.{cmd_name}")
+        (room,) = (room for room, names in ROOMS.items() if cmd_name in names)
+        module = importlib.import_module(f"sketchstream.cli.commands.{room}.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
         return options.with_examples(command)

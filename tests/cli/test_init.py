@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 import sketchstream as ss
 from helpers.commands import Run
-from sketchstream.cli.commands import init
+from sketchstream.cli.commands.start import init
 from sketchstream.config.draft import Draft
 from sketchstream.config.loader import Config
 from sketchstream.stream.windows.windows import Width

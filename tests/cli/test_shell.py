@@ -378,7 +378,7 @@ def test_key_file_may_come_from_the_environment(run: Run, key: Path, monkeypatch
 
 
 def test_methods_on_the_command_line_are_those_of_the_library() -> None:
-    from sketchstream.cli.commands import profile
+    from sketchstream.cli.commands.answers import profile
     from sketchstream.kinds.profile import estimate
 
     assert set(profile.METHODS) == set(estimate.METHODS)

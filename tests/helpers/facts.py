@@ -63,7 +63,7 @@ def lines_of_linear_kinds() -> int:
         *(path for name in (*LINEAR, "linear") for path in (CORE / "kinds" / name).rglob("*.py")),
         *(CORE / "privacy" / "calibration").glob("*.py"),
         *(CORE / "audit" / "kinds" / f"{name}.py" for name in LINEAR.values()),
-        *(CORE / "cli" / "commands" / f"plan_{name}.py" for name in LINEAR),
+        *(CORE / "cli" / "commands" / "plans" / f"{name}.py" for name in LINEAR),
     ]
     return sum(len(path.read_text().splitlines()) for path in paths)
 

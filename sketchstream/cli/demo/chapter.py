@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.cli import show
-from sketchstream.cli.commands import worker
+from sketchstream.cli.commands.pipeline import worker
 
 if TYPE_CHECKING:
     from sketchstream.cli.flights import Flights

@@ -137,7 +137,6 @@ def warm_up() -> None:
     """Import what a worker imports, and call every loop once, so that forked ones find them compiled."""
     import warnings
 
-    from sketchstream.cli.commands import worker  # noqa: F401 - loaded by name when a command runs
     from sketchstream.config.loader import Config
     from sketchstream.items.hashing import Key
     from sketchstream_connectors import factory

@@ -81,7 +81,7 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
         host: in place of that of `serve.address`.
         database: in place of `serve.database`.
     """
-    from sketchstream.cli.commands.worker import stopping
+    from sketchstream.cli.commands.pipeline.worker import stopping
     from sketchstream.serve.app import create
     from sketchstream.serve.edge.server import Server, listening, url
     from sketchstream.serve.follower import Follower

@@ -37,7 +37,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
       sketchstream recover -c sketchstream.toml --dry-run
     """
     from sketchstream.cli import clusters
-    from sketchstream.cli.commands.topics import print_rows
+    from sketchstream.cli.commands.pipeline.topics import print_rows
     from sketchstream.topics import APART
 
     config = clusters.load(config_file)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sketchstream.cli import options, show
-from sketchstream.cli.commands import plan as planning
+from sketchstream.cli.commands.plans import plan as planning
 from sketchstream.cli.deployments import Deployment, grouped
 
 if TYPE_CHECKING:

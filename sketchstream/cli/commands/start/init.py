@@ -274,7 +274,7 @@ def _print(draft: Draft, found: Sizing, output: Path) -> None:
 
 def _find_partitioner(output: Path) -> None:
     """As `validate --write` does it."""
-    from sketchstream.cli.commands import validate
+    from sketchstream.cli.commands.pipeline import validate
     from sketchstream.errors import ConfigError
 
     try:

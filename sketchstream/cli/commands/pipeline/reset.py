@@ -92,7 +92,7 @@ def _start(place: str | None) -> Start | int:
 def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format) -> None:
     """A new revision in the partitions of a topic."""
     from sketchstream.cli import clusters
-    from sketchstream.cli.commands.topics import print_rows
+    from sketchstream.cli.commands.pipeline.topics import print_rows
     from sketchstream_connectors.kafka.state import recover
 
     found: list[Finding] = []

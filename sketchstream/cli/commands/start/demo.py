@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options, progress, show
-from sketchstream.cli.commands import worker
+from sketchstream.cli.commands.pipeline import worker
 
 if TYPE_CHECKING:
     from sketchstream.cli.demo.report import Dials, Row

@@ -30,10 +30,10 @@ SMALLEST: Final = 1024
 
 
 OF_KINDS: Final = {
-    "gaussian": "sketchstream.cli.commands.plan_gaussian",
-    "projection": "sketchstream.cli.commands.plan_projection",
-    "workload": "sketchstream.cli.commands.plan_workload",
-    "convolution": "sketchstream.cli.commands.plan_convolution",
+    "gaussian": "sketchstream.cli.commands.plans.gaussian",
+    "projection": "sketchstream.cli.commands.plans.projection",
+    "workload": "sketchstream.cli.commands.plans.workload",
+    "convolution": "sketchstream.cli.commands.plans.convolution",
 }
 """Kinds with options of their own, and the modules whose `command` answers."""
 
@@ -49,14 +49,14 @@ class PlanOfKind(click.Command):
             rest = None if kind in OF_KINDS or kind == "profile" else _without_kind(args, kind)
             args = args if rest is None else [*rest, *([] if _tabled(rest) else ["--table"])]
         if _tabled(args):
-            found = import_module("sketchstream.cli.commands.plan_table").command
+            found = import_module("sketchstream.cli.commands.plans.table").command
             return options.with_examples(found).make_context("plan", args, parent, **extra)
         for kind, home in OF_KINDS.items():
             rest = _without_kind(args, kind)
             if rest is not None:
                 whole = any(one.partition("=")[0] in ("--size", "--help") for one in rest)
                 noise_alone = kind == "gaussian" and not whole
-                found = import_module("sketchstream.cli.commands.calibrate" if noise_alone else home).command
+                found = import_module("sketchstream.cli.commands.plans.calibrate" if noise_alone else home).command
                 return options.with_examples(found).make_context(f"plan --kind {kind}", rest, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
