@@ -153,8 +153,8 @@ def peers(lg: int, n: int, rounds: int) -> None:
 
     seconds = clocked(
         {
-            "ours, int64 array": lambda: index.apply(state, batch),
-            "ours, list of int": lambda: index.apply(state, Items.of(listed)),
+            "ours, int64 array": lambda: index.batch(state, batch).apply(),
+            "ours, list of int": lambda: index.batch(state, Items.of(listed)).apply(),
             "np.add.at, slots given": lambda: np.add.at(state, slots, one),
             "np.bincount, slots given": lambda: np.bincount(slots, minlength=1 << lg),
             "datasketches count-min, 1 row": lambda: each(count_min.update),
@@ -195,9 +195,9 @@ def strings(n: int, rounds: int) -> None:
     key0, key1 = KEY.item_key("bytes")
     seconds = clocked(
         {
-            "ours, list of bytes": lambda: index.apply(state, Items.of(blobs)),
-            "ours, list of str": lambda: index.apply(state, Items.of(texts)),
-            "ours, packed buffer": lambda: index.apply(state, packed),
+            "ours, list of bytes": lambda: index.batch(state, Items.of(blobs)).apply(),
+            "ours, list of str": lambda: index.batch(state, Items.of(texts)).apply(),
+            "ours, packed buffer": lambda: index.batch(state, packed).apply(),
             "ours, SipHash-2-4 of the buffer alone": lambda: kernels.hash_spans(
                 letters, offsets[:-1], offsets[1:], key0, key1, out
             ),
@@ -246,9 +246,9 @@ def small(rounds: int) -> None:
     print("\nItems per call, 2^16 slots")
     for n in (1, 100, 4096):
         items = np.arange(n)
-        seconds = clocked({"": lambda items=items: [index.apply(state, Items.of(items)) for _ in range(200)]}, rounds)[
-            ""
-        ]
+        seconds = clocked(
+            {"": lambda items=items: [index.batch(state, Items.of(items)).apply() for _ in range(200)]}, rounds
+        )[""]
         print(f"  {n:6d} items a call: {seconds / 200 * 1e6:8.1f} us, {n * 200 / seconds / 1e6:8.2f} M/s")
 
 

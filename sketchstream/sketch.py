@@ -203,7 +203,6 @@ class Sketch:
     def _state(self) -> npt.NDArray[Any] | None:
         return self._content.state
 
-    @_in_turn
     def update(
         self,
         items: object,
@@ -226,16 +225,18 @@ class Sketch:
             ItemError, WeightError, DomainError: nothing of the batch was applied.
             SealedError: the sketch is closed.
         """
+        require_home(self._home, "update")
         require_invalid(invalid)
         if columns:
             items, weights = arguments_of(items, columns, weights, pairs="row" in self.kind.carries)
-        state, given, counters = self._require_open("update"), self.kind.items(items), self._content.counters.moved()
-        what = (self.spec, self._index, state, given, weights)
-        if self._image is not None and not self._image.closed:
-            assert isinstance(self.kind, Deferring)  # only images of such kinds are made
-            self.kind.update_beside(self._image, *what, counters=counters, invalid=invalid)
-        else:
-            self.kind.update(*what, counters=counters, invalid=invalid)
+        with self._turn:  # written out, not `_in_turn`: a call less for each of many small batches
+            state, counters = self._require_open("update"), self._content.counters.moved()
+            what = (self.spec, self._index, state, self.kind.items(items), weights)
+            if self._image is not None and not self._image.closed:
+                assert isinstance(self.kind, Deferring)  # only images of such kinds are made
+                self.kind.update_beside(self._image, *what, counters=counters, invalid=invalid)
+            else:
+                self.kind.update(*what, counters=counters, invalid=invalid)
 
     @_in_turn
     def update_sums(self, items: object, sums: object, events: object, *, invalid: Outside = "error") -> None:

@@ -113,7 +113,7 @@ class Index:
             locate(piece, self._routes[items.kind], out[position : position + len(piece)])
         return out.view(np.int64)
 
-    def apply(
+    def batch(
         self,
         state: State,
         items: Items,
@@ -123,8 +123,8 @@ class Index:
         modulus: int | None = None,
         invalid: Invalid = "error",
         counters: npt.NDArray[np.int64] = NO_COUNTERS,
-    ) -> None:
-        """Add weights to the slots of items, wrapping, or modulo `modulus`.
+    ) -> Batch:
+        """The batch whose `apply` adds weights to the slots of items, wrapping, or modulo `modulus`.
 
         Args:
             state: (slots,) int16, int32 or int64, C-contiguous, changed in place.
@@ -139,7 +139,8 @@ class Index:
                 move a slot, and the number of valid events whose item is in the domain, in its sample or not.
 
         Raises:
-            DomainError, WeightError, ItemError: say the position, never the item; the state is as before.
+            WeightError, ItemError: weights that are none, or too few. `apply` raises DomainError and WeightError; it
+                says the position, never the item, and the state is as before.
         """
         require_invalid(invalid)
         if state.shape != (self.slots,) or not state.flags.c_contiguous:
@@ -150,7 +151,7 @@ class Index:
             raise SpecError(msg)
         numbers = as_weights(weights, len(items), alone=invalid == "noop")
         limit = 0 if modulus is not None or len(numbers) == 0 else max_weight
-        Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters).apply()
+        return Batch(state, items, numbers, self._routes[items.kind], limit, modulus or 0, invalid, counters)
 
     def apply_sums(
         self,
@@ -163,16 +164,16 @@ class Index:
         invalid: Outside = "error",
         counters: npt.NDArray[np.int64] = NO_COUNTERS,
     ) -> None:
-        """Add rows, each of which stands for its events of one item, as `apply` would add these events.
+        """Add rows, each of which stands for its events of one item, as the `batch` of these events would.
 
         Args:
-            state: see `apply`.
+            state: see `batch`.
             items: a batch.
             sums: (n,) sums of the weights of the events of each row, as of `require_sums`.
             events: (n,) their numbers.
-            modulus: see `apply`.
+            modulus: see `batch`.
             invalid: see `batch.Outside`.
-            counters: see `apply`.
+            counters: see `batch`.
 
         Raises:
             DomainError, ItemError: say the position, never the item; the state is as before.

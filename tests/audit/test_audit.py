@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -233,13 +234,16 @@ def test_a_seal_that_leaves_the_sketch_open_is_refused(monkeypatch: Patch) -> No
 
 
 def with_apply(change: Callable[..., Any]) -> Callable[..., Any]:
-    """`Index.apply` with something around it."""
-    honest = Index.apply
+    """`Index.batch` with something around the `apply` of its batches."""
+    honest = Index.batch
 
-    def apply(self: Any, state: Any, items: Any, weights: Any = None, **rest: Any) -> None:
-        change(lambda *args, **more: honest(self, *args, **{**rest, **more}), state, items, weights)
+    def batch(self: Any, state: Any, items: Any, weights: Any = None, **rest: Any) -> Any:
+        def within(*args: Any, **more: Any) -> None:
+            honest(self, *args, **{**rest, **more}).apply()
 
-    return apply
+        return SimpleNamespace(apply=lambda: change(within, state, items, weights))
+
+    return batch
 
 
 def test_counters_that_saturate_are_refused(monkeypatch: Patch) -> None:
@@ -248,7 +252,7 @@ def test_counters_that_saturate_are_refused(monkeypatch: Patch) -> None:
         apply(wide, items, weights)
         state[:] = np.clip(wide, -(1 << 31), (1 << 31) - 1)
 
-    monkeypatch.setattr(Index, "apply", with_apply(saturate))
+    monkeypatch.setattr(Index, "batch", with_apply(saturate))
     assert failures("neighbours: wrapped") == {"neighbours: wrapped counters"}
 
 
@@ -261,7 +265,7 @@ def test_updates_that_refuse_whole_batches_are_refused(monkeypatch: Patch) -> No
         except ItemError:
             return
 
-    monkeypatch.setattr(Index, "apply", with_apply(whole))
+    monkeypatch.setattr(Index, "batch", with_apply(whole))
     assert "neighbours: event, cumulative, closed" in failures("neighbours: event, cumulative, closed")
 
 
@@ -273,7 +277,7 @@ def test_updates_that_touch_two_slots_are_refused(monkeypatch: Patch) -> None:
         state += mirrored[::-1]
         state %= 16
 
-    monkeypatch.setattr(Index, "apply", with_apply(twice))
+    monkeypatch.setattr(Index, "batch", with_apply(twice))
     assert "neighbours: item, bins, closed" in failures("neighbours: item, bins, closed")
 
 

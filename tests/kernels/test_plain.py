@@ -119,10 +119,10 @@ def outcome(given_batch: tuple, counters: int, start: np.ndarray) -> tuple:
     state, kept = values.astype(dtype), np.arange(counters) - 1
     error = ""
     try:
-        index.apply(
+        index.batch(
             state, Items.of(items), None if weights is None else np.array(weights, np.int64), max_weight=limit,
             modulus=modulus, invalid=invalid, counters=kept,
-        )  # fmt: skip
+        ).apply()  # fmt: skip
     except (DomainError, WeightError, ItemError) as refused:
         error = str(refused)
     return state.tolist(), kept.tolist(), error
@@ -193,7 +193,7 @@ def test_an_interrupt_between_state_and_counters_leaves_both_as_they_were(place,
     sys.settrace(trace)
     try:
         with pytest.raises(KeyboardInterrupt):
-            index.apply(state, Items.of([f"user{i}" for i in range(9000)]), counters=counters)
+            index.batch(state, Items.of([f"user{i}" for i in range(9000)]), counters=counters).apply()
     finally:
         sys.settrace(None)
     assert waits == 0
@@ -206,7 +206,7 @@ def test_a_list_that_turns_bad_is_taken_out_again(twins):
     index = Index.build(OpenDomain(slots=500, levels=4), KEY)
     state = np.arange(500, dtype=np.int16)
     with pytest.raises(ItemError, match="position 9000"):
-        index.apply(state, Items.of([*(f"user{i}" for i in range(9000)), None]))
+        index.batch(state, Items.of([*(f"user{i}" for i in range(9000)), None])).apply()
     assert np.array_equal(state, np.arange(500))
 
 
@@ -217,7 +217,7 @@ def test_scratch_of_items_and_slots_is_cleared(twins, monkeypatch):
     original = plain.clear
     monkeypatch.setattr(plain, "clear", lambda arrays: (original(arrays), seen.extend(arrays)))
     index = Index.build(OpenDomain(slots=500, levels=4), KEY)
-    index.apply(np.zeros(500, np.int32), Items.of([f"user{i}" for i in range(300)]))
+    index.batch(np.zeros(500, np.int32), Items.of([f"user{i}" for i in range(300)])).apply()
     assert len(seen) > 10
     assert not any(array.any() for array in seen)
 
@@ -252,7 +252,7 @@ def test_few_items_and_long_ones_use_up_what_a_twin_may_do(longest, least, most,
         patch.setattr(kernels, "update_spans", Refused())
         while calls <= most:
             try:
-                index.apply(np.zeros(500, np.int32), batch)
+                index.batch(np.zeros(500, np.int32), batch).apply()
             except pytest.fail.Exception:
                 break
             calls += 1

@@ -78,7 +78,7 @@ def test_a_batch_adds_what_the_twin_adds(name, kind, dtype, modulus):
         start = rng.integers(0, modulus, index.slots).astype(dtype)
     for weights in (None, rng.integers(-50, 51, 700), rng.integers(-50, 51, 700).astype(np.int32)):
         state = start.copy()
-        index.apply(state, Items.of(items), weights, max_weight=50, modulus=modulus, invalid="noop")
+        index.batch(state, Items.of(items), weights, max_weight=50, modulus=modulus, invalid="noop").apply()
         assert np.array_equal(state, applied(start, slots, weights, modulus))
 
 
@@ -90,7 +90,7 @@ def test_batches_of_every_length_run_through_the_pipeline(n):
     slots = index.locate(Items.of(items))
     for given_weights in (None, weights):
         state = np.zeros(index.slots, np.int32)
-        index.apply(state, Items.of(items), given_weights, max_weight=3)
+        index.batch(state, Items.of(items), given_weights, max_weight=3).apply()
         expected = np.zeros(index.slots, np.int64)
         np.add.at(expected, slots, 1 if given_weights is None else given_weights)
         assert np.array_equal(state, expected)
@@ -111,9 +111,9 @@ def test_a_bad_weight_anywhere_in_the_pipeline_stops_it_there(places, dtype):
         weights[places] = bad
         state = np.arange(index.slots, dtype=np.int32)
         with pytest.raises(WeightError, match=f"position {places[0]} "):
-            index.apply(state, Items.of(items), weights, max_weight=3)
+            index.batch(state, Items.of(items), weights, max_weight=3).apply()
         assert np.array_equal(state, np.arange(index.slots))
-        index.apply(state, Items.of(items), weights, max_weight=3, invalid="noop")
+        index.batch(state, Items.of(items), weights, max_weight=3, invalid="noop").apply()
         kept = np.where(np.abs(weights.astype(float)) <= 3, weights, 0)
         expected = np.arange(index.slots, dtype=np.int64)
         np.add.at(expected, slots, kept)
@@ -127,7 +127,7 @@ def test_weights_may_be_every_other_number_of_an_array():
     expected = np.zeros(index.slots, np.int32)
     np.add.at(expected, index.locate(Items.of(items)), wide[::2])
     state = np.zeros(index.slots, np.int32)
-    index.apply(state, Items.of(items), wide[::2], max_weight=3)
+    index.batch(state, Items.of(items), wide[::2], max_weight=3).apply()
     assert np.array_equal(state, expected)
 
 
@@ -136,9 +136,9 @@ def test_counters_wrap_in_both_directions_and_come_back():
     for dtype in (np.int32, np.int64):
         limits = np.iinfo(dtype)
         state = np.array([limits.max, limits.min, 0], dtype)
-        index.apply(state, Items.of([0, 1]), [2, -2], max_weight=2)
+        index.batch(state, Items.of([0, 1]), [2, -2], max_weight=2).apply()
         assert state.tolist() == [limits.min + 1, limits.max - 1, 0]
-        index.apply(state, Items.of([0, 1]), [-2, 2], max_weight=2)
+        index.batch(state, Items.of([0, 1]), [-2, 2], max_weight=2).apply()
         assert state.tolist() == [limits.max, limits.min, 0]
 
 
@@ -146,7 +146,7 @@ def test_counters_wrap_in_both_directions_and_come_back():
 def test_any_weight_is_reduced_modulo_the_modulus(modulus, weights):
     index = Index.build(ClosedDomain(size=2), None)
     state = np.array([modulus - 1, 0], np.int16)
-    index.apply(state, Items.of(np.zeros(len(weights), np.int64)), weights, modulus=modulus)
+    index.batch(state, Items.of(np.zeros(len(weights), np.int64)), weights, modulus=modulus).apply()
     assert state.tolist() == [(modulus - 1 + sum(weights)) % modulus, 0]
 
 
@@ -170,14 +170,14 @@ def test_a_refused_batch_leaves_the_state_as_it_was(kind, source):
         wrong = list(items)
         wrong[position] = 999 if kind == "int" else MARK
         with pytest.raises(DomainError, match=f"position {position} ") as caught:
-            index.apply(state, SOURCES[source](wrong), np.full(n, 2), max_weight=2)
+            index.batch(state, SOURCES[source](wrong), np.full(n, 2), max_weight=2).apply()
         assert MARK not in str(caught.value)
         assert np.array_equal(state, before)
         weights = np.full(n, 2)
         weights[position] = -3
         for invalid in ("error", "skip"):
             with pytest.raises(WeightError, match=f"position {position} "):
-                index.apply(state, SOURCES[source](items), weights, max_weight=2, invalid=invalid)
+                index.batch(state, SOURCES[source](items), weights, max_weight=2, invalid=invalid).apply()
             assert np.array_equal(state, before)
 
 
@@ -186,7 +186,7 @@ def test_a_list_that_turns_bad_is_taken_out_again():
     state = np.arange(index.slots, dtype=np.int32)
     for bad in (None, 1.5, 7, b"x", "\ud800"):
         with pytest.raises(ItemError, match="position 9000"):
-            index.apply(state, Items.of(["a"] * 9000 + [bad]))
+            index.batch(state, Items.of(["a"] * 9000 + [bad])).apply()
         assert np.array_equal(state, np.arange(index.slots))
 
 
@@ -201,7 +201,7 @@ def test_an_interrupt_in_the_middle_leaves_the_state_as_it_was(kind, chunk, afte
     parts = [Items.of(values) if kind == "int" else Items.of([str(value) for value in values])] * 2
     calls = interrupt(monkeypatch, chunk, after)
     with pytest.raises(KeyboardInterrupt):
-        index.apply(state, Items.concat(parts))
+        index.batch(state, Items.concat(parts)).apply()
     assert next(calls) > chunk
     assert np.array_equal(state, before)
 
@@ -211,11 +211,11 @@ def test_skipped_events_leave_their_neighbours_in(invalid):
     index = Index.build(ClosedDomain(size=10), None)
     items = np.arange(-5, 15).repeat(1000)
     state = np.zeros(10, np.int32)
-    index.apply(state, Items.of(items), invalid=invalid)
+    index.batch(state, Items.of(items), invalid=invalid).apply()
     assert state.tolist() == [1000] * 10
-    index.apply(state, Items.of(items), np.ones(20_000, int), invalid=invalid)
+    index.batch(state, Items.of(items), np.ones(20_000, int), invalid=invalid).apply()
     assert state.tolist() == [2000] * 10
-    index.apply(state, Items.of(["3", "x"]), invalid=invalid)
+    index.batch(state, Items.of(["3", "x"]), invalid=invalid).apply()
     assert state.tolist() == [2000] * 10
 
 
@@ -225,15 +225,15 @@ def test_a_bad_weight_is_a_no_op_decided_from_its_event_alone():
     items, weights = rng.integers(0, 1000, 30_000), rng.integers(-4, 5, 30_000)
     weights[::1000] = np.iinfo(np.int64).min
     together = np.zeros(index.slots, np.int32)
-    index.apply(together, Items.of(items), weights, max_weight=2, invalid="noop")
+    index.batch(together, Items.of(items), weights, max_weight=2, invalid="noop").apply()
     apart = np.zeros(index.slots, np.int32)
     good = np.abs(weights.astype(float)) <= 2
-    index.apply(apart, Items.of(items[good]), weights[good], max_weight=2)
+    index.batch(apart, Items.of(items[good]), weights[good], max_weight=2).apply()
     assert np.array_equal(together, apart)
     in_pieces = np.zeros(index.slots, np.int32)
     for first in range(0, 30_000, 777):
         piece = slice(first, first + 777)
-        index.apply(in_pieces, Items.of(items[piece]), weights[piece], max_weight=2, invalid="noop")
+        index.batch(in_pieces, Items.of(items[piece]), weights[piece], max_weight=2, invalid="noop").apply()
     assert np.array_equal(together, in_pieces)
 
 
@@ -252,13 +252,13 @@ def test_a_weight_that_is_none_hurts_its_own_event_alone(weights, modulus):
     index = Index.build(ClosedDomain(size=8), None)
     state = np.zeros(8, np.int32)
     with pytest.raises(WeightError):
-        index.apply(state, Items.of(np.arange(8)), weights, max_weight=2, modulus=modulus)
+        index.batch(state, Items.of(np.arange(8)), weights, max_weight=2, modulus=modulus).apply()
     assert not state.any()
-    index.apply(state, Items.of(np.arange(8)), weights, max_weight=2, modulus=modulus, invalid="noop")
+    index.batch(state, Items.of(np.arange(8)), weights, max_weight=2, modulus=modulus, invalid="noop").apply()
     last = 0 if isinstance(weights, np.ndarray) and weights.dtype == np.uint64 else -1
     assert state.tolist() == [1, 0, 0, 0, 0, 0, 2, last % modulus if modulus else last]
     with pytest.raises(WeightError, match="8 items"):
-        index.apply(state, Items.of(np.arange(8)), weights[:7], max_weight=2, invalid="noop")
+        index.batch(state, Items.of(np.arange(8)), weights[:7], max_weight=2, invalid="noop").apply()
 
 
 def test_the_largest_weights_arrive_whole():
@@ -267,7 +267,7 @@ def test_the_largest_weights_arrive_whole():
     weights = np.where(items % 20 == 0, (1 << 30) - 1, 1 - (1 << 30))
     for dtype in (np.int32, np.int64):
         state = np.zeros(index.slots, dtype)
-        index.apply(state, Items.of(items), weights, max_weight=(1 << 30) - 1)
+        index.batch(state, Items.of(items), weights, max_weight=(1 << 30) - 1).apply()
         assert np.array_equal(state[items], weights)
         assert np.count_nonzero(state) == len(items)
 
@@ -295,9 +295,9 @@ def test_any_batch_does_what_plain_addition_does(data):
     state, expected = start.copy(), start.astype(np.int64)
     if bad.any() and options["invalid"] == "error":
         with pytest.raises(WeightError, match=f"position {np.argmax(bad)} "):
-            index.apply(state, items, weights, **options)
+            index.batch(state, items, weights, **options).apply()
     else:
-        index.apply(state, items, weights, **options)
+        index.batch(state, items, weights, **options).apply()
         np.add.at(expected, index.locate(items)[~bad], values[~bad])
     assert np.array_equal(state, expected % modulus if modulus else expected)
 
@@ -316,7 +316,7 @@ items, weights = rng.integers(0, 5000, 50_000), rng.integers(-3, 4, 50_000)
 index = Index.build(OpenDomain(slots=50_000, levels=4), Key(bytes(range(16))))
 for numbers in (None, weights):
     state = np.zeros(index.slots, np.int32)
-    index.apply(state, Items.of(items), numbers, max_weight=3)
+    index.batch(state, Items.of(items), numbers, max_weight=3).apply()
     print(*np.flatnonzero(state), *state[state != 0])
 """
 
@@ -342,9 +342,9 @@ def test_an_update_needs_less_than_a_third_of_the_state_beside_it():
     index = Index.build(OpenDomain(slots=1 << 22, levels=8), KEY)
     state = np.zeros(index.slots, np.int32)
     items, weights = Items.of(np.arange(3_000_000)), np.ones(3_000_000, np.int64)
-    index.apply(state, items, weights)
+    index.batch(state, items, weights).apply()
     tracemalloc.start()
-    index.apply(state, items, weights)
+    index.batch(state, items, weights).apply()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.3 * state.nbytes
@@ -375,14 +375,14 @@ def test_a_domain_that_needs_a_key_says_so():
 def test_what_does_not_fit_an_index_is_refused():
     index = Index.build(ClosedDomain(size=4), None)
     with pytest.raises(SpecError, match="4 counters"):
-        index.apply(np.zeros(5, np.int32), Items.of([1]))
+        index.batch(np.zeros(5, np.int32), Items.of([1])).apply()
     with pytest.raises(SpecError, match="contiguous"):
-        index.apply(np.zeros(8, np.int32)[::2], Items.of([1]))
+        index.batch(np.zeros(8, np.int32)[::2], Items.of([1])).apply()
     with pytest.raises(ItemError, match="invalid must be"):
-        index.apply(np.zeros(4, np.int32), Items.of([1]), invalid="no")  # type: ignore[arg-type]
+        index.batch(np.zeros(4, np.int32), Items.of([1]), invalid="no").apply()  # type: ignore[arg-type]
     for wide in (0, 1 << 40):
         with pytest.raises(SpecError, match="max_weight"):
-            index.apply(np.zeros(4, np.int32), Items.of([1]), [1], max_weight=wide)
+            index.batch(np.zeros(4, np.int32), Items.of([1]), [1], max_weight=wide).apply()
     with pytest.raises(SpecError, match="keep"):
         Index.build(OpenDomain(slots=8, levels=1), KEY, np.ones(8, bool))
     with pytest.raises(SpecError, match="keep"):
@@ -430,7 +430,7 @@ def test_one_event_crosses_one_end_of_one_half_circle(dtype, bits):
     for value in _extreme(dtype, 2).tolist():
         state = np.array([value], dtype)
         before = kernels.release_counts(state, edges, "cumulative", 0, bits)
-        Index.build(ClosedDomain(size=1), None).apply(state, Items.of([0]))
+        Index.build(ClosedDomain(size=1), None).batch(state, Items.of([0])).apply()
         after = kernels.release_counts(state, edges, "cumulative", 0, bits)
         assert np.abs(after - before).sum() <= 1
 

@@ -54,9 +54,9 @@ def test_counters_hold_what_was_applied(name, modulus, dtype, bad):
         for size in (0, 1, 2):
             counters = np.full(size, 1 << 40, np.int64)
             settings = {"max_weight": 5, "modulus": modulus, "invalid": "noop"}
-            index.apply(state, items, weights, counters=counters, **settings)
+            index.batch(state, items, weights, counters=counters, **settings).apply()
             assert (counters - (1 << 40)).tolist() == wanted[:size]
-            index.apply(state, items, counters=counters, **settings)
+            index.batch(state, items, counters=counters, **settings).apply()
             assert (counters - (1 << 40)).tolist() == [a + b for a, b in zip(wanted, ones, strict=True)][:size]
 
 
@@ -72,7 +72,7 @@ def test_a_refused_batch_leaves_the_counters_as_they_were(kind, at):
         state = np.zeros(index.slots, np.int32)
         items = Items.of(values) if kind == "int" else Items.of([str(value) for value in values])
         with pytest.raises((WeightError, DomainError)):
-            index.apply(state, items, weights, max_weight=3, counters=counters)
+            index.batch(state, items, weights, max_weight=3, counters=counters).apply()
         assert counters.tolist() == [11, -7]
         assert not state.any()
 
@@ -87,7 +87,7 @@ def test_an_interrupt_leaves_the_counters_as_they_were(kind, chunk, after, monke
     parts = [Items.of(values) if kind == "int" else Items.of([str(value) for value in values])] * 2
     calls = interrupt(monkeypatch, chunk, after)
     with pytest.raises(KeyboardInterrupt):
-        index.apply(state, Items.concat(parts), counters=counters)
+        index.batch(state, Items.concat(parts), counters=counters).apply()
     assert next(calls) > chunk
     assert not state.any()
     assert counters.tolist() == [3, 4]

@@ -146,14 +146,14 @@ class GaussianKind(LinearKind[GaussianSpec]):
         invalid: Invalid,
     ) -> None:
         """Add each weight, in lattice units, to the slot of its item, wrapping."""
-        index.apply(
+        index.batch(
             state,
             items,
             lattice_weights(spec, weights, len(items), alone=invalid == "noop"),
             max_weight=spec.lattice.most,
             invalid=invalid,
             counters=counters,
-        )
+        ).apply()
 
     # Publications.
 
@@ -204,7 +204,7 @@ def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool)
         spec: spec of the sketch.
         weights: integers, floats, Decimals, Fractions, texts of JSON numbers, or None.
         n: expected number of weights.
-        alone: whether to keep invalid ones, which `Index.apply` then skips.
+        alone: whether to keep invalid ones, which its batch then skips.
 
     Raises:
         WeightError: a weight is invalid, unless `alone`; gives the position, never the weight.

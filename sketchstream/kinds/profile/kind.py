@@ -281,9 +281,9 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
         if batch is not None:
             add_grouped(spec, index, state, batch, weights, counters, invalid)
             return
-        index.apply(
+        index.batch(
             state, items, weights, max_weight=spec.max_weight, modulus=spec.modulus, invalid=invalid, counters=counters
-        )
+        ).apply()
 
     def update_sums(
         self,

@@ -68,7 +68,7 @@ class Updater:
             state: (size,) int64, changed in place; sums wrap.
             positions: (n,) whole numbers, 0 to length - 1.
             weights: (n,) whole numbers, negative ones delete; default 1 each.
-            invalid: "error", "skip" or "noop", see `Index.apply`.
+            invalid: "error", "skip" or "noop", see `Index.batch`.
             counters: (0,) or (1,) int64, changed with the state: the number of events counted.
 
         Raises:
@@ -140,7 +140,7 @@ class Updater:
     def _count(self, totals: Ints, items: Items, weights: object, invalid: Invalid, counters: Ints) -> None:
         """Sums of weights by position; refuses a batch that must be refused."""
         limit = self.spec.bound
-        self._positions.apply(totals, items, weights, max_weight=limit, invalid=invalid, counters=counters)
+        self._positions.batch(totals, items, weights, max_weight=limit, invalid=invalid, counters=counters).apply()
 
     def _checked(self, items: Items, weights: object, invalid: Invalid, counters: Ints) -> tuple[Ints, Ints]:
         """The events themselves, invalid ones as weight 0 at position 0."""
