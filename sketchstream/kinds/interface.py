@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
@@ -55,7 +55,7 @@ from sketchstream.privacy.deployments.publications import require_listed
 if TYPE_CHECKING:
     from sketchstream.components import Component
     from sketchstream.items.batch import Invalid, Outside
-    from sketchstream.items.columns import Column
+    from sketchstream.items.events import Events
     from sketchstream.items.hashing import Key
     from sketchstream.items.lattice import Lattice
     from sketchstream.privacy.deployments.guarantee import Context
@@ -113,54 +113,6 @@ class Places(Protocol):
 
     def locate(self, items: Any) -> npt.NDArray[np.int64]:
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Given:
-    """What a decoder found in the records of a chunk: u events.
-
-    Args:
-        items: (u,) as the input's `item` has them.
-        weights: (u,) int64, or None for ones; 0 where `weight` is no integer.
-        weight: (u,) the weights as they were found, where they may be decimal.
-        times: (u,) event times, ms.
-        columns: (u,) further fields by role, those that `Kind.roles` names.
-        window: [start, end) of the sketch, ms, where `Kind.stretch_ms` says so; else that of any window of the chunk.
-            None: the sketch has none.
-    """
-
-    items: Items
-    weights: npt.NDArray[np.int64] | None
-    weight: Column | None
-    times: npt.NDArray[np.int64]
-    columns: Mapping[str, Column]
-    window: tuple[int, int] | None = None
-
-    def take(self, chosen: Mask) -> Given:
-        """Select events by a mask."""
-        return Given(
-            self.items.take(chosen),
-            None if self.weights is None else self.weights[chosen],
-            None if self.weight is None else self.weight.take(chosen),
-            self.times[chosen],
-            {role: column.take(chosen) for role, column in self.columns.items()},
-            self.window,
-        )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Events:
-    """What `Sketch.update` receives from a chunk: u events.
-
-    Args:
-        items: (u,) a batch with `take`: `Items` or `Pairs`.
-        weights: (u,) an array, `Units`, or None for ones.
-        good: (u,) bool, events that can be used; None: all.
-    """
-
-    items: Any
-    weights: Any
-    good: Mask | None = None
 
 
 class AnyLedger(Protocol):
@@ -447,7 +399,7 @@ class Kind(ABC, Generic[S]):
         return None
 
     def roles(self, spec: S) -> tuple[str, ...]:
-        """Fields of a record that its events need beside item, weight and time: keys of `Given.columns`."""
+        """Fields of a record that its events need beside item, weight and time: keys of `Events.columns`."""
         del spec
         return tuple(role for role in self.carries if role not in ("item", "weight"))
 
@@ -455,8 +407,8 @@ class Kind(ABC, Generic[S]):
         """Whether weights may have fractions: specs whose `fraction_bits` are above 0."""
         return getattr(spec, "fraction_bits", 0) > 0
 
-    def events(self, spec: S, given: Given) -> Events:
-        """What `update` gets of a chunk of records, each judged from itself alone (law 5).
+    def events(self, spec: S, given: Events) -> Events:
+        """What `update` gets of a chunk of records, each judged from itself alone (law 5): items, weights, `good`.
 
         By default items and weights as they came. Where weights may be decimal, they are exact multiples of 2^-f for
         a spec with a `lattice`, and whole numbers for others.
@@ -467,16 +419,16 @@ class Kind(ABC, Generic[S]):
         """
         column = given.weight
         if column is None:
-            return Events(given.items, given.weights)
+            return given
         if not self.decimal_weights(spec):
-            return Events(given.items, given.weights, column.absent | column.integers()[1])
+            return replace(given, good=column.absent | column.integers()[1])
         from sketchstream.items.lattice import Units
 
         lattice: Lattice = spec.lattice  # type: ignore[attr-defined]  # specs with fraction_bits have one
         units, good = column.decimals(lattice.bits, lattice.max_weight)
         absent, one = column.absent, lattice.weight(1)
         units[absent] = one or 0
-        return Events(given.items, Units(units, lattice.bits), good | (absent & (one is not None)))
+        return replace(given, weights=Units(units, lattice.bits), good=good | (absent & (one is not None)))
 
     @abstractmethod
     def draw(self, spec: S, state: State, cost: Fraction, progress: Progress | None = None) -> None:

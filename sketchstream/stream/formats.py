@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from sketchstream.errors import ConfigError
-from sketchstream.stream.interfaces import Decoded
+from sketchstream.items.events import Events
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import ItemType
@@ -66,7 +66,7 @@ class Fields(Protocol):
 class Reader(Protocol):
     """Reads the payloads of one stream."""
 
-    def decode(self, records: Any) -> Decoded:
+    def decode(self, records: Any) -> Events:
         """Decode `Records`; each event is judged by its own bytes, and no content raises an error.
 
         Raises:

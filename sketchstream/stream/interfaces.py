@@ -22,8 +22,7 @@ from sketchstream.stream.windows.windows import NO_TIME, iso
 from sketchstream.topics import APART
 
 if TYPE_CHECKING:
-    from sketchstream.items.arrays import Items
-    from sketchstream.items.columns import Column
+    from sketchstream.items.events import Events
     from sketchstream.stream.state.evidence import Reported
     from sketchstream.stream.windows.boundary import Boundary, Claim
 
@@ -35,42 +34,6 @@ Plain = None | bool | int | str | bytes | list["Plain"] | dict[str, "Plain"]
 
 MOST_COLUMNS: Final = 32
 """Fields that sketches may need beside item, weight and time."""
-
-
-class Decoded(Protocol):
-    """Payloads of the n records of a chunk, as u item occurrences (u = n unless records are packed)."""
-
-    @property
-    def record(self) -> npt.NDArray[np.int64] | None:
-        """(u,) ascending index of the record that holds each occurrence; None: occurrence i is record i, u = n."""
-
-    @property
-    def items(self) -> Items:
-        """The u items, placeholders where `valid` is False."""
-
-    @property
-    def weights(self) -> npt.NDArray[np.int64] | None:
-        """(u,) weights; None: all are 1."""
-
-    @property
-    def valid(self) -> npt.NDArray[np.bool_]:
-        """(u,) False: this occurrence is a no-op (bad type, bad weight, ...). Its neighbours still count."""
-
-    @property
-    def times(self) -> npt.NDArray[np.int64]:
-        """(n,) event times in ms since 1970; NO_TIME where unreadable: moves no watermark, opens no window."""
-
-    @property
-    def null(self) -> npt.NDArray[np.bool_]:
-        """(n,) tombstones, null items, missing fields: no-ops that are not errors (never dead letters)."""
-
-    @property
-    def weight(self) -> Column | None:
-        """(u,) the weights as they were found, where they may be decimal: `weights` is 0 for what is no integer."""
-
-    @property
-    def columns(self) -> Mapping[str, Column]:
-        """(n,) further fields, by name; records then hold one occurrence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +68,7 @@ class Chunk:
         next_position: where the next chunk begins (past trailing control records and compaction gaps too).
         offsets: (n,) int64 ascending, from_position <= offsets < next_position.
         timestamps: (n,) int64 ms, the records' own Kafka timestamps; None if the source has none (files).
-        decoded: see `Decoded`.
+        decoded: its events.
         raw: returns record i (0 <= i < n) unchanged; valid as long as the chunk, which may outlive several polls.
         n_bytes: size on the wire or on disk, for metrics.
     """
@@ -115,7 +78,7 @@ class Chunk:
     next_position: int
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64] | None
-    decoded: Decoded = field(repr=False)
+    decoded: Events = field(repr=False)
     raw: Callable[[int], RawRecord] | None = field(default=None, repr=False)
     n_bytes: int = 0
 

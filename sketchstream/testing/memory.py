@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DataLossError, FencedError
+from sketchstream.items.events import Events
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
-    Decoded,
     Deleted,
     Fresh,
     Frontier,
@@ -175,7 +175,7 @@ def chunk_of(partition: int, begin: int, records: Sequence[RawRecord], decoder: 
     stamps = np.array([record.timestamp_ms for record in records], np.int64)
     buffer = np.frombuffer(keys + values or b"\0", np.uint8)
     following = begin + len(records)
-    decoded: Decoded = decoder.decode(
+    decoded: Events = decoder.decode(
         Records(offsets, stamps, buffer, key_start, key_end, value_start, value_end, begin, following)
     )
     return Chunk(

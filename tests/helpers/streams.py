@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from helpers.watermark_reference import Reference
 from sketchstream.items.arrays import Items
+from sketchstream.items.events import Events
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.published import Release, SealedState, read
 from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
@@ -70,20 +71,6 @@ def asking(
 
 
 @dataclass
-class Batch:
-    """A `Decoded`."""
-
-    record: Any
-    items: Items
-    weights: Any
-    valid: Any
-    times: Any
-    null: Any
-    weight: Any = None
-    columns: Any = field(default_factory=dict)
-
-
-@dataclass
 class Stream:
     """n records of one partition, one item each."""
 
@@ -99,7 +86,7 @@ class Stream:
 
     def chunk(self, begin: int, end: int) -> Chunk:
         part = slice(begin, end)
-        batch = Batch(None, Items.of(self.items[part]), None, self.valid[part], self.times[part], self.null[part])
+        batch = Events(None, Items.of(self.items[part]), None, self.valid[part], self.times[part], self.null[part])
         offsets = np.arange(begin, end, dtype=np.int64)
         return Chunk(
             self.partition,

@@ -314,24 +314,23 @@ def test_no_field_or_decimal_weight_is_shown_stored_or_told(caplog: pytest.LogCa
 
 
 def test_columns_and_what_is_made_of_them_show_no_value() -> None:
+    from dataclasses import replace
+
     from helpers.records import records_of
     from sketchstream.items.columns import Choices
     from sketchstream.items.lattice import Units
-    from sketchstream.kinds.interface import Events, Given
     from sketchstream_connectors.decode.fields import Decoder
 
     decoder = Decoder(item="u", weight="n", columns=("who",), decimals=True)
     decoded = decoder.decode(records_of([f'{{"u":"{MARK}","n":{SECRET_WEIGHT},"who":"{MARK}"}}'.encode()] * 3))
-    given = Given(decoded.items, decoded.weights, decoded.weight, decoded.times, decoded.columns)
     units = Units(np.array([UNUSUAL]), 3)
     for one in (
         decoded,
         decoded.weight,
         decoded.columns["who"],
-        given,
         Choices([MARK]),
         units,
-        Events(given.items, units),
+        replace(decoded, weights=units),
     ):
         assert not holds(repr(one)), type(one)
         assert SECRET_WEIGHT[:8] not in repr(one)

@@ -23,9 +23,9 @@ from sketchstream import kinds
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.items.columns import Choices
+from sketchstream.items.events import Events
 from sketchstream.kinds.gaussian.kind import GaussianKind
 from sketchstream.kinds.gaussian.table import GaussianTable
-from sketchstream.kinds.interface import Events, Given
 from sketchstream.stream.input.sampling import Sample
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.factory import decoder_of, file_layout, wanted_fields
@@ -177,12 +177,12 @@ class Carried(GaussianKind):
     def roles(self, spec: Any) -> tuple[str, ...]:
         return ("carrier",) if spec.domain.size == 8 else ()
 
-    def events(self, spec: Any, given: Given) -> Events:
+    def events(self, spec: Any, given: Events) -> Events:
         found = super().events(spec, given)
         if not self.roles(spec):
             return found
         good = given.columns["carrier"].codes(self.choices) >= 0
-        return Events(found.items, found.weights, good if found.good is None else good & found.good)
+        return found.counted(found.items, good)
 
 
 CARRIED = EVENTS_TOPIC.replace('item_type = "int"', 'item_type = "int"\nlateness = "5m"') + "".join(

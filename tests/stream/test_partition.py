@@ -17,7 +17,6 @@ from helpers.streams import (
     HOUR,
     MINUTE,
     SECOND,
-    Batch,
     Oracle,
     Stream,
     asking,
@@ -32,6 +31,7 @@ from helpers.streams import (
 )
 from sketchstream.errors import DataLossError
 from sketchstream.items.arrays import Items
+from sketchstream.items.events import Events
 from sketchstream.items.hashing import Key
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.input.partitioner import belongs, kept
@@ -402,7 +402,7 @@ def test_several_sketches_have_their_own_windows_and_lateness() -> None:
 
 def test_packed_records_spread_over_windows() -> None:
     """Several occurrences a record: each goes where its record's time says, invalid ones alone are left out."""
-    batch = Batch(
+    batch = Events(
         record=np.array([0, 0, 1, 1, 1], np.int64),
         items=Items.of(np.array([1, 2, 1, 1, 3], np.int64)),
         weights=None,
@@ -431,7 +431,7 @@ def test_a_chunk_with_records_of_other_positions_changes_nothing(offsets: list[i
     before = [window.sketch._open_state("test").copy() for window in windows]
     sound = s.chunk(10, 14)
     chosen = np.array(offsets)
-    batch = Batch(None, Items.of(s.items[chosen]), None, s.valid[chosen], s.times[chosen], s.null[chosen])
+    batch = Events(None, Items.of(s.items[chosen]), None, s.valid[chosen], s.times[chosen], s.null[chosen])
     with pytest.raises(ValueError, match="from 10 to 14 has"):
         state.apply(replace(sound, offsets=chosen, timestamps=s.stamps[chosen], decoded=batch))
     assert state.position == 10

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from sketchstream.errors import ConfigError
 from sketchstream.items.arrays import Items
+from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.input.sampling import ENOUGH, UNIT_NAMES, Sample, Wanted
 from sketchstream.stream.windows.windows import DAY_MS
-from sketchstream_connectors.decode.fields import Decoded
 from sketchstream_connectors.files.source import Layout, sample_of
 
 EVENT = {"user_id": "zebra-5512", "n": 3, "ts": "2024-01-01T00:00:00Z", "device": {"os": "zebra-7"}}
@@ -133,7 +133,7 @@ def test_the_unit_fits_the_records_own_timestamps_whatever_the_year(second: int,
     times = np.full(ENOUGH, second * per_s, np.int64)
     nothing = np.zeros(ENOUGH, np.bool_)
     found = Sample(Wanted(None, None, "ts"))
-    decoded = Decoded(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing)
+    decoded = Events(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing)
     found.add(decoded, None, np.full(ENOUGH, 1000 * (second + shift), np.int64))
     mistakes, doubts = found.verdict()
     assert [f"are {UNIT_NAMES[unit]} since 1970" in line for line in mistakes] == ([] if unit == "ms" else [True])
@@ -144,7 +144,7 @@ def test_times_far_from_the_records_own_are_a_doubt() -> None:
     times = np.full(ENOUGH, 1_500_000_000_000, np.int64)
     nothing = np.zeros(ENOUGH, np.bool_)
     found = Sample(Wanted(None, None, "ts"))
-    found.add(Decoded(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing), None, times + 400 * DAY_MS)
+    found.add(Events(None, Items.of(["z"] * ENOUGH), None, ~nothing, times, nothing), None, times + 400 * DAY_MS)
     (doubt,) = found.verdict()[1]
     assert "more than a year away from the record's own timestamp" in doubt
 

@@ -1,6 +1,6 @@
 """Decodes the items, weights and event times in the payloads of records. Each event is validated separately.
 
-In: `Records`. Out: `Decoded`. Touches: nothing. Errors never contain a payload.
+In: `Records`. Out: `Events`. Touches: nothing. Errors never contain a payload.
 
 Formats: "key" and "value" take the raw bytes; "json" takes dotted fields of the value; "packed" takes a msgpack map
 {"i": bin of little-endian uint64, "w": bin of int32, "t": int milliseconds}, w and t optional, one update per item.
@@ -22,13 +22,14 @@ from typing import Any, TypeAlias
 
 from sketchstream.errors import ConfigError
 from sketchstream.items.columns import ItemType
+from sketchstream.items.events import Events
 from sketchstream.stream import formats
 from sketchstream.stream.formats import Reader, TimeUnit
 from sketchstream.stream.interfaces import MOST_COLUMNS
-from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded
+from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.records import Records
 
-__all__ = ["RECORD_TIME", "Decoded", "Decoder", "Format"]
+__all__ = ["RECORD_TIME", "Decoder", "Format"]
 
 Format: TypeAlias = str
 """Name of a format, see `sketchstream.stream.formats`."""
@@ -46,7 +47,7 @@ class Decoder:
         time: "record" (the record's own timestamp), or a dotted field with integer milliseconds or an RFC 3339
             string. packed: t where the map has it, else the record's timestamp; "t" makes it obligatory.
         columns: dotted fields that are wanted as they are.
-        decimals: a weight may be any number; `Decoded.weight` has it.
+        decimals: a weight may be any number; `Events.weight` has it.
         time_unit: what a number in the field of the time counts since 1970: "s", "ms", "us" or "ns".
         payload: the `[payload]` table of formats that take keys of it.
         folder: of relative paths in `payload`.
@@ -81,8 +82,8 @@ class Decoder:
             raise ConfigError(*mistakes)
         object.__setattr__(self, "reader", form.reader(self, self.payload, self.folder.joinpath))
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: Records) -> Events:
         """Decode items, weights and times of all records; invalid content raises no error."""
         decoded: Any = self.reader.decode(records)
-        found: Decoded = decoded
+        found: Events = decoded
         return found

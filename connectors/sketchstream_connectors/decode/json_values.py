@@ -1,6 +1,6 @@
 """The format "json": dotted fields of JSON texts, exactly as orjson would read them.
 
-In: `Records`. Out: `Decoded`, or bounds of fields. Touches: nothing. Errors never contain a payload.
+In: `Records`. Out: `Events`, or bounds of fields. Touches: nothing. Errors never contain a payload.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.items.events import Events
 from sketchstream.kernels import spared
 from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, TOMBSTONE, UNREAD
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode import json, layouts
-from sketchstream_connectors.decode.decoded import Decoded
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import Records, read_only
@@ -39,7 +39,7 @@ class JsonReader:
 
     fields: Fields
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: Records) -> Events:
         """Decode items, weights and times of all records; see `Reader`."""
         wanted = wanted_fields(self.fields)
         found = find_fields(records.buffer, records.value_start, records.value_end, wanted)

@@ -1,6 +1,6 @@
 """Items, weights and times of payloads with named fields, whatever format they are in.
 
-In: where the wanted fields of n payloads are. Out: `Decoded`. Touches: nothing.
+In: where the wanted fields of n payloads are. Out: `Events`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from sketchstream.items.arrays import Items
 from sketchstream.items.columns import Column
+from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER
 from sketchstream.stream.formats import Fields
-from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded, read_weights, record_times
+from sketchstream_connectors.decode.decoded import RECORD_TIME, read_weights, record_times
 from sketchstream_connectors.decode.records import Records, read_only
 
 Ints = npt.NDArray[np.int64]
@@ -83,7 +84,7 @@ def check_paths(fields: Fields) -> Iterator[str]:
             yield f"{name} must be a dotted field such as user.id, found {value!r:.40}"
 
 
-def assemble(fields: Fields, records: Records, found: Found, read_times: Callable[[Column], Ints]) -> Decoded:
+def assemble(fields: Fields, records: Records, found: Found, read_times: Callable[[Column], Ints]) -> Events:
     """Make items, weights and times of the fields that were found.
 
     Args:
@@ -103,7 +104,7 @@ def assemble(fields: Fields, records: Records, found: Found, read_times: Callabl
     if fields.weight is not None:
         weights, weight = read_weights(of[fields.weight], valid, decimals=fields.decimals)
     times = record_times(records) if fields.time == RECORD_TIME else read_times(of[fields.time])
-    return Decoded(None, items, weights, valid, times, null, weight, {name: of[name] for name in fields.columns})
+    return Events(None, items, weights, valid, times, null, weight, {name: of[name] for name in fields.columns})
 
 
 def nested(fields: Fields, now_ms: int) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """The format "packed": msgpack maps that hold many items each.
 
-In: `Records`. Out: `Decoded`. Touches: nothing. Errors never contain a payload.
+In: `Records`. Out: `Events`. Touches: nothing. Errors never contain a payload.
 
 A map is {"i": bin of little-endian uint64, "w": bin of int32, "t": int milliseconds}, w and t optional, one update per
 item. Items are unsigned: as text, their digits are those of a uint64.
@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.items.arrays import Items
+from sketchstream.items.events import Events
 from sketchstream.stream.formats import Fields
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import kernels
-from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded, record_times
+from sketchstream_connectors.decode.decoded import RECORD_TIME, record_times
 from sketchstream_connectors.decode.raw_values import check_unnamed
 from sketchstream_connectors.decode.records import Records, read_only
 
@@ -36,7 +37,7 @@ class PackedReader:
 
     fields: Fields
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: Records) -> Events:
         """Packed maps, spread over their updates."""
         n = len(records)
         buffer = records.buffer
@@ -63,12 +64,12 @@ class PackedReader:
         valid = readable[record]
         given = weights if weights.size else None
         if self.fields.item_type == "int":
-            return Decoded(record, Items.of(items), given, valid, times, null)
+            return Events(record, Items.of(items), given, valid, times, null)
         offsets = np.empty(total + 1, dtype=np.int64)
         kernels.decimal_sizes(items, valid, offsets)
         text = np.empty(int(offsets[-1]), dtype=np.uint8)
         kernels.write_decimals(items, offsets, text)
-        return Decoded(record, Items.packed(read_only(text), offsets, "str"), given, valid, times, null)
+        return Events(record, Items.packed(read_only(text), offsets, "str"), given, valid, times, null)
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """Nothing: maps of packed items have no named fields."""

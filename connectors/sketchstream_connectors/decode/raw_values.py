@@ -1,6 +1,6 @@
 """The formats "key" and "value": the raw bytes of a record's key or value are the item.
 
-In: `Records`. Out: `Decoded`. Touches: nothing.
+In: `Records`. Out: `Events`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import numpy as np
 
 from sketchstream.items.arrays import Items
 from sketchstream.items.columns import Column
+from sketchstream.items.events import Events
 from sketchstream.kernels import check_payloads, check_utf8
 from sketchstream.kernels.tokens import NULL, STRING
 from sketchstream.stream.formats import Fields
-from sketchstream_connectors.decode.decoded import RECORD_TIME, Decoded, record_times
+from sketchstream_connectors.decode.decoded import RECORD_TIME, record_times
 from sketchstream_connectors.decode.records import Records
 
 
@@ -32,7 +33,7 @@ class RawReader:
     fields: Fields
     key: bool
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: Records) -> Events:
         """Decode items of all records; see `Reader`."""
         starts, ends = records.value_start, records.value_end
         if self.key:
@@ -43,7 +44,7 @@ class RawReader:
             if self.key:
                 null |= records.value_start < 0
             items, valid = Column(kinds, records.buffer, starts, ends, raw=True).items("int")
-            return Decoded(None, items, None, valid & ~null, record_times(records), null)
+            return Events(None, items, None, valid & ~null, record_times(records), null)
         null, valid = np.empty(len(records), np.bool_), np.empty(len(records), np.bool_)
         text = self.fields.item_type == "text"
         if check_payloads(records.buffer, starts, ends, records.value_start, text, null, valid):
@@ -51,7 +52,7 @@ class RawReader:
         if not valid.all():
             starts, ends = np.where(valid, starts, 0), np.where(valid, ends, 0)
         items = Items.spans(records.buffer, starts, ends, "str" if text else "bytes")
-        return Decoded(None, items, None, valid, record_times(records), null)
+        return Events(None, items, None, valid, record_times(records), null)
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """Nothing: raw bytes have no fields."""

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from sketchstream.errors import ConfigError, DataLossError, StoreError
 from sketchstream.items.columns import ItemType
+from sketchstream.items.events import Events
 from sketchstream.stream.formats import TimeUnit
-from sketchstream.stream.interfaces import MOST_COLUMNS, Decoded, RawRecord
+from sketchstream.stream.interfaces import MOST_COLUMNS, RawRecord
 from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder
 
 Ints = npt.NDArray[np.int64]
@@ -38,7 +39,7 @@ class Layout:
         weight: field or column of an integer weight.
         time: field or column of the event time; None: not read.
         columns: fields or columns that are wanted as they are (named formats).
-        decimals: a weight may be any number (named formats); `Decoded.weight` has it.
+        decimals: a weight may be any number (named formats); `Events.weight` has it.
         time_unit: what a number in the field of the time counts since 1970: "s", "ms", "us" or "ns".
 
     Raises:
@@ -103,7 +104,7 @@ class Piece:
 
     offsets: Ints
     next_position: int
-    decoded: Decoded
+    decoded: Events
     n_bytes: int
     raw: Callable[[int], RawRecord] | None = None
     json: bool = False

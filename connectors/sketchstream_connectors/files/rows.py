@@ -18,9 +18,10 @@ import numpy.typing as npt
 from sketchstream.errors import ConfigError, FormatError, StoreError, needing
 from sketchstream.items.arrays import Items, whole_numbers
 from sketchstream.items.columns import Column
+from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode.decoded import Decoded, read_weights
+from sketchstream_connectors.decode.decoded import read_weights
 from sketchstream_connectors.decode.times import in_ms, text_times
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import Flags, Ints, Layout, Piece, require_length, unreadable
@@ -192,7 +193,7 @@ def _piece(
         broken: (n,) rows that have no cells.
         valid: (n,) rows whose weights can be used, and which are not broken.
         times: (n,) event times.
-        weights: see `Decoded`: numbers, and as they were found.
+        weights: see `Events`: numbers, and as they were found.
         columns: further ones.
         number: position behind the rows.
         n_bytes: that were read for them.
@@ -205,7 +206,7 @@ def _piece(
         items, there = cells.items(layout.item_type)
         valid &= there
         null = cells.absent & ~broken
-    return Piece(offsets, number, Decoded(None, items, weights[0], valid, times, null, weights[1], columns), n_bytes)
+    return Piece(offsets, number, Events(None, items, weights[0], valid, times, null, weights[1], columns), n_bytes)
 
 
 def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, MissingExtraError, StoreError
 from sketchstream.events import say
-from sketchstream.kinds.interface import Given
+from sketchstream.items.events import Events
 from sketchstream.stream.input.sampling import PARSED, Sample, Wanted
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, SourceEvent
 from sketchstream_connectors.decode import pools
@@ -232,7 +232,7 @@ def batches(
     *,
     skip_invalid: bool = False,
     inspect: Callable[[Piece], None] | None = None,
-) -> Iterator[tuple[Given, int]]:
+) -> Iterator[tuple[Events, int]]:
     """Yield the events of a file, without event times, in the form that `Kind.events` takes.
 
     Args:
@@ -257,8 +257,7 @@ def batches(
         if inspect is not None:
             inspect(piece)
         found = piece.decoded
-        null = found.null if found.record is None else found.null[found.record]
-        wrong = ~found.valid & ~null
+        wrong = found.poison
         left_out = int(np.count_nonzero(wrong))
         if left_out and not skip_invalid:
             at = int(np.argmax(wrong))
@@ -271,6 +270,4 @@ def batches(
             msg = f"{place} of {path or 'standard input'} does not hold {what} of type {layout.item_type}"
             raise ItemError(msg)
         lines += piece.offsets.size
-        times = found.times if found.record is None else found.times[found.record]
-        given = Given(found.items, found.weights, found.weight, times, found.columns)
-        yield (given if found.valid.all() else given.take(found.valid)), left_out
+        yield found.usable(), left_out

@@ -30,7 +30,6 @@ from sketchstream import kinds
 from sketchstream.errors import ConfigError, FormatError, WeightError, needing
 from sketchstream.items.arrays import as_weights
 from sketchstream.kinds import closing
-from sketchstream.kinds.interface import Given
 from sketchstream.kinds.linear.events import in_units
 from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.plans import SketchPlan
@@ -286,7 +285,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     )
     decoded = arrow_piece(replace(layout, time_unit="ms"), table, len(events)).decoded
     columns = {role: decoded.columns[field] for role, field in plan.fields.items()}
-    found = kind.events(spec, Given(decoded.items, decoded.weights, decoded.weight, decoded.times, columns, window))
+    found = kind.events(spec, replace(decoded, columns=columns, window=window))
     good = decoded.valid if found.good is None else decoded.valid & found.good
     if SUM in batch.schema.names:
         return int(events.sum()), *_summed(spec, batch, found.items, good)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
+from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Closing, Continuing
 from sketchstream.kinds.convolution.filtering.filters import LONGEST
 from sketchstream.kinds.convolution.forecast import figure
@@ -27,7 +28,7 @@ from sketchstream.kinds.convolution.state.layers import add_noise
 from sketchstream.kinds.convolution.state.update import Updater
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.privacy.deployments.guarantee import assumptions
 from sketchstream.privacy.ledgers.euclidean_ledger import EuclideanLedger
@@ -226,10 +227,10 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
             return tuple(spec.columns.values)
         return () if spec.step_ms is not None else ("position",)
 
-    def events(self, spec: ConvolutionSpec, given: Given) -> Events:
+    def events(self, spec: ConvolutionSpec, given: Events) -> Events:
         """Positions: of the event time in its window, of a field, or the cell that the columns name."""
         common = super().events(spec, given)
-        good: Mask = np.ones(len(given.times), np.bool_)
+        good: Mask = np.ones(len(given), np.bool_)
         if spec.columns is not None:
             positions, good = _cells(spec, given)
         elif spec.step_ms is not None:
@@ -237,12 +238,10 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
                 msg = "positions that are times need a window: events of a series come from a stream, or as positions"
                 raise SpecError(msg)
             start, end = given.window
-            positions = (np.clip(given.times, start, end) - start) // spec.step_ms
+            positions = (np.clip(given.event_times, start, end) - start) // spec.step_ms
         else:
             positions, good = given.columns["position"].integers()
-        if common.good is not None:
-            good &= common.good
-        return Events(Items.of(positions), common.weights, good)
+        return common.counted(Items.of(positions), good)
 
     def draw(self, spec: ConvolutionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Noise of the filters' shape."""
@@ -272,9 +271,9 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         return estimate(published, **options)
 
 
-def _cells(spec: ConvolutionSpec, given: Given) -> tuple[npt.NDArray[np.int64], Mask]:
+def _cells(spec: ConvolutionSpec, given: Events) -> tuple[npt.NDArray[np.int64], Mask]:
     """(n,) cell of each record; (n,) whether all of its columns have a declared value."""
-    place: npt.NDArray[np.int64] = np.zeros(len(given.times), np.int64)
+    place: npt.NDArray[np.int64] = np.zeros(len(given), np.int64)
     good = np.ones(len(place), np.bool_)
     for name, choices in spec.choices.items():
         codes = given.columns[name].codes(choices)

@@ -15,11 +15,12 @@ import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
+from sketchstream.items.events import Events
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, estimate
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import BETWEEN, Ints
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask
+from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
@@ -145,12 +146,11 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         """The fields of the levels."""
         return spec.tree.levels
 
-    def events(self, spec: HierarchySpec, given: Given) -> Events:
+    def events(self, spec: HierarchySpec, given: Events) -> Events:
         """Numbers of leaves; a record without a leaf is no event."""
         usual = super().events(spec, given)
         leaves = spec.tree.locate(given.columns)
-        good = leaves >= 0
-        return Events(Items.of(leaves), usual.weights, good if usual.good is None else good & usual.good)
+        return usual.counted(Items.of(leaves), leaves >= 0)
 
     # Answers.
 

@@ -20,9 +20,10 @@ from sketchstream.components import TOTAL, Component, find, summed
 from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
+from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Deferring, HavingGroups, Summarising
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Kind, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.publication import require_options
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About
@@ -238,12 +239,12 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
         named = spec.groups is not None and spec.groups.period_ms is None
         return (*(("group",) if named else ()), *(f"where.{name}" for name, _ in spec.where))
 
-    def events(self, spec: ProfileSpec, given: Given) -> Events:
+    def events(self, spec: ProfileSpec, given: Events) -> Events:
         """Items and their groups; records that `where` excludes are not events."""
         found = super().events(spec, given)
         if spec.groups is None and not spec.where:
             return found
-        good = np.ones(len(given.items), np.bool_) if found.good is None else found.good.copy()
+        good = np.ones(len(given), np.bool_) if found.good is None else found.good.copy()
         for name, choices in _filters(spec.where):
             good &= given.columns[f"where.{name}"].codes(choices) >= 0
         items = found.items
@@ -252,11 +253,11 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
             codes = (
                 spec.groups.codes(given.columns["group"])
                 if period is None
-                else spec.groups.codes_in(given.times, given.window)
+                else spec.groups.codes_in(given.event_times, given.window)
             )
             good &= codes >= 0
             items = Grouped(codes, items)
-        return Events(items, found.weights, None if good.all() else good)
+        return replace(found, items=items, good=None if good.all() else good)
 
     def draw(self, spec: ProfileSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Discrete Laplace noise, or randomized response."""

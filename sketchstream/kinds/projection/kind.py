@@ -19,10 +19,11 @@ import numpy.typing as npt
 from sketchstream.errors import EstimateError, FormatError, MergeError, SpecError
 from sketchstream.items.arrays import Pairs
 from sketchstream.items.batch import refuse_first
+from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, State
+from sketchstream.kinds.interface import AnyLedger, Mask, State
 from sketchstream.kinds.linear.events import WHOLE, in_units
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, shown
@@ -217,11 +218,11 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
         """Pairs of a user and a feature."""
         return Pairs.of(source)
 
-    def events(self, spec: ProjectionSpec, given: Given) -> Events:
+    def events(self, spec: ProjectionSpec, given: Events) -> Events:
         """Pairs of the record's row and its item; a record without a row is not an event."""
         found = super().events(spec, given)
         rows, good = given.columns["row"].items(_type_of(spec.users))
-        return Events(Pairs(rows, found.items), found.weights, good if found.good is None else good & found.good)
+        return found.counted(Pairs(rows, found.items), good)
 
     def most_weight(self, spec: ProjectionSpec) -> int | None:
         """Largest weight, from the bound of events or, for items, from the smallest promise."""

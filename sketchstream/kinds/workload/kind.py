@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
+from sketchstream.items.events import Events
 from sketchstream.kinds.expansion import Expansion
-from sketchstream.kinds.interface import AnyLedger, Events, Given, Mask, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
 from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
@@ -182,14 +183,13 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         """The columns of the universe; a spec without one takes cell numbers as items."""
         return () if spec.universe is None else tuple(column.name for column in spec.universe.columns)
 
-    def events(self, spec: WorkloadSpec, given: Given) -> Events:
+    def events(self, spec: WorkloadSpec, given: Events) -> Events:
         """Cell numbers; a record without a cell is not an event."""
         usual = super().events(spec, given)
         if spec.universe is None:
             return usual
         cells = spec.locator.locate(given.columns)
-        good = cells >= 0
-        return Events(Items.of(cells), usual.weights, good if usual.good is None else good & usual.good)
+        return usual.counted(Items.of(cells), cells >= 0)
 
     def draw(self, spec: WorkloadSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Exact noise of the law that this cost has."""

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ConfigError
+from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
-from sketchstream.stream.interfaces import Decoded
 from sketchstream.stream.windows.windows import DAY_MS, NO_TIME
 
 Ints = npt.NDArray[np.int64]
@@ -91,7 +91,7 @@ class Sample:
     names: Counter[str] = field(default_factory=Counter, repr=False)
 
     def add(
-        self, decoded: Decoded, text: Callable[[int], bytes | None] | None = None, stamps: Ints | None = None
+        self, decoded: Events, text: Callable[[int], bytes | None] | None = None, stamps: Ints | None = None
     ) -> None:
         """Add the records of a batch.
 

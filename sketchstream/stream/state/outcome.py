@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.stream.interfaces import Decoded
+from sketchstream.items.events import Events
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class Outcome:
     undecodable_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
     time_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
 
-    def note_refused(self, decoded: Decoded, verdict: npt.NDArray[np.uint8], late: Mask) -> None:
+    def note_refused(self, decoded: Events, verdict: npt.NDArray[np.uint8], late: Mask) -> None:
         """Note which records go to sinks, and the exact counters of payloads.
 
         Args:

@@ -6,14 +6,14 @@ In: admitted event times, open windows, the plan of the sketch. Out: starts and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.kinds.interface import Events, Given, Spec
-from sketchstream.stream.interfaces import Decoded
+from sketchstream.items.events import Events
+from sketchstream.kinds.interface import Spec
 from sketchstream.stream.state.outcome import Ints, Mask
 from sketchstream.stream.state.sketch_state import Track
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME, Calendar
@@ -38,7 +38,7 @@ class Admitted:
         good: (u,) occurrences that are valid in admitted records; None: all are.
     """
 
-    decoded: Decoded
+    decoded: Events
     times: Ints
     before: Ints
     verdict: npt.NDArray[np.uint8]
@@ -85,10 +85,8 @@ class Admitted:
         depends = kinds.of(spec).stretch_ms(spec) is not None
         name = (spec.fingerprint, tuple(fields.items()), window if depends else None)
         if name not in self._events:
-            decoded = self.decoded
-            times = decoded.times if decoded.record is None else decoded.times[decoded.record]
-            columns = {role: decoded.columns[field] for role, field in fields.items()}
-            given = Given(decoded.items, decoded.weights, decoded.weight, times, columns, window)
+            columns = {role: self.decoded.columns[field] for role, field in fields.items()}
+            given = replace(self.decoded, columns=columns, window=window)
             self._events[name] = kinds.of(spec).events(spec, given)
         return self._events[name]
 

@@ -19,8 +19,9 @@ from helpers.kafka.batches import Batch, Record
 from helpers.records import PlainRecord, records_of
 from sketchstream.errors import ConfigError
 from sketchstream.items.arrays import Ints, Items, Spans
+from sketchstream.items.events import Events
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode.fields import Decoded, Decoder
+from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.packed_maps import ask_msgpack
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.kafka.fetch.record_batch import parse_batches
@@ -38,7 +39,7 @@ def items_of(items: Items) -> list[Any]:
     return [part.decode() for part in parts] if items.kind == "str" else parts
 
 
-def outcome(decoded: Decoded) -> list[Any]:
+def outcome(decoded: Events) -> list[Any]:
     """Item of each update, None for a no-op, "poison" for what cannot be used."""
     null = decoded.null if decoded.record is None else decoded.null[decoded.record]
     assert not (decoded.valid & null).any()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sketchstream as ss
 from sketchstream.items.arrays import Items
 from sketchstream.items.columns import Column as Found
-from sketchstream.kinds.interface import Given
+from sketchstream.items.events import Events
 from sketchstream.kinds.workload.kind import KIND
 from sketchstream.kinds.workload.queries.cells import CellLocator
 from sketchstream.kinds.workload.queries.universe import Column
@@ -81,7 +81,7 @@ def test_records_without_a_cell_are_no_events() -> None:
         ['{"place": "EWR", "delay": 0, "wide": 3}', '{"place": "JFK", "delay": 0, "wide": 3}'], list(KIND.roles(spec))
     )
     zeros = np.zeros(2, np.int64)
-    given_ = Given(Items.of(zeros), None, None, zeros, columns, (0, 1))
+    given_ = Events(None, Items.of(zeros), None, zeros == 0, zeros, zeros != 0, None, columns, (0, 1))
     events = KIND.events(spec, given_)
     assert events.good is not None
     assert events.good.tolist() == [True, False]

@@ -1,6 +1,6 @@
 """The format "avro": dotted fields of Avro values whose schemas a registry or a file has.
 
-In: `Records`, schemas. Out: `Decoded`. Touches: the registry and its cache. Errors never contain a payload.
+In: `Records`, schemas. Out: `Events`. Touches: the registry and its cache. Errors never contain a payload.
 
 A value is valid if its whole structure reads by its writer's schema and ends exactly at its end; the rules are in
 docs/formats.md. Fields are found by name: aliases and defaults of a reader's schema play no part, so a field that a
@@ -15,11 +15,11 @@ from typing import Any
 from uuid import RFC_4122, UUID
 
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
+from sketchstream.items.events import Events
 from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
-from sketchstream_connectors.decode.decoded import Decoded
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.decode.slots import binary_times, slots_of
@@ -40,7 +40,7 @@ class AvroReader:
         slots, self._time = slots_of(fields)
         self._finder = AvroFinder(slots, framing, lookup)
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: Records) -> Events:
         """Decode items, weights and times of all records; see `Reader`.
 
         Raises:

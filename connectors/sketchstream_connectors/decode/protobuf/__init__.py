@@ -1,6 +1,6 @@
 """The format "protobuf": dotted fields of messages whose descriptors a registry or a file has.
 
-In: `Records`, descriptors. Out: `Decoded`. Touches: the registry and its cache. Errors never contain a payload.
+In: `Records`, descriptors. Out: `Events`. Touches: the registry and its cache. Errors never contain a payload.
 
 A message is valid if its fields read on the way to what is wanted, and it ends exactly at its end; the rules are in
 docs/formats.md.
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
+from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import INTEGER
 from sketchstream.stream.formats import Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import MOST_DEPTH
-from sketchstream_connectors.decode.decoded import Decoded
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.protobuf.finder import Lookup, ProtobufFinder
 from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, leaf_names
@@ -72,7 +72,7 @@ class ProtobufReader:
         wishes, timed = wishes_of(fields)
         self._finder = ProtobufFinder(wishes, timed, framing, lookup)
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: Records) -> Events:
         """Decode items, weights and times of all records; see `Reader`.
 
         Raises:

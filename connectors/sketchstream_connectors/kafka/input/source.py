@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SchemaUnavailableError
 from sketchstream.events import say
-from sketchstream.stream.interfaces import Assigned, Chunk, Decoded, PartitionError, RawRecord, Revoked, SourceEvent
+from sketchstream.items.events import Events
+from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, RawRecord, Revoked, SourceEvent
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, spelled
 from sketchstream_connectors.kafka.fetch import fetch_patch
 from sketchstream_connectors.kafka.input.offset_validation import Doubts
@@ -62,7 +63,7 @@ class KafkaSource:
         self,
         connection: Connection,
         topic: str,
-        decode: Callable[[Records], Decoded],
+        decode: Callable[[Records], Events],
         *,
         path: fetch_patch.Decode = "auto",
     ) -> None:

@@ -1,0 +1,87 @@
+"""Events: what the records of a chunk say, in one table from the decoder to the sketch.
+
+In: arrays of a decoder, of a kind. Out: `Events`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from sketchstream.items.columns import Column
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Events:
+    """u events of n records (u = n unless records are packed), first as they were read, then as a kind counts them.
+
+    Args:
+        record: (u,) ascending index of the record that holds each event; None: event i is record i, u = n.
+        items: (u,) a batch with `take`: `Items`, placeholders where `valid` is False; kinds may make `Pairs` of them.
+        weights: (u,) int64, or None if all are 1; 0 where `weight` is no integer; kinds may make `Units` of them.
+        valid: (u,) whether the event is to be applied (its type, its weight). Not valid and not null: a poison payload.
+        times: (n,) event times in ms since 1970; NO_TIME where unreadable: moves no watermark, opens no window.
+        null: (n,) tombstones, null items, missing fields: no-ops that are not errors (never dead letters).
+        weight: (u,) the weights as they were found, where they may be decimal.
+        columns: (n,) further fields, by name, and for a kind by role, those that `Kind.roles` names; u = n then.
+        window: [start, end) of the sketch, ms, where `Kind.stretch_ms` says so; else that of any window of the chunk.
+            None: the sketch has none.
+        good: (u,) events that the kind can use; None: all.
+    """
+
+    record: Ints | None
+    items: Any
+    weights: Any
+    valid: Mask
+    times: Ints
+    null: Mask
+    weight: Column | None = None
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    window: tuple[int, int] | None = None
+    good: Mask | None = None
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+    def __repr__(self) -> str:
+        return f"Events({len(self)} of {len(self.times)} records)"
+
+    @property
+    def event_times(self) -> Ints:
+        """(u,) time of the record of each event."""
+        return self.times if self.record is None else self.times[self.record]
+
+    @property
+    def poison(self) -> Mask:
+        """(u,) events whose payload cannot be used, without those that are no-ops."""
+        wrong: Mask = ~self.valid & ~(self.null if self.record is None else self.null[self.record])
+        return wrong
+
+    def usable(self) -> Events:
+        """The events that are valid."""
+        chosen = self.valid
+        if chosen.all():
+            return self
+        return Events(
+            None,
+            self.items.take(chosen),
+            None if self.weights is None else self.weights[chosen],
+            chosen[chosen],
+            self.event_times[chosen],
+            ~chosen[chosen],
+            None if self.weight is None else self.weight.take(chosen),
+            {name: column.take(chosen) for name, column in self.columns.items()},
+            self.window,
+        )
+
+    def counted(self, items: Any, good: Mask) -> Events:
+        """The same events with the items that a kind makes of them; those that are not good there count no more."""
+        return replace(self, items=items, good=good if self.good is None else good & self.good)
