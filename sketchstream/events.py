@@ -18,8 +18,6 @@ FORMATS: Final = ("text", "json")
 """How log lines may be written."""
 OTHER: Final = "message"
 """The event of a line that is not ours: a library's, or a Python warning."""
-RESERVED: Final = ("time", "level", "logger", "event", "message", "traceback")
-"""Keys of every JSON line; no field of an event has such a name."""
 
 
 class Event(NamedTuple):

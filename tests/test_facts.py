@@ -18,7 +18,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 0, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_216, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_178, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -27,7 +27,7 @@ sets of groups over HTTP, the page's numbers, names of items, kind `hierarchy` w
 kinds (1,050), trees, causal factors and projected answers (900, of which 750 are the linear kinds'), denoisers and rows
 as they are (400), early answers in plans and ten thousand open windows (150), crowded sketches of groups (130), answers
 of the service given unread and pages drawn in turns (165), answers that the command line keeps (70), imports from rooms
-(27), a pseudo-inverse of its own and a length of headers that two readers refuse (16), whole weights that an engine
+(36), a pseudo-inverse of its own and a length of headers that two readers refuse (16), whole weights that an engine
 adds up and footers that bound a window (78), modules of their own for what two others shared (9), a database
 that is replaced while it is read (6), event times in other units than milliseconds (105), csv with other separators
 (21), numba loaded when a kernel is called, twins of the readers of samples, the demo's second process (128).

@@ -198,32 +198,6 @@ def from_client_records(
     )
 
 
-def join(parts: Sequence[Records]) -> Records:
-    """Consecutive records of one partition as one; `parts` has at least one."""
-    if len(parts) == 1:
-        return parts[0]
-    shifts = np.cumsum([0] + [p.buffer.size for p in parts[:-1]])
-
-    def moved(name: str) -> Ints:
-        """One column of bounds, counted from the joined buffer's start."""
-        columns = [np.asarray(getattr(p, name)) for p in parts]
-        return np.concatenate([np.where(c < 0, -1, c + s) for c, s in zip(columns, shifts, strict=True)])
-
-    return Records(
-        offsets=np.concatenate([p.offsets for p in parts]),
-        timestamps=np.concatenate([p.timestamps for p in parts]),
-        buffer=read_only(np.concatenate([p.buffer for p in parts])),
-        key_start=moved("key_start"),
-        key_end=moved("key_end"),
-        value_start=moved("value_start"),
-        value_end=moved("value_end"),
-        from_position=parts[0].from_position,
-        next_position=parts[-1].next_position,
-        leader_epoch=parts[-1].leader_epoch,
-        framed=all(p.framed for p in parts),
-    )
-
-
 def empty(from_position: int, next_position: int, leader_epoch: int = -1) -> Records:
     """No records between two positions."""
     return from_client_records([], from_position=from_position, next_position=next_position, leader_epoch=leader_epoch)

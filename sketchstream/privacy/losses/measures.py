@@ -57,17 +57,8 @@ class Measure(Protocol[Cost]):
         """The least cost of a shift that can be hidden in either way, or partly in each."""
 
 
-@dataclass(frozen=True)
-class PureEpsilon:
-    """Epsilon of pure differential privacy: the cheapest single way hides the whole shift.
-
-    Args:
-        max_weight: largest absolute weight of one event.
-        bounded_items: whether an item's source bounds the sum of its absolute weights.
-    """
-
-    max_weight: int = 1
-    bounded_items: bool = False
+class FromZero:
+    """Costs that are numbers from 0 to infinity."""
 
     @property
     def nothing(self) -> Loss:
@@ -78,6 +69,19 @@ class PureEpsilon:
     def unbounded(self) -> Loss:
         """Infinity."""
         return math.inf
+
+
+@dataclass(frozen=True)
+class PureEpsilon(FromZero):
+    """Epsilon of pure differential privacy: the cheapest single way hides the whole shift.
+
+    Args:
+        max_weight: largest absolute weight of one event.
+        bounded_items: whether an item's source bounds the sum of its absolute weights.
+    """
+
+    max_weight: int = 1
+    bounded_items: bool = False
 
     def layer(self, entry: LayerEntry) -> Loss:
         """Its epsilon, for an event of full weight."""
@@ -117,7 +121,7 @@ class EuclideanEpsilon(PureEpsilon):
 
 
 @dataclass(frozen=True)
-class MuSquared:
+class MuSquared(FromZero):
     """mu^2 of Gaussian noise: shift^2 / variance. Conductances of resistors: a shift divides between layers.
 
     Args:
@@ -127,16 +131,6 @@ class MuSquared:
 
     thinning: Fraction = Fraction(0)
     bounded_items: bool = True
-
-    @property
-    def nothing(self) -> Loss:
-        """No loss."""
-        return Fraction(0)
-
-    @property
-    def unbounded(self) -> Loss:
-        """Infinity."""
-        return math.inf
 
     def layer(self, entry: LayerEntry) -> Loss:
         """Squared sensitivity over variance."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from helpers.json_texts import broken_texts, texts
 from helpers.kafka.batches import Batch, Record
+from helpers.kafka.whole import parse_batches
 from helpers.records import PlainRecord, records_of
 from sketchstream.errors import ConfigError
 from sketchstream.items.arrays import Ints, Items, Spans
@@ -24,7 +25,6 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.packed_maps import ask_msgpack
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.kafka.fetch.record_batch import parse_batches
 
 NOTHING = object()
 

@@ -21,6 +21,7 @@ from kafka.net.transport import KafkaTCPTransport
 from kafka.structs import TopicPartition
 
 from helpers.kafka.batches import Batch, Log, Record, data_batches, logs, marker
+from helpers.kafka.whole import join, parse_batches
 from sketchstream.errors import ConfigError, MissingExtraError
 from sketchstream_connectors.decode import records
 from sketchstream_connectors.kafka.fetch import compression, fetch_patch, frames
@@ -144,7 +145,7 @@ def test_a_response_larger_than_a_chunk_comes_in_several(batches: list[Batch], s
     for batch in batches:
         log.add(batch)
         log.add(Batch((Record(0, 0, None, bytes(size)),), 0))
-    whole = batch_reader.parse_batches(log.data, 0)
+    whole = parse_batches(log.data, 0)
     original = batch_reader.read_batches
 
     def small(*args: Any, **options: Any) -> Any:
@@ -159,7 +160,7 @@ def test_a_response_larger_than_a_chunk_comes_in_several(batches: list[Batch], s
     assert len(chunks) >= len(batches)  # more where a batch before the long record fills a chunk by itself
     assert sum(len(chunk) for chunk in chunks) == len(whole)
     assert len({id(chunk.offsets) for chunk in chunks}) == len(chunks)  # arrays of their own
-    joined = records.join(chunks)
+    joined = join(chunks)
     assert [joined.value(i) for i in range(len(joined))] == [whole.value(i) for i in range(len(whole))]
 
 
@@ -235,7 +236,7 @@ def test_a_missing_codec_package_is_the_clients_error(monkeypatch: pytest.Monkey
     log = Log()
     log.add(Batch((Record(0, 0, None, b"a" * 50),), 0, codec=4))
     with pytest.raises(MissingExtraError, match=r"sketchstream\[kafka\]"):
-        batch_reader.parse_batches(log.data, 0)
+        parse_batches(log.data, 0)
     bench = Bench({PARTITION: log}, raw=True, committed=True, fetch_bytes=1 << 20)
     bench.seek(0)
     bench.respond()

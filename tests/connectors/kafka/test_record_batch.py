@@ -37,11 +37,12 @@ from helpers.kafka.batches import (
     old_message_set,
     varint,
 )
+from helpers.kafka.whole import join, parse_batches
 from sketchstream.errors import CorruptRecordError
-from sketchstream_connectors.decode.records import Records, from_client_records, join
+from sketchstream_connectors.decode.records import Records, from_client_records
 from sketchstream_connectors.kafka.fetch import compression
 from sketchstream_connectors.kafka.fetch import record_batch as batch_reader
-from sketchstream_connectors.kafka.fetch.record_batch import end_of, parse_batches, read_batches
+from sketchstream_connectors.kafka.fetch.record_batch import end_of, read_batches
 
 PARTITION = TopicPartition("t", 0)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import CorruptRecordError, MissingExtraError
 from sketchstream_connectors.decode.pools import PAYLOADS, columns
-from sketchstream_connectors.decode.records import Records, empty, from_client_records, join, read_only
+from sketchstream_connectors.decode.records import Records, empty, from_client_records, read_only
 from sketchstream_connectors.kafka.fetch import record_kernels as kernels
 from sketchstream_connectors.kafka.fetch.compression import Buffer, Decompressor
 
@@ -30,30 +30,6 @@ _MORE, _MOST_SLACK = 1.25, 1 << 20
 piece, but for at most so many bytes."""
 
 
-def parse_batches(
-    data: Buffer,
-    from_position: int,
-    *,
-    check_crc: bool = True,
-    aborted: Iterable[tuple[int, int]] | None = None,
-) -> Records:
-    """All records of whole batches in `data`, in one piece.
-
-    Args:
-        data: consecutive batches; a batch cut off at the end is left for the next fetch.
-        from_position: the position that was asked for; records below it are dropped.
-        check_crc: whether checksums are checked.
-        aborted: (producer id, first offset) of the aborted transactions that the broker listed for a `read_committed`
-            fetch; None reads uncommitted. Control batches are never returned.
-
-    Raises:
-        CorruptRecordError: a checksum or a structure is wrong. `read_batches` hands out what comes before.
-        MissingExtraError: the package for a codec is not installed.
-    """
-    parts = list(read_batches(data, from_position, check_crc=check_crc, aborted=aborted, chunk_bytes=None))
-    return join(parts) if parts else empty(from_position, from_position)
-
-
 def read_batches(
     data: Buffer,
     from_position: int,
@@ -62,10 +38,22 @@ def read_batches(
     aborted: Iterable[tuple[int, int]] | None = None,
     chunk_bytes: int | None = PIECE_BYTES,
 ) -> Iterator[Records]:
-    """As `parse_batches`, in pieces of about `chunk_bytes` decompressed bytes, each with its own arrays.
+    """All records of whole batches in `data`, in pieces of decompressed bytes, each with its own arrays.
 
     A piece without records is yielded if only the position moved (control, aborted and compacted batches),
     so that each piece begins where the one before it ended. What precedes a corrupt batch is yielded first.
+
+    Args:
+        data: consecutive batches; a batch cut off at the end is left for the next fetch.
+        from_position: the position that was asked for; records below it are dropped.
+        check_crc: whether checksums are checked.
+        aborted: (producer id, first offset) of the aborted transactions that the broker listed for a `read_committed`
+            fetch; None reads uncommitted. Control batches are never returned.
+        chunk_bytes: about the bytes of a piece; None: all are in one.
+
+    Raises:
+        CorruptRecordError: a checksum or a structure is wrong.
+        MissingExtraError: the package for a codec is not installed.
     """
     return _Reader(data, from_position, check_crc, aborted).read(chunk_bytes)
 

@@ -93,10 +93,6 @@ class Band:
         """The band of the estimate times a positive factor."""
         return Band(self.low * factor, self.high * factor, self.variance * factor**2)
 
-    def flipped(self, whole: float) -> Band:
-        """The band of `whole` minus the estimate."""
-        return Band(whole - self.high, whole - self.low, self.variance)
-
 
 @dataclass(frozen=True)
 class Moved:
