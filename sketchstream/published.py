@@ -24,8 +24,8 @@ from sketchstream import kinds, wire
 from sketchstream.components import Counter, read_counters, summed
 from sketchstream.errors import EstimateError, FormatError, KeyMismatchError, MergeError
 from sketchstream.files import PUBLIC, write_durably
-from sketchstream.kinds import closing, groups_of
-from sketchstream.kinds.capabilities import HavingGroups
+from sketchstream.kinds import closing, groups_of, unit_weight
+from sketchstream.kinds.capabilities import HavingGroups, Reconstructing
 from sketchstream.kinds.profile.spec import Publish
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import Positions
@@ -250,9 +250,12 @@ class _Published:
             EstimateError: they cannot.
         """
         if not isinstance(self.kind, HavingGroups):
-            msg = f"a sketch of kind {self.kind.name!r} has no {asked}: ask it for .{self.kind.answer}()"
-            raise EstimateError(msg)
+            raise self._lacks(asked)
         return self.kind
+
+    def _lacks(self, asked: str) -> EstimateError:
+        """What to do instead."""
+        return EstimateError(f"a sketch of kind {self.kind.name!r} has no {asked}: ask it for .{self.kind.answer}()")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the published bytes to a new file, durably.
@@ -288,6 +291,8 @@ class _Published:
             EstimateError: the method does not apply to the published object.
         """
         given = {"method": method, "max_count": max_count, "norm": norm, "beta": beta, **options}
+        if not isinstance(self.kind, Reconstructing):
+            raise self._lacks("profile")
         found: Profile = self.kind.profile(self._whole(), **given)
         return found
 
@@ -844,7 +849,7 @@ def require_accounted(
         )
         raise FormatError(msg)
     sealed = view is not None and view.kind == "publication"
-    if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, kind.unit_weight(spec), sealed):
+    if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, unit_weight(spec), sealed):
         msg = "the ledger in these bytes is that of another sketch; take an undamaged copy"
         raise FormatError(msg)
     if not _charged(ledger, kind.promise(spec), view):

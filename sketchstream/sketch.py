@@ -41,7 +41,7 @@ from sketchstream.items.arrays import arguments_of
 from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
 from sketchstream.items.domains import closed_items
 from sketchstream.items.hashing import Key
-from sketchstream.kinds import closing, deferring, sealed_view, shared_cost
+from sketchstream.kinds import closing, deferring, shared_cost, view
 from sketchstream.kinds.capabilities import Deferring, HavingGroups, Scoped
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
@@ -647,7 +647,7 @@ class Sketch:
             spec=self.spec,
             layers=self.layers,
             slots=self.slots,
-            noised=(sealed_view if final else self.kind.view)(self.spec, state, cost),
+            noised=view(self.spec, state, cost, final=final),
             cost=cost,
             seal_id=secrets.token_bytes(16),
             final=final,

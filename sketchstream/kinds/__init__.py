@@ -12,7 +12,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import FormatError, SpecError
-from sketchstream.kinds.capabilities import Closing, Continuing, Deferring, HavingGroups, Summarising
+from sketchstream.kinds.capabilities import (
+    Closing,
+    Continuing,
+    Deferring,
+    HavingGroups,
+    Listing,
+    PerWeight,
+    Summarising,
+)
 from sketchstream.kinds.expansion import require_readable
 
 if TYPE_CHECKING:
@@ -146,10 +154,28 @@ def deferring(spec: object) -> Add | None:
     return kind.defers(spec) if isinstance(kind, Deferring) else None
 
 
-def sealed_view(spec: object, state: State, cost: Fraction) -> npt.NDArray[Any]:
-    """What the seal of this cost shows of the state, noise included: a view, unless the kind shows more."""
+def view(spec: object, state: State, cost: Fraction, *, final: bool) -> npt.NDArray[Any]:
+    """What a release or the seal shows of the state, noise of this cost included: all, or the summary of its kind."""
     kind = of(spec)
-    return kind.sealed_view(spec, state, cost) if isinstance(kind, Summarising) else kind.view(spec, state, cost)
+    if isinstance(kind, Summarising):
+        return kind.view(spec, state, cost, final=final)
+    return kind.with_noise(spec, state, cost)
+
+
+def unit_weight(spec: object) -> int:
+    """`max_weight` of the ledgers of a spec; 1 where costs are those of the whole unit."""
+    kind = of(spec)
+    return kind.unit_weight(spec) if isinstance(kind, PerWeight) else 1
+
+
+def listed(spec: Any) -> dict[str, Any]:
+    """Options of `estimate` that name what the lists of a spec hold; published bytes have digests only.
+
+    Args:
+        spec: with the lists at hand, as a configuration has them.
+    """
+    kind, items = of(spec), getattr(spec.domain, "items", None)
+    return kind.names(spec) if isinstance(kind, Listing) else {} if items is None else {"items": items}
 
 
 def shared_cost(spec: object, cost: Fraction, *, final: bool) -> Fraction:

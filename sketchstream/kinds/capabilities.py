@@ -139,12 +139,44 @@ class Scoped(ABC):
         """
 
 
+class Reconstructing(ABC):
+    """What was published gives a profile: `answer` is "profile", and `usual_number` one of its numbers."""
+
+    @abstractmethod
+    def profile(self, published: Any, **options: Any) -> Any:
+        """The profile of what was published; see `sketchstream.published.Published.profile`."""
+
+
+class SlotsOfItems:
+    """Answers name items.
+
+    What is published then says by which rule the items of a partition have slots, and `estimate` takes `kept`, a mask
+    of them for each part.
+    """
+
+
+class Listing(ABC):
+    """Specs hold lists besides that of the domain's items."""
+
+    @abstractmethod
+    def names(self, spec: Any) -> dict[str, Any]:
+        """See `sketchstream.kinds.listed`."""
+
+
+class PerWeight(ABC):
+    """Costs are those of a unit of weight, not of the whole unit that is protected."""
+
+    @abstractmethod
+    def unit_weight(self, spec: Any) -> int:
+        """`max_weight` of the ledgers of this spec."""
+
+
 class Summarising(ABC):
     """Releases show a summary of the state, such as a histogram, and the seal may show more than they do."""
 
     @abstractmethod
-    def sealed_view(self, spec: Any, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """What the seal of this cost shows of the state, noise included."""
+    def view(self, spec: Any, state: State, cost: Fraction, *, final: bool) -> npt.NDArray[Any]:
+        """What a release of this cost shows of the state, or, if it is final, the seal: noise included."""
 
     @abstractmethod
     def shared_cost(self, spec: Any, cost: Fraction, *, final: bool) -> Fraction:

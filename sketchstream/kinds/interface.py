@@ -48,6 +48,7 @@ import numpy.typing as npt
 from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index
+from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.privacy.deployments.publications import require_listed
@@ -202,19 +203,19 @@ class Kind(ABC, Generic[S]):
 
     name: ClassVar[str]
     """Name of the kind in specs, bytes and configuration files."""
-    answer: ClassVar[Literal["profile", "estimate"]] = "estimate"
-    """Method of published objects that returns the answer."""
     carries: ClassVar[tuple[str, ...]] = ("item", "weight")
     """What a record may carry for this kind: "item"; "row", of kinds whose events are pairs; "weight"."""
     partitions: ClassVar[Literal["stack", "merge"]] = "stack"
     """How the sketches of a topic's partitions become one: side by side, for items of their own, or added up."""
-    slots_are_items: ClassVar[bool] = False
-    """Whether answers name items: then what is published says by which rule the items of a partition have slots, and
-    `estimate` takes `kept`, a mask of them for each part."""
     spec_type: type[S]
     """Class of its specs."""
 
     # What it is.
+
+    @property
+    def answer(self) -> Literal["profile", "estimate"]:
+        """Method of published objects that returns the answer."""
+        return "profile" if isinstance(self, Reconstructing) else "estimate"
 
     def columns(self, spec: S) -> dict[str, ColumnType]:
         """Types of the columns of rows of answers, and of selections of them.
@@ -339,11 +340,6 @@ class Kind(ABC, Generic[S]):
     def order(self, ledger: AnyLedger) -> Any:
         """A number that grows with the loss of a sealed sketch, to find the worst of several parts."""
         return ledger.loss()
-
-    def unit_weight(self, spec: S) -> int:
-        """`max_weight` of the ledgers of this spec; 1 where costs are those of the whole unit."""
-        del spec
-        return 1
 
     @abstractmethod
     def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
@@ -524,13 +520,9 @@ class Kind(ABC, Generic[S]):
 
     # What it publishes.
 
-    def view(self, spec: S, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """What a release of this cost shows of the state, noise included: all of it, unless the kind says otherwise."""
-        return self.with_noise(spec, state, cost)
-
     @abstractmethod
     def require_view(self, spec: S, header: Mapping[str, Any], body: npt.NDArray[Any]) -> None:
-        """Refuse a body that this spec does not publish: what `view` returns, or `Summarising.sealed_view` at the seal.
+        """Refuse a body that this spec does not publish: what `kinds.view` returns.
 
         Raises:
             FormatError: another shape, type or rule.
@@ -548,25 +540,8 @@ class Kind(ABC, Generic[S]):
 
     # What it answers.
 
-    def profile(self, published: Any, **options: Any) -> Any:
-        """The profile, for kinds that have one."""
-        del published, options
-        raise self._answers("profile")
-
     def estimate(self, published: Any, **options: Any) -> Any:
         """The answers, for kinds that give estimates."""
         del published, options
-        raise self._answers("estimate")
-
-    def names(self, spec: S) -> dict[str, Any]:
-        """Options of `estimate` that name what a listed domain holds; published bytes have digests only.
-
-        Args:
-            spec: with the lists at hand, as a configuration has them.
-        """
-        items = getattr(spec.domain, "items", None)
-        return {} if items is None else {"items": items}
-
-    def _answers(self, asked: str) -> EstimateError:
-        """What to do instead."""
-        return EstimateError(f"a sketch of kind {self.name!r} has no {asked}: ask it for .{self.answer}()")
+        msg = f"a sketch of kind {self.name!r} has no estimate: ask it for .{self.answer}()"
+        raise EstimateError(msg)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, EstimateError
-from sketchstream.kinds import shown
+from sketchstream.kinds import listed, shown
+from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.estimates import estimate_of
 from sketchstream.kinds.exports import as_csv
 from sketchstream.query.slots import kept_by
@@ -30,7 +31,7 @@ def known_names(plan: SketchPlan, published: Published) -> dict[str, Any]:
     """
     if plan.spec.domain.to_dict() != published.spec.domain.to_dict():
         return {}
-    return dict(published.kind.names(plan.spec))
+    return listed(plan.spec)
 
 
 def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any:
@@ -45,7 +46,7 @@ def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any
         EstimateError: the kind has no estimates, or none by this method.
     """
     given = dict(names)
-    if published.kind.slots_are_items:
+    if isinstance(published.kind, SlotsOfItems):
         kept = kept_by(published, given.get("items"))
         given |= {} if kept is None else {"kept": kept}
     return published.estimate(method=method, **given)

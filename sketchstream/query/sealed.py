@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sketchstream.errors import DataLossError, FormatError, MergeError
+from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
 from sketchstream.quality import DEFAULT, Quality, Rule, judge
 from sketchstream.query.evidence import Heard, heard, weigh
@@ -169,7 +170,7 @@ class SealedWindow:
         """
         parts = self.answering
         apart = partitioned and parts[0].kind.partitions == "stack"
-        if apart and parts[0].kind.slots_are_items:  # the assignment of slots to items differs between parts
+        if apart and isinstance(parts[0].kind, SlotsOfItems):  # the assignment of slots to items differs between parts
             return stack(parts) if len(parts) > 1 else parts[0]
         if not apart or (self.repartitioned and isinstance(parts[0], SealedState)):
             states = [part for part in parts if isinstance(part, SealedState)]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
 from sketchstream.errors import FormatError
+from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -43,11 +44,10 @@ OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")
 """Of `estimate`, beside the method."""
 
 
-class GaussianKind(LinearKind[GaussianSpec]):
+class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
     """One count or sum for each item of a closed domain, under discrete Gaussian noise; costs are mu^2."""
 
     name = "gaussian"
-    slots_are_items = True
     spec_type = GaussianSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:

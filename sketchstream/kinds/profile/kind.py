@@ -21,7 +21,7 @@ from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
 from sketchstream.items.events import Events
-from sketchstream.kinds.capabilities import Deferring, HavingGroups, Summarising
+from sketchstream.kinds.capabilities import Deferring, HavingGroups, PerWeight, Reconstructing, Summarising
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.publication import require_options
@@ -62,11 +62,10 @@ EDGES_VERSION = 1
 """Rule by which the edges of a published histogram follow from the spec."""
 
 
-class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
+class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Reconstructing, PerWeight):
     """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
 
     name = "profile"
-    answer = "profile"
     spec_type = ProfileSpec
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:
@@ -351,15 +350,13 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising):
 
     # What it publishes.
 
-    def view(self, spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """(groups x levels, B) noisy histogram of the counters."""
+    def view(self, spec: ProfileSpec, state: State, cost: Fraction, *, final: bool) -> npt.NDArray[Any]:
+        """(groups x levels, B) noisy histogram of the counters; at seal with the patterns of `overlap` after it."""
+        if final:
+            return mechanism.sealed_counts(spec, state, cost)
         if spec.overlap is not None and not spec.overlap.histograms:
             return noised_patterns(spec, state, cost).ravel()
         return mechanism.noised_counts(spec, state, cost)
-
-    def sealed_view(self, spec: ProfileSpec, state: State, cost: Fraction) -> npt.NDArray[Any]:
-        """The histograms and, with `overlap`, the patterns after them."""
-        return mechanism.sealed_counts(spec, state, cost)
 
     def shared_cost(self, spec: ProfileSpec, cost: Fraction, *, final: bool) -> Fraction:
         """At seal without that of the patterns."""

@@ -20,7 +20,7 @@ from sketchstream.errors import EstimateError, FormatError, MergeError, SpecErro
 from sketchstream.items.arrays import Pairs
 from sketchstream.items.batch import refuse_first
 from sketchstream.items.events import Events
-from sketchstream.kinds.capabilities import Scoped
+from sketchstream.kinds.capabilities import Listing, Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Mask, State
@@ -52,7 +52,7 @@ MOST_SUM = (1 << 63) - 1
 """Largest absolute sum of weights of one row, in lattice units."""
 
 
-class ProjectionKind(LinearKind[ProjectionSpec], Scoped):
+class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
     """Noisy random projections of users' rows; costs are mu^2, answers are distances, norms and inner products."""
 
     name = "projection"

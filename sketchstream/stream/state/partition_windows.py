@@ -19,6 +19,7 @@ import numpy.typing as npt
 from sketchstream import kinds
 from sketchstream.errors import BrokerError
 from sketchstream.kinds import closing_step
+from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.interface import Spec
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
@@ -530,13 +531,14 @@ class PartitionWindows:
         keep = self.slots.keep(spec, counts)
         if keep is not None and not keep.any():
             return None  # a public fact: the partitioner sends no item of the list here
+        chosen = keep is not None and isinstance(kinds.of(spec), SlotsOfItems)
         origin = Origin(
             name=plan.name,
             revision=self.revision,
             window=(start, end),
             partition=self.partition,
             partitions=counts,
-            partitioner=self.rules.partitioner if keep is not None and kinds.of(spec).slots_are_items else None,
+            partitioner=self.rules.partitioner if chosen else None,
         )
         return partial(Sketch.create, spec, self.rules.key, origin=origin, keep=keep)
 
