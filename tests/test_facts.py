@@ -12,13 +12,13 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 18_587, 13_500),
     "members of Kind": (lambda: facts.members_of_kind()[0], 42, 20),
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 0, 0),
-    "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 31, 0),
+    "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 29, 0),
     "own frames from Sketch.update to the kernel": (facts.frames_of_update, 4, 4),
     "classes that hold a batch": (facts.holders_of_a_batch, 9, 5),
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 0, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_197, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_207, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -29,8 +29,8 @@ as they are (400), early answers in plans and ten thousand open windows (150), c
 of the service given unread and pages drawn in turns (165), answers that the command line keeps (70), imports from rooms
 (36), protocols for what one kind has (19), a pseudo-inverse of its own and a length of headers that two readers refuse
 (16), whole weights that an engine adds up and footers that bound a window (78), modules of their own for what two
-others shared (9), a database that is replaced while it is read (6), event times in other units than milliseconds (105),
-csv with other separators (21).
+others shared (19), a database that is replaced while it is read (6), event times in other units than milliseconds
+(105), csv with other separators (21).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

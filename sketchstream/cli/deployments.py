@@ -303,9 +303,10 @@ class Around:
     @cached_property
     def guarantee(self) -> Guarantee:
         """Guarantee of the sketch with all its groups."""
-        from sketchstream.privacy.deployments.guarantee import Guarantee
+        from sketchstream import kinds
 
-        return Guarantee.of(self.plan.spec, self.ledger, self.context)
+        found: Guarantee = kinds.of(self.plan.spec).guarantee(self.plan.spec, self.ledger, self.context)
+        return found
 
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
         """What, in how many windows, most that an event and an item lose there; None: an event is not in them."""

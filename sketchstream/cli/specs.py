@@ -52,7 +52,8 @@ class Description:
             SpecError: the sketch is invalid.
         """
         from sketchstream.errors import ConfigError
-        from sketchstream.kinds.profile.spec import ProfileSpec, units_in_words
+        from sketchstream.kinds.profile.spec import ProfileSpec
+        from sketchstream.spec import units_in_words
 
         if self.epsilon is None:
             msg = "--epsilon is needed, such as --epsilon 1"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.config.env import flatten
-from sketchstream.kinds.profile.spec import units_in_words
+from sketchstream.spec import units_in_words
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

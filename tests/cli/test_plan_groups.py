@@ -20,7 +20,7 @@ from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile.planner import plan
-from sketchstream.privacy.deployments.guarantee import Guarantee
+from sketchstream.kinds.profile.statement import statement
 
 ONE = ("--unit", "event", "--epsilon", "1", "--epsilon-publish", "1/2", "--open", "--slots", "8192", "--levels", "2")
 ITEM = (*ONE, "--unit", "item")
@@ -72,7 +72,7 @@ def test_memory_losses_and_sentences_are_those_of_the_configuration(
     assert found["memory"]["all_partitions"] == config.memory_bytes(4)
     assert found["memory"]["states"] == found["memory"]["window"] * found["memory"]["open_windows"]
     assert found["memory"]["window"] == 4 * 8192 * (4 if unit == "event" else 2)
-    says = Guarantee.of(plan.spec, planned(plan.spec), context(config, plan))
+    says = statement(plan.spec, planned(plan.spec), context(config, plan))
     assert found["guarantee"]["protects"] == list(says.protects)
     assert found["guarantee"]["seen"] == list(says.seen)
     assert found["guarantee"]["total"] == str(says.total.pure)

@@ -20,8 +20,8 @@ from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import BudgetError, ConfigError
 from sketchstream.kinds import planned
+from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.privacy.deployments.guarantee import Guarantee
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise
 from sketchstream.stream.windows.windows import Calendar, Times, Width
 
@@ -113,14 +113,12 @@ def test_the_guarantee_counts_the_windows_of_the_longest_day() -> None:
     ]
     plans = parse("", *blocks).sketches
     both = [context(parse("", *blocks), plan) for plan in plans]
-    hourly, daily = (
-        Guarantee.of(plan.spec, planned(plan.spec), around) for plan, around in zip(plans, both, strict=True)
-    )
+    hourly, daily = (statement(plan.spec, planned(plan.spec), around) for plan, around in zip(plans, both, strict=True))
     assert hourly.total.pure == daily.total.pure == 25 * F(1, 3) + F(1, 4), "a day of 23 hours is one window too"
     assert "over 2 sketches, 25 windows of the longest day: an item loses at most 103/12" in str(hourly)
     assert "over 2 sketches: an item loses at most 103/12" in str(daily)
     utc = parse("", sketch("hourly", "1h", "1/3"))
-    one = Guarantee.of(utc.sketches[0].spec, planned(utc.sketches[0].spec), context(utc, utc.sketches[0]))
+    one = statement(utc.sketches[0].spec, planned(utc.sketches[0].spec), context(utc, utc.sketches[0]))
     assert "over 24 windows a day: an item loses at most 8" in str(one)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import sketchstream as ss
 from sketchstream.kinds import planned
+from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import DAY_MS, Beside, Context, Guarantee, duration, overlapping, plain
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, show
 from sketchstream.privacy.losses.composition import Losses
@@ -41,7 +42,7 @@ def ledger_of(spec: ss.ProfileSpec) -> Ledger:
 
 def guarantee(unit: str = "event", context: Context | None = None, **more: Any) -> Guarantee:
     spec = spec_of(unit, **more)
-    return Guarantee.of(spec, ledger_of(spec), context)
+    return statement(spec, ledger_of(spec), context)
 
 
 def test_events_pay_the_maximum_and_items_the_sum_of_look_and_publication() -> None:
@@ -122,7 +123,7 @@ def test_items_add_over_windows_sketches_and_partitions_where_they_are_not_keyed
 def test_an_event_lies_in_one_window_of_each_sketch() -> None:
     spec = spec_of("event")
     other = Beside.of("day", ledger_of(spec_of("event", epsilon="1/4")), DAY_MS)
-    found = Guarantee.of(spec, ledger_of(spec), Context(window_ms=HOUR, beside=(other,)))
+    found = statement(spec, ledger_of(spec), Context(window_ms=HOUR, beside=(other,)))
     assert (found.total.pure, found.kept.pure) == (F(5, 4), F(5, 4))
     item = Beside.of("people", ledger_of(spec_of("item", epsilon="2", epsilon_publish="1/2")), DAY_MS)
     assert (item.event.pure, item.item.pure) == (F(1, 2), F(1, 2))
@@ -139,7 +140,7 @@ def test_absurd_epsilons_are_called_no_privacy() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoPrivacyWarning)
         spec = spec_of(epsilon="11", epsilon_publish="1")
-    found = Guarantee.of(spec, ledger_of(spec))
+    found = statement(spec, ledger_of(spec))
     said = found.to_dict()
     assert (said["no_privacy"], said["no_privacy_with_copy"]) == (False, True)
     assert said["warning"] == WARNING_OF_COPIES
@@ -149,11 +150,11 @@ def test_absurd_epsilons_are_called_no_privacy() -> None:
     assert guarantee().warning is None
     with pytest.warns(NoPrivacyWarning, match="protects nobody: NO PRIVACY$"):
         loud = spec_of(epsilon="11", epsilon_publish="12")
-    assert Guarantee.of(loud, ledger_of(loud)).to_dict()["warning"] == WARNING
+    assert statement(loud, ledger_of(loud)).to_dict()["warning"] == WARNING
     worn = ledger_of(spec_of(publish="state", intrusion=False))
     for _ in range(10):
         worn = worn.charge_release(F(1))
-    assert Guarantee.of(spec_of(publish="state", intrusion=False), worn).no_privacy
+    assert statement(spec_of(publish="state", intrusion=False), worn).no_privacy
 
 
 @pytest.mark.parametrize("number", [1, 2, 4])
@@ -167,7 +168,7 @@ def test_no_privacy_is_said_about_the_loss_that_it_is_true_of(number: int, epsil
         spec = ss.ProfileSpec(
             epsilon, "item", ss.ClosedDomain(size=9), modulus=8, epsilon_publish=publish, groups=groups
         )
-    found = Guarantee.of(spec, planned(spec))
+    found = statement(spec, planned(spec))
     said = found.to_dict()
     readers, thief = number * min(F(epsilon), F(publish)), number * (F(epsilon) + F(publish))
     assert (found.published, found.looked) == (readers, thief)
@@ -190,7 +191,7 @@ def test_stores_diagnostics_and_copies_are_listed() -> None:
     assert "plain files of mode 0600" in str(guarantee(context=Context(store="dir")))
     assert "superseded ones are overwritten, but journals" in str(guarantee(context=Context(store="dir")))
     spec = spec_of()
-    assert "copies of the open state were written" in str(Guarantee.of(spec, ledger_of(spec).record_copy()))
+    assert "copies of the open state were written" in str(statement(spec, ledger_of(spec).record_copy()))
 
 
 def test_the_statement_is_plain_data() -> None:
@@ -217,7 +218,7 @@ def test_what_the_owner_of_the_hash_key_can_look_up_is_said() -> None:
         ({"publish": "state", "intrusion": False}, "in every published state, and in a copied open one"),
     ):
         spec = ss.ProfileSpec(epsilon="1", domain=domain, **publish)
-        assert f"find the slot of any guessed item {words}" in str(Guarantee.of(spec, ledger_of(spec)))
+        assert f"find the slot of any guessed item {words}" in str(statement(spec, ledger_of(spec)))
     assert "whoever has the hash key" not in str(guarantee()), "a closed domain of ids needs no key"
 
 
@@ -225,7 +226,7 @@ def grouped(unit: str, context: Context | None = None, **more: Any) -> Guarantee
     """Three groups and one for all others; epsilon 1, published at 1/2."""
     promise = {name: more.pop(name) for name in ("max_groups", "of_item") if name in more}
     spec = spec_of(unit, epsilon_publish="1/2", groups=ss.Groups(["a", "b", "c"], other=True, **promise), **more)
-    return Guarantee.of(spec, planned(spec), context)
+    return statement(spec, planned(spec), context)
 
 
 @pytest.mark.parametrize(
@@ -263,9 +264,9 @@ def test_groups_cost_what_the_theory_says_and_the_statement_says_so(
 
 def test_a_filter_is_protected_with_the_record_and_no_groups_are_mentioned_without_any() -> None:
     spec = spec_of(where={"country": ["DE"]})
-    found = Guarantee.of(spec, planned(spec))
+    found = statement(spec, planned(spec))
     assert "the fields of where: part of a record's payload, and protected with it" in found.protects
-    bare = Guarantee.of(spec_of(), planned(spec_of()))
+    bare = statement(spec_of(), planned(spec_of()))
     assert not [said for said in bare.protects + bare.assumes if "group" in said or "where" in said]
 
 

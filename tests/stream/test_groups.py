@@ -32,8 +32,9 @@ from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.privacy.deployments.guarantee import Beside, Guarantee
+from sketchstream.privacy.deployments.guarantee import Beside
 from sketchstream.published import Release, SealedState, read, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -342,7 +343,7 @@ def test_the_ledger_counts_the_groups_that_a_unit_may_be_in(
         assert part.ledger.loss(intrusion=True) == sealed.ledger.loss(intrusion=True)
     found = Deployment.of([sealed])
     assert (found.total().event if unit == "event" else found.total().item) == each[0]
-    said = str(Guarantee.of(made, planned(made)))
+    said = str(statement(made, planned(made)))
     assert f"{'an event' if unit == 'event' else 'an item'} loses at most {pays * F(1, 3)}" in said
     assert (replaced in said) if replaced else ("of every number" not in said)
 
@@ -422,7 +423,7 @@ def test_budgets_and_guarantees_of_a_configuration_know_groups() -> None:
     with pytest.raises(ConfigError, match=r"an item could lose 12 .*reach 12"):
         Config.parse(head + item + "other_group = true\n", "/etc/c.toml", {})
     plan = Config.parse(head + item + "max_groups = 2\n", "/etc/c.toml", {}).sketches[0]
-    said = Guarantee.of(plan.spec, planned(plan.spec), context(config, plan))
+    said = statement(plan.spec, planned(plan.spec), context(config, plan))
     assert said.published == 6
     assert "an item has events in at most 2 groups of one window, as its source promises" in str(said)
     assert plan.fields == {"group": "ad.campaign"}
@@ -463,7 +464,7 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
     config = Config.parse(head + event + item + LISTED + said, "/etc/c.toml", {})
     assert config.check_budget() == "an event loses at most 26 of 26 per 1h"
     first = config.sketches[0]
-    assert Guarantee.of(first.spec, planned(first.spec), context(config, first)).total.pure == 26
+    assert statement(first.spec, planned(first.spec), context(config, first)).total.pure == 26
 
 
 # Bad input.

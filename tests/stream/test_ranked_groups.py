@@ -28,8 +28,8 @@ from sketchstream.kinds.profile.groups import Grouped, add, alone
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.ranking import smallest_prime
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.privacy.deployments.guarantee import Guarantee
 from sketchstream.published import Release, SealedState, read, stack
 from sketchstream.sketch import Sketch, merge
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -211,7 +211,7 @@ def test_guarantee_budget_and_ledger_count_the_limit_without_a_promise() -> None
     with pytest.raises(ConfigError, match=r"an item could lose 9 .*reach 9"):
         Config.parse(head + block.replace("max_groups = 2", "max_groups = 3"), "/etc/c.toml", {})
     plan = config.sketches[0]
-    said = Guarantee.of(plan.spec, planned(plan.spec), context(config, plan))
+    said = statement(plan.spec, planned(plan.spec), context(config, plan))
     assert said.published == 6
     text = str(said)
     assert "in all of its 5 groups; it counts in at most 2 of them, those that a keyed hash of it ranks first" in text

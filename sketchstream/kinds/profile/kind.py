@@ -41,6 +41,7 @@ from sketchstream.kinds.profile.overlap.published import overlap_of
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.history import LayerEntry
@@ -192,7 +193,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
     def statement(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In pure epsilons."""
         assert isinstance(ledger, Ledger)
-        return Guarantee.of(spec, ledger, context)
+        return statement(spec, ledger, context)
 
     # What it does.
 

@@ -63,22 +63,6 @@ def require_spec(spec: object) -> None:
         raise SpecError(msg)
 
 
-def units_in_words(write: str) -> str:
-    """What both units protect, for a configuration or a command that does not say which is meant.
-
-    There is no default there, because each would be wrong in silence: "event" does not protect a person, and "item"
-    keeps counts modulo the modulus.
-
-    Args:
-        write: how a unit is written there, up to its word.
-    """
-    item, event = (f'{write}"{word}"' if write.endswith("= ") else write + word for word in ("item", "event"))
-    return (
-        f"{item} protects everything that one item (a person, a device) does in a window, and keeps counts modulo "
-        f"`modulus`; {event} protects one event, so somebody with m events loses up to m times as much"
-    )
-
-
 @dataclass(frozen=True)
 class ProfileSpec:
     """A noisy histogram of item counts, from which the profile is reconstructed.

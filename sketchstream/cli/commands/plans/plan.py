@@ -269,7 +269,7 @@ def _distinct(spec: ProfileSpec, found: planner.Plan, expected: Mapping[str, Any
 
 def _print_around(around: Around) -> None:
     """Groups, memory, losses and the guarantee's sentences about them."""
-    from sketchstream.privacy.deployments.guarantee import assumed_of_groups
+    from sketchstream.kinds.profile.statement import assumed_of_groups
 
     for sentence in around.sentences():
         click.echo(sentence)

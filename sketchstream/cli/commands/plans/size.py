@@ -78,10 +78,10 @@ def command(
       sketchstream size --items 1e6 --number distinct --number at_least.5 --error 0.011
       sketchstream size --items 1e6 --groups campaigns.txt --max-groups 2 --group-limit ranked --error 0.2
     """
+    from sketchstream import kinds
     from sketchstream.errors import ConfigError
-    from sketchstream.kinds import planned
     from sketchstream.kinds.profile import planner
-    from sketchstream.privacy.deployments.guarantee import Context, Guarantee
+    from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.stream.windows.windows import Calendar, Width
 
     width = Width.parse(window)
@@ -113,7 +113,8 @@ def command(
         largest=largest,
         **expectation,
     )
-    guarantee = Guarantee.of(found.spec, planned(found.spec), Context(window_ms=Calendar(width).shortest_ms))
+    around = Context(window_ms=Calendar(width).shortest_ms)
+    guarantee = kinds.of(found.spec).guarantee(found.spec, kinds.planned(found.spec), around)
     block = found.block(name, window, group_by, deployment.file_of_groups)
     if form == "json":
         click.echo(show.as_json(_facts(found, guarantee, block)))

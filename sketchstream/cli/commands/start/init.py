@@ -253,13 +253,14 @@ def _write(draft: Draft, found: Sizing, key: Path, output: Path, window: str) ->
 
 def _print(draft: Draft, found: Sizing, output: Path) -> None:
     """Say what it costs, how many items it takes, and what the sample says about the fields."""
+    from sketchstream import kinds
     from sketchstream.config.loader import Config
-    from sketchstream.kinds import planned
-    from sketchstream.privacy.deployments.guarantee import Context, Guarantee
+    from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream_connectors import factory
 
     config = Config.load(output)
-    guarantee = Guarantee.of(found.spec, planned(found.spec), Context(window_ms=config.sketches[0].shortest_ms))
+    around = Context(window_ms=config.sketches[0].shortest_ms)
+    guarantee = kinds.of(found.spec).guarantee(found.spec, kinds.planned(found.spec), around)
     click.echo(guarantee.summary)
     click.echo(
         f"{' and '.join(found.numbers)} have an error of at most {found.target:.2%} (one standard deviation) in "
