@@ -11,21 +11,25 @@ from __future__ import annotations
 
 import argparse
 import math
+import resource
 import time
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import data
 import numpy as np
 
+from sketchstream import Sketch
 from sketchstream.kinds.workload.answers import estimate
 from sketchstream.kinds.workload.noise import add_noise
+from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.ellipsoid import enclosing_shape, paper_shape, plain_shape, uniform_bound
-from sketchstream.kinds.workload.strategies.mechanism import choose, laplace_candidates, unit_variance
+from sketchstream.kinds.workload.strategies.mechanism import candidates, choose, laplace_candidates, unit_variance
 from sketchstream.kinds.workload.strategies.optimise import optimise, reduce, reduce_matrix, smallest_total
 from sketchstream.kinds.workload.strategies.projection import project
 from sketchstream.kinds.workload.update import Columns
@@ -348,10 +352,46 @@ def real_data(quick: bool) -> None:
         )
 
 
+def implicit(quick: bool) -> None:
+    print("queries without a matrix: root mean squared errors of one layer, and the gap of the published ones")
+    random, cells, events = np.random.default_rng(1), 100_000, 1_000_000
+    count = 2_000 if quick else 10_000
+    ends = np.sort(random.integers(0, cells, (count, 2)), axis=1)
+    cases = {f"{count:,} ranges": lambda: Workload.of_runs(cells, np.arange(count), ends[:, 0], ends[:, 1] + 1)}
+    for held in (10, 100):
+        places = random.integers(0, cells, count * held)
+        query = np.repeat(np.arange(count), held)
+        cases[f"{count:,} lists of {held} cells"] = partial(Workload.of_runs, cells, query, places, places + 1)
+    items = random.integers(0, cells, events)
+    WorkloadSpec(Workload.of_runs(600, np.arange(600), np.arange(600), 600), "1", "1e-6")  # loads what is compiled
+    for name, make in cases.items():
+        for mechanism in ("gaussian", "auto"):
+            times = [time.perf_counter()]
+            spec = WorkloadSpec(make(), "1", "1e-6", mechanism)
+            sketch = Sketch.create(spec)
+            times.append(time.perf_counter())
+            sketch.update(items)
+            times.append(time.perf_counter())
+            found = sketch.seal().estimate()
+            found.interval(0.95)
+            times.append(time.perf_counter())
+            known = forecast(spec)
+            times.append(time.perf_counter())
+            first = ", ".join(f"{one:.2f} s" for one in np.diff(times))
+            print(f"{name}, {mechanism}: {spec.mechanism} noise, {spec.strategy.form}, {spec.length:,} counters")
+            print(f"  create, {events:,} updates, answers with intervals, bound: {first}")
+            times_it = (known.rmse / known.lower) ** 2
+            print(f"  error {known.rmse:.4g}, bound {known.lower:.4g}: squared, {times_it:.3g} times it")
+        tried = candidates(spec.workload, "auto", ONE, DELTA)
+        errors = [f"{one.mechanism} {one.strategy.form} {math.sqrt(one.error / count):.4g}" for one in tried]
+        print(f"  tried: {', '.join(errors)}")
+    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller matrices, 100 runs in place of 2,000")
-    parser.add_argument("--only", help="one part: dense, speed, peers, solver, updates, sparse, data")
+    parser.add_argument("--only", help="one part: dense, speed, peers, solver, updates, sparse, data, implicit")
     options = parser.parse_args()
     quick = options.quick
     parts: dict[str, Callable[[], None]] = {
@@ -362,6 +402,7 @@ def main() -> None:
         "updates": updates,
         "sparse": lambda: sparse(quick),
         "data": lambda: real_data(quick),
+        "implicit": lambda: implicit(quick),
     }
     for name, part in parts.items():
         if options.only in (None, name):

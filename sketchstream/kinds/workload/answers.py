@@ -22,6 +22,7 @@ from sketchstream.kinds.workload import plots
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Table
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import Law
 from sketchstream.kinds.workload.strategies.projection import FeasibleSet, nearest, project
 from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD
@@ -208,7 +209,6 @@ def estimate(
     strategy, workload = spec.strategy, spec.workload
     point = state.astype(np.float64)
     variance = sum(law.variance for law in laws)
-    found = strategy.estimate(point)
     variances = spec.variances
     stderr = np.sqrt(variance * variances)
     tails = _tails(spec, laws, variances)
@@ -217,11 +217,16 @@ def estimate(
     tables = tuple(workload.tables(cells))
     base: dict[str, Any] = {"stderr": stderr, "tables": tables, "layer_count": len(laws)}
     given = spec.n_bound if n_bound is None else n_bound
-    total, total_sd = (None, 0.0) if feasible is None else _total(spec, found, variance)
-    small = strategy.matrix.size <= MOST_PROJECTED
+    implicit = isinstance(strategy, Implicit)
+    if implicit and feasible not in (None, "auto"):
+        msg = f"{feasible!r:.40} needs the matrix of the strategy, and this one has none; use method 'unbiased'"
+        raise EstimateError(msg)
+    found = point if implicit else strategy.estimate(point)
+    total, total_sd = (None, 0.0) if implicit or feasible is None else _total(spec, found, variance)
+    small = not implicit and strategy.matrix.size <= MOST_PROJECTED
     bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
     if feasible is None or (feasible == "auto" and (not small or (given is None and total is None))):
-        values = workload.apply(found)
+        values = strategy.answers(state) if isinstance(strategy, Implicit) else workload.apply(found)
         if spec.integral:
             values = np.rint(values)
         return WorkloadAnswers(spec, values, tails=tails, notes=bias, integral=spec.integral, **base)
@@ -266,11 +271,13 @@ def estimate(
 
 
 def break_even(spec: WorkloadSpec) -> float:
-    """Number of individuals from which the guarantee of a projection is no better than the dense one.
+    """Number of individuals from which the guarantee of a projection is no better than the dense one; 0 without one.
 
     Args:
         spec: spec of the sketch.
     """
+    if isinstance(spec.strategy, Implicit):
+        return 0.0
     sigma = math.sqrt(spec.layer().variance / spec.strategy.sensitivity2)
     return sigma * spec.length / (2 * math.sqrt(2 * math.log(2 * spec.workload.size)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from sketchstream.kinds.workload.answers import break_even
 from sketchstream.kinds.workload.queries.factors import Floats
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import Mechanism, candidates
 from sketchstream.kinds.workload.strategies.strategy import Strategy, causal_bound, causal_total
 
@@ -30,7 +31,7 @@ class Forecast:
         worst: largest standard deviation.
         layers: number of noise layers in the publication.
         lower: lower bound of the RMSE of any Gaussian unbiased mechanism with as many such layers; 0 for Laplace noise
-            and for the objective "max".
+            and for the objective "max". Of an implicit strategy with Laplace noise: of any strategy with such noise.
         counters: int64 counters of the state.
         state_rmse: bound of the RMSE in a counter after projection with `n_bound`, over the one before; None without.
         break_even: individuals from which projection's guarantee is no better than the dense one.
@@ -119,8 +120,13 @@ class Plan:
 
     @property
     def gap(self) -> float | None:
-        """Most by which the objective may exceed that of the best Gaussian noise; None for pure noise."""
+        """Most by which the objective may exceed that of the best Gaussian noise; None for pure noise.
+
+        Of an implicit strategy with Laplace noise: the best strategy's with such noise.
+        """
         strategy = self.spec.strategy
+        if isinstance(strategy, Implicit):
+            return (self.chosen.rmse / self.chosen.lower) ** 2 - 1 if self.chosen.lower else None
         lower = least_total(strategy)
         if self.spec.pure or not lower:
             return None
@@ -153,6 +159,8 @@ def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts:
 
 def least_total(strategy: Strategy) -> float:
     """Lower bound of the sum of the answers' variances for L2 sensitivity 1; 0 if none is known."""
+    if isinstance(strategy, Implicit):
+        return strategy.least_total
     return causal_bound(strategy) if strategy.form == "causal" else strategy.lower
 
 
@@ -167,10 +175,12 @@ def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> Forecast
     laws = ([spec.layer()] * merged + ([spec.fresh()] if spec.intrusion else [])) * parts
     variance = sum(law.variance for law in laws)
     stderr = np.sqrt(variance * spec.variances)
-    unit = variance / spec.strategy.sensitivity2
-    gaussian = not spec.pure and spec.objective == "total" and spec.row_weights is None
+    unit, implicit = variance / spec.strategy.sensitivity2, isinstance(spec.strategy, Implicit)
+    bounded = spec.objective == "total" and spec.row_weights is None and (implicit or not spec.pure)
+    if implicit and spec.pure:  # a column's L2 norm is at most its L1 norm
+        unit = sum(replace(law, parameter=law.parameter * spec.strategy.sensitivity1).variance for law in laws)
     bound = None
-    if spec.n_bound is not None:
+    if spec.n_bound is not None and not implicit:
         sparse = 2 * spec.n_bound * math.sqrt(2 * math.log(2 * spec.workload.size)) / math.sqrt(unit)
         bound = math.sqrt(min(1.0, sparse / spec.length))
     return Forecast(
@@ -178,7 +188,7 @@ def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> Forecast
         rmse=math.sqrt(float(np.mean(stderr**2))),
         worst=float(stderr.max()),
         layers=len(laws),
-        lower=math.sqrt(unit * least_total(spec.strategy) / spec.workload.count) if gaussian else 0.0,
+        lower=math.sqrt(unit * least_total(spec.strategy) / spec.workload.count) if bounded else 0.0,
         counters=spec.length,
         state_rmse=bound,
         break_even=break_even(spec),

@@ -25,6 +25,7 @@ from sketchstream.kinds.workload.queries.cells import CellLocator
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Universe
+from sketchstream.kinds.workload.strategies.implicit import Implicit, read_strategy
 from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
 from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
 from sketchstream.kinds.workload.update import Columns
@@ -275,6 +276,8 @@ class WorkloadSpec(LinearSpec):
     @cached_property
     def variances(self) -> Floats:
         """(d,) variance of each answer for independent noise of variance 1 in each counter."""
+        if isinstance(self.strategy, Implicit):
+            return self.strategy.variances
         if self.strategy.form == "causal":
             ones, size = np.ones(self.strategy.width), self.strategy.size
             return CausalFactor(ones, size).variances(ones, np.arange(size), size) / 4.0**self.strategy.bits
@@ -288,7 +291,10 @@ class WorkloadSpec(LinearSpec):
 
         It is 1 for an answer that reads one counter, and near 0 for one that averages many.
         """
-        fourth = self.workload.power_sums(self.strategy.decoder, 4)
+        if isinstance(self.strategy, Implicit):
+            fourth = self.strategy.fourths
+        else:
+            fourth = self.workload.power_sums(self.strategy.decoder, 4)
         out: Floats = np.divide(fourth, self.variances**2, out=np.zeros_like(fourth), where=self.variances > 0)
         return out
 
@@ -362,7 +368,7 @@ class WorkloadSpec(LinearSpec):
             msg = "the data of a workload's spec lack a field"
             raise SpecError(msg)
         workload = Workload.from_dict(fields.pop("workload"))
-        strategy = Strategy.from_bytes(fields.pop("strategy"), workload)
+        strategy = read_strategy(fields.pop("strategy"), workload)
         if "row_weights" in fields:
             fields["row_weights"] = np.frombuffer(fields["row_weights"], "<f8").tolist()
         if "universe" in fields:
@@ -370,9 +376,9 @@ class WorkloadSpec(LinearSpec):
         return cls._made(workload=workload, strategy=strategy, **fields)
 
     @cached_property
-    def columns(self) -> Columns:
-        """The strategy's columns as updates read them."""
-        return Columns.of(self.strategy)
+    def columns(self) -> Columns | Implicit:
+        """The strategy's columns as updates add them."""
+        return self.strategy if isinstance(self.strategy, Implicit) else Columns.of(self.strategy)
 
     @cached_property
     def locator(self) -> CellLocator:
@@ -383,9 +389,8 @@ class WorkloadSpec(LinearSpec):
     @cached_property
     def published_size(self) -> int:
         """Bytes of the queries and the strategy, which every published object carries."""
-        factors = (factor for product in self.workload.products for factor in product)
-        matrices = [factor.to_dict() for factor in factors if factor.matrix is not None]
-        held = sum(len(value) for one in matrices for value in one.values() if isinstance(value, bytes))
+        factors = (factor.to_dict() for product in self.workload.products for factor in product)
+        held = sum(len(value) for one in factors for value in one.values() if isinstance(value, bytes))
         return held + len(self.strategy.to_bytes())
 
     def cells(self, fields: Mapping[str, Sequence[object]]) -> Ints:

@@ -20,6 +20,7 @@ from sketchstream.kinds.tables import Around, Number, Table
 from sketchstream.kinds.workload.queries.queries import Workload, read_queries
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategies.implicit import read_strategy as stored_strategy
 from sketchstream.kinds.workload.strategies.mechanism import Mechanism
 from sketchstream.kinds.workload.strategies.strategy import Strategy
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -151,7 +152,7 @@ def read_strategy(path: Path, workload: Workload) -> Strategy:
         ConfigError: it cannot be read, is damaged, or was made for other queries.
     """
     try:
-        return Strategy.from_bytes(path.read_bytes(), workload)
+        return stored_strategy(path.read_bytes(), workload)
     except OSError as error:
         msg = (
             f"cannot read strategy {path}: {error.strerror}; `sketchstream plan --kind workload -c FILE --write` makes "

@@ -81,7 +81,7 @@ class Columns:
         given = _ONES if weights is None else weights
         if len(cells) >= self.size:
             sums = np.zeros(self.size, np.int64)
-            _add_up(sums, cells, given)
+            add_up(sums, cells, given)
             if self.starts.size:
                 _add_sparse_all(state, sums, self.starts, self.places, self.values)
             else:
@@ -94,7 +94,7 @@ class Columns:
 
 
 @kernel
-def _add_up(sums: Any, cells: Any, weights: Any) -> None:
+def add_up(sums: Any, cells: Any, weights: Any) -> None:
     """Add each weight to the sum of its cell."""
     size = np.uint64(len(sums))
     many = len(weights) > 0

@@ -17,11 +17,15 @@ def test_the_recipe_of_the_theory_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    (recipe,) = BLOCKS[1:]
+    recipe, without_a_matrix = BLOCKS[1:]
     exec(recipe, names)
     assert (tmp_path / "flights.sealed").exists()
     assert names["by_hour"].shape == (3, 4)  # type: ignore[attr-defined]
     assert "Not protected" in capsys.readouterr().out
+    exec(without_a_matrix, names)
+    (said,) = re.findall(r"# (\(.*\))$", without_a_matrix, re.MULTILINE)
+    spec = names["spec"]
+    assert repr((spec.mechanism, spec.strategy.form)) == said  # type: ignore[attr-defined]
 
 
 def test_the_example_of_the_theory_page_gives_the_numbers_in_its_comments() -> None:

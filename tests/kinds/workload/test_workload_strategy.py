@@ -339,7 +339,8 @@ def test_weights_of_a_tree_beat_equal_ones(text: str, epsilon: Fraction) -> None
         ("gaussian", Fraction(0), "prefix:4", "delta must be > 0"),
         ("paper", Fraction(0), "prefix:4", "delta must be > 0"),
         ("l2ball", DELTA, "prefix:17", "rank 16 at most, found 17"),
-        ("gaussian", DELTA, "identity:5000", "rank 5000 exceeds 4096"),
+        ("paper", DELTA, "identity:5000", "needs a matrix of the queries, and 5000 x 5000 are too many"),
+        ("auto", DELTA, "ranges:5000", "at most 2\\^22 queries .*, found 12,502,500"),
     ],
 )
 def test_mechanisms_that_do_not_apply_are_refused(mechanism: str, delta: Fraction, text: str, message: str) -> None:

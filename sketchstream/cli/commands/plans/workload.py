@@ -182,7 +182,11 @@ def _print(found: Plan, parts: int) -> None:
     click.echo()
     if found.gap is not None:
         what = "total" if spec.objective == "total" else "largest"
-        click.echo(f"The {what} squared error is at most {found.gap:.2%} above that of any unbiased Gaussian noise.")
+        by = f"{found.gap:.2%} above" if found.gap < 1 else f"{1 + found.gap:,.3g} times"
+        noise = "any strategy with Laplace noise" if spec.pure else "any unbiased Gaussian noise"
+        click.echo(f"The {what} squared error is at most {by} that of {noise}.")
+    elif not spec.pure:
+        click.echo("How far the errors are from the smallest possible ones is not known for these queries.")
     if found.chosen.break_even >= 2:
         few = f"{found.chosen.break_even:,.0f}"
         click.echo(f"With fewer than {few} individuals, `estimate --method cap` is sure to be more exact.")

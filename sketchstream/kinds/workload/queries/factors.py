@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
+from sketchstream.kinds.workload.queries.runs import Runs, require_few
 from sketchstream.spec import whole
 
 Floats = npt.NDArray[np.float64]
@@ -30,6 +31,10 @@ MAX_CELLS: Final = 1 << 24
 """Cells of one column, at most."""
 MAX_ENTRIES: Final = 1 << 28
 """Entries of a matrix that is written out, at most."""
+FEW: Final = 512
+"""Queries, or cells, up to which runs are written out as a matrix whose best covariance is searched,"""
+FEW_ENTRIES: Final = 1 << 22
+"""and entries of that matrix."""
 NAMES: Final = ("identity", "total", "prefix", "ranges", "windows", "trailing")
 
 
@@ -39,16 +44,19 @@ class Factor:
 
     Args:
         name: "identity" (each cell), "total" (their sum), "prefix" (the first i cells), "ranges" (all intervals),
-            "windows" (all intervals of `width` cells), "trailing" (the last `width` cells up to each cell), "matrix".
+            "windows" (all intervals of `width` cells), "trailing" (the last `width` cells up to each cell), "matrix",
+            "runs".
         size: cells of the column.
         width: cells of a window; 0 for the other names.
         matrix: (rows, size) float64, for "matrix".
+        listed: for "runs": queries that no matrix is made of.
     """
 
     name: str
     size: int
     width: int = 0
     matrix: Floats | None = None
+    listed: Runs | None = None
 
     def __post_init__(self) -> None:
         whole(self.size, "size of a workload's column", 1, MAX_CELLS)
@@ -56,6 +64,8 @@ class Factor:
             if self.matrix is None or self.matrix.ndim != 2 or self.matrix.shape[1] != self.size:
                 msg = f"a workload's matrix must have two dimensions and {self.size} columns"
                 raise SpecError(msg)
+            return
+        if self.name == "runs" and self.listed is not None:
             return
         if self.name not in NAMES:
             msg = f"a workload's name must be one of {', '.join(NAMES)} or a matrix, found {self.name!r:.40}"
@@ -68,6 +78,8 @@ class Factor:
         """Number of queries."""
         if self.matrix is not None:
             return int(self.matrix.shape[0])
+        if self.listed is not None:
+            return self.listed.rows
         size = self.size
         return {"total": 1, "ranges": size * (size + 1) // 2, "windows": size - self.width + 1}.get(self.name, size)
 
@@ -77,6 +89,21 @@ class Factor:
         if self.matrix is None:
             return True
         return bool(np.all(self.matrix == np.rint(self.matrix)) and np.max(np.abs(self.matrix)) < 1 << 20)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The queries as runs of cells.
+
+        Raises:
+            SpecError: a matrix of fractions, or too many queries.
+        """
+        if self.listed is not None:
+            return self.listed
+        if self.matrix is not None:
+            return Runs.of_matrix(self.matrix)
+        require_few(self.rows, self.rows)
+        places = np.arange(self.rows + 1, dtype=np.int64)
+        return Runs(self.size, places, self.lows, self.highs, np.ones(self.rows, np.int64))
 
     @cached_property
     def lows(self) -> Ints:
@@ -110,9 +137,6 @@ class Factor:
         """(rows, size) the matrix."""
         if self.matrix is not None:
             return self.matrix
-        if self.rows * self.size > MAX_ENTRIES:
-            msg = f"{self.rows} x {self.size} queries are too many to write out; at most 2^28 entries"
-            raise SpecError(msg)
         return self.some_rows(np.arange(self.rows))
 
     def some_rows(self, chosen: Ints) -> Floats:
@@ -155,6 +179,8 @@ class Factor:
             out = np.tensordot(self.matrix, front, axes=(1, 0))
         elif self.name == "identity":
             return values
+        elif self.listed is not None:
+            out = self.listed.apply(front)
         else:
             sums = _prefix_sums(front)
             out = sums[self.highs] - sums[self.lows]
@@ -201,7 +227,7 @@ class Factor:
 
     def labels(self, cells: tuple[str, ...]) -> list[str]:
         """(rows,) label of each query, from the names of the cells."""
-        if self.matrix is not None:
+        if self.name in ("matrix", "runs"):
             return [f"query {i}" for i in range(self.rows)]
         if self.name == "total":
             return ["all"]
@@ -223,6 +249,8 @@ class Factor:
                 out["integers"] = packed(self.matrix.astype(np.int64))
             else:
                 out["floats"] = np.ascontiguousarray(self.matrix, "<f8").tobytes()
+        if self.listed is not None:
+            out |= {"rows": self.rows, **self.listed.to_dict()}
         return out
 
     @classmethod
@@ -236,6 +264,9 @@ class Factor:
             SpecError: not the plain data of a factor.
         """
         given = dict(data)
+        if given.get("name") == "runs":
+            size = whole(given["size"], "size", 1, MAX_CELLS)
+            return cls("runs", size, listed=Runs.from_dict(size, whole(given["rows"], "rows", 1, MAX_CELLS), given))
         if given.get("name") != "matrix":
             return cls(given.pop("name"), given.pop("size"), given.pop("width", 0))
         rows, size = whole(given["rows"], "rows", 1, MAX_ENTRIES), whole(given["size"], "size", 1, MAX_CELLS)
@@ -256,6 +287,9 @@ class Factor:
         found = hashlib.sha256(text.encode())
         if self.matrix is not None:
             found.update(np.ascontiguousarray(self.matrix, "<f8").tobytes())
+        if self.listed is not None:
+            for values in (self.listed.starts, self.listed.lows, self.listed.highs, self.listed.values):
+                found.update(np.ascontiguousarray(values, "<i8").tobytes())
         return found.digest()
 
 
@@ -263,15 +297,20 @@ def matrix_factor(matrix: object) -> Factor:
     """The rows of a matrix as queries.
 
     Args:
-        matrix: (rows, size) numbers, dense or a scipy sparse matrix.
+        matrix: (rows, size) numbers, dense or a scipy sparse matrix; or `Runs`. A sparse matrix of more than 2^28
+            places is held as runs. Runs of few queries or over few cells are written out.
 
     Raises:
         SpecError: not a finite matrix with at least one entry other than 0, or too large.
     """
     if hasattr(matrix, "toarray") and hasattr(matrix, "shape"):
         rows, size = matrix.shape
-        _require_room(rows, size)
-        matrix = matrix.toarray()
+        matrix = matrix.toarray() if rows * size <= MAX_ENTRIES else Runs.of_matrix(matrix)
+    if isinstance(matrix, Runs):
+        whole(matrix.size, "cells of a workload", 1, MAX_CELLS)
+        if min(matrix.rows, matrix.size) > FEW or matrix.rows * matrix.size > FEW_ENTRIES:
+            return Factor("runs", matrix.size, listed=matrix)
+        matrix = matrix.dense()
     array = np.asarray(matrix)
     if array.ndim != 2 or not array.size:
         msg = f"a workload's matrix must have two dimensions, none of them empty, found shape {array.shape}"
@@ -295,7 +334,7 @@ def matrix_factor(matrix: object) -> Factor:
 def _require_room(rows: int, size: int) -> None:
     """Refuse a matrix that is too large to write out."""
     if rows * size > MAX_ENTRIES:
-        msg = f"a workload's matrix may have 2^28 entries, found {rows} x {size}; use a named workload"
+        msg = f"a workload's matrix may have 2^28 entries, found {rows} x {size}; use a named workload or runs of cells"
         raise SpecError(msg)
 
 

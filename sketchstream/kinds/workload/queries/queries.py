@@ -17,14 +17,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.factors import MAX_CELLS, MAX_ENTRIES, Factor, Floats, Ints, matrix_factor
+from sketchstream.kinds.workload.queries.runs import Runs, require_few
 
 Product = tuple[Factor, ...]
+
+RUNS: Final = ("query", "low", "high", "coefficient")
+"""Arrays of a file of runs, beside the number of cells; the last may be missing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +75,8 @@ class Workload:
         Args:
             text: "identity:N", "prefix:N", "ranges:N", "windows:N:width", "trailing:N:width",
                 "marginals:BITS:1,2,3" (tables over so many columns of two cells), products of the first five with
-                " x " between them, or the path of a matrix (.npy, .npz as scipy writes it).
+                " x " between them, or the path of a matrix (.npy, .npz as scipy writes it), or of runs (.npz with the
+                arguments of `of_runs`, as `numpy.savez` writes it).
 
         Raises:
             SpecError: the text is none of these.
@@ -99,6 +104,26 @@ class Workload:
         """
         factor = matrix_factor(matrix)
         return cls((("cell", factor.size),), ((factor,),))
+
+    @classmethod
+    def of_runs(cls, size: int, query: object, low: object, high: object, coefficient: object = 1) -> Workload:
+        """Queries that are sums of intervals of cells, held as such however many queries and cells there are.
+
+        Args:
+            size: cells, N.
+            query: (n,) number of the query to which each interval belongs, from 0.
+            low: (n,) its first cell.
+            high: (n,) one past its last cell.
+            coefficient: (n,) its factor, whole numbers; or one of all.
+
+        Raises:
+            SpecError: see `Runs.of`.
+
+        Examples:
+            >>> Workload.of_runs(100_000, query=[0, 0, 1], low=[5, 70, 0], high=[20, 71, 90_000]).count
+            2
+        """
+        return cls.of_matrix(Runs.of(size, query, low, high, coefficient))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,13 +153,42 @@ class Workload:
     @cached_property
     def nonnegative(self) -> bool:
         """Whether no coefficient is negative."""
-        matrices = (factor.matrix for product in self.products for factor in product)
-        return all(matrix is None or float(matrix.min()) >= 0 for matrix in matrices)
+        factors = [factor for product in self.products for factor in product]
+        held = [one.matrix if one.listed is None else one.listed.values for one in factors]
+        return all(values is None or float(values.min()) >= 0 for values in held)
 
     @property
     def writable(self) -> bool:
         """Whether the matrix is small enough to be written out."""
         return self.count * self.size <= MAX_ENTRIES
+
+    @property
+    def flat(self) -> bool:
+        """Whether the queries are one product over one column."""
+        return len(self.shape) == len(self.products) == 1
+
+    @property
+    def runs(self) -> Runs:
+        """The queries as runs of cells, if they are `flat`.
+
+        Raises:
+            SpecError: several columns or products, a matrix of fractions, or too many queries.
+        """
+        if not self.flat:
+            msg = "only queries over one column, in one product, have counters of blocks or of queries"
+            raise SpecError(msg)
+        return self.products[0][0].runs
+
+    def norms(self, power: int = 2) -> Floats:
+        """(d,) sum of a power of each query's coefficients.
+
+        Args:
+            power: even.
+        """
+        require_few(self.count, 0)
+        return np.concatenate(
+            [_kron([factor.runs.energies(1, power)[None] for factor in product])[0] for product in self.products]
+        )
 
     def dense(self) -> Floats:
         """(d, N) the matrix.
@@ -477,12 +531,17 @@ def _read_matrix(path: Path) -> object:
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
-        from scipy.sparse import load_npz
+        with np.load(path, allow_pickle=False) as stored:
+            named = {name: stored[name] for name in ("size", *RUNS) if name in stored}
+        if not {"size", *RUNS[:3]} <= named.keys():
+            from scipy.sparse import load_npz
 
-        return load_npz(path)
+            return load_npz(path)
+        size = int(named.pop("size"))
     except (OSError, ValueError, KeyError) as error:
         msg = f"the matrix of a workload could not be read: {type(error).__name__}; expected .npy, or .npz from scipy"
         raise SpecError(msg) from error
+    return Runs.of(size, **named)
 
 
 def _kron(parts: Sequence[Floats]) -> Floats:

@@ -23,7 +23,8 @@ from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies import pure
 from sketchstream.kinds.workload.strategies.ball import MAX_RANK as BALL_RANK
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape
-from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, optimise, reduce
+from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
+from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, optimise, reduce, too_large
 from sketchstream.kinds.workload.strategies.projection import all_nearest
 from sketchstream.kinds.workload.strategies.strategy import (
     Strategy,
@@ -218,7 +219,7 @@ def projected_errors(
         n_bound: most individuals, or None.
     """
     near = [one for one in tried if one.error <= HOPELESS * min(other.error for other in tried)]
-    if len(near) == 1 or max(one.strategy.matrix.size for one in near) > MOST_TRIED:
+    if len(near) == 1 or max(one.strategy.length * one.strategy.size for one in near) > MOST_TRIED:
         return [one.error for one in tried]
     numbers = MANY if n_bound is None else (n_bound,)
     truths = np.concatenate([_invented(workload.size, n) for n in numbers])
@@ -285,16 +286,32 @@ def candidates(
     if delta == 0 and mechanism in ("gaussian", "plain", "paper"):
         msg = "delta must be > 0 for Gaussian noise; use mechanism='laplace' or 'l2ball'"
         raise SpecError(msg)
+    tried: list[Candidate] = []
+    width = causal_width(workload) if objective == "total" and row_weights is None else 0
+    if too_large(workload) and not (width and mechanism != "laplace"):
+        if mechanism not in ("auto", "gaussian", "laplace"):
+            msg = (
+                f"mechanism {mechanism!r} needs a matrix of the queries, and {workload.count} x {workload.size} are too"
+            )
+            msg += " many to write out; use 'auto', 'gaussian' or 'laplace'"
+            raise SpecError(msg)
+        for strategy in implicit_strategies(workload, epsilon / weight):
+            spread = objective_value(strategy.variances, objective, row_weights)
+            if delta > 0 and mechanism != "laplace":
+                error = _gaussian_error(spread * strategy.sensitivity2, epsilon, delta, weight)
+                tried.append(Candidate("gaussian", strategy, error))
+            if mechanism != "gaussian":
+                noise = DiscreteLaplace(epsilon / (weight * strategy.sensitivity1)).variance
+                tried.append(Candidate("laplace", strategy, spread * noise))
+        return sorted(tried, key=lambda one: (one.mechanism, one.error))
     if mechanism in ("paper", "plain"):
         reduced = reduce(workload)
         shape = paper_shape(reduced) if mechanism == "paper" else plain_shape(reduced)
         made = from_shape(workload, shape)
         return [Candidate(mechanism, made, _gaussian_error(shape.upper, epsilon, delta, weight))]
-    tried: list[Candidate] = []
     if mechanism == "laplace":
         rank = workload.size if causal_width(workload) else reduce(workload).rank
         tried += laplace_candidates(workload, rank, epsilon, weight, objective, row_weights)
-    width = causal_width(workload) if objective == "total" and row_weights is None else 0
     least = {"auto": BALL_RANK, "gaussian": OPTIMISED}.get(mechanism, LONGEST_ROOT)
     if width and workload.size > least:
         # The best covariance has at most 2.5% less variance, takes minutes from thousands of cells on, and its last

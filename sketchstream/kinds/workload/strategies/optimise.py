@@ -30,8 +30,6 @@ TOLERANCE: Final = 1e-3
 WORST_GAP: Final = 0.05
 """Gap that is accepted when the search runs out of steps."""
 MOST_STEPS: Final = 2000
-FULL_RANK: Final = ("identity", "prefix", "ranges", "trailing")
-"""Factors whose rank is the number of cells."""
 DAMPING: Final = 1e-3
 """Least factor of a column's weight before it is raised to the power of the step."""
 
@@ -128,19 +126,34 @@ def reduce(workload: Workload) -> Reduced:
     Raises:
         SpecError: the rank exceeds 4096.
     """
-    if any(all(factor.name in FULL_RANK for factor in product) for product in workload.products):
-        _require_rank(workload.size)
+    if too_large(workload):
+        msg = (
+            f"no matrix is made of {workload.count} x {workload.size} queries and cells: the rank may exceed {MAX_RANK}"
+        )
+        raise SpecError(msg)
     named = all(factor.matrix is None for product in workload.products for factor in product)
     fewer = workload.count < workload.size if named else workload.count <= 4 * workload.size
     if workload.writable and fewer:
         return reduce_matrix(workload.dense())
-    if workload.size > MAX_RANK:
-        msg = f"a workload of more than {MAX_RANK} cells may ask 4 queries a cell, found {workload.count} queries"
-        raise SpecError(msg)
+    _require_rank(workload.size)
     values, vectors = np.linalg.eigh(workload.gram())
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = values > workload.size * np.finfo(np.float64).eps * values[0]
     return Reduced(np.ascontiguousarray(vectors[:, kept]), np.sqrt(values[kept]))
+
+
+def too_large(workload: Workload) -> bool:
+    """Whether no matrix is made of the queries: they are runs, or named ones over more cells than a search takes.
+
+    Args:
+        workload: the queries.
+    """
+    names = {factor.name for product in workload.products for factor in product}
+    if names & {"runs", "matrix"} or workload.size <= MAX_RANK:
+        return "runs" in names
+    ranks = (math.prod(min(one.rows, one.size) for one in product) for product in workload.products)
+    apart = len(workload.products) == 1 and len(workload.shape) > 1  # each factor is reduced by itself
+    return max(ranks) > MAX_RANK or (not apart and (not workload.writable or workload.count >= workload.size))
 
 
 def optimise(

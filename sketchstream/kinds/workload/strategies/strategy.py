@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import msgpack
 import numpy as np
@@ -186,7 +186,7 @@ class Strategy:
             "version": VERSION,
             "form": self.form,
             "bits": self.bits,
-            "shape": list(self.matrix.shape),
+            "shape": [self.length, self.size],
             "workload": self.workload_digest,
             "objective": self.objective,
             "lower": self.lower,
@@ -196,23 +196,22 @@ class Strategy:
             "sensitivity1": str(self.sensitivity1),
             "digest": self.digest,
         }
-        if self.form == "causal":
-            head["width"] = self.width
-            body = b""
-        elif self.root is not None and self.chosen is not None:
-            head["chosen"] = packed(self.chosen)
-            body = packed(self.root[np.tril_indices(self.length)])
-        elif self.form == "cells":
-            body = packed(self.matrix[np.triu_indices(self.length)])
-        elif self.form in ("identity", "queries"):
-            body = b""
-        else:
-            body = packed(self.matrix)
-        first: bytes = msgpack.packb(head)
+        more, body = self._body()
+        first: bytes = msgpack.packb(head | more)
         return MAGIC + len(first).to_bytes(4, "little") + first + body
 
+    def _body(self) -> tuple[dict[str, Any], bytes]:
+        """Further fields of the head, and what of the matrix is written."""
+        if self.form == "causal":
+            return {"width": self.width}, b""
+        if self.root is not None and self.chosen is not None:
+            return {"chosen": packed(self.chosen)}, packed(self.root[np.tril_indices(self.length)])
+        if self.form == "cells":
+            return {}, packed(self.matrix[np.triu_indices(self.length)])
+        return {}, b"" if self.form in ("identity", "queries") else packed(self.matrix)
+
     @classmethod
-    def from_bytes(cls, data: bytes, workload: Workload) -> Strategy:
+    def from_bytes(cls, data: bytes, workload: Workload) -> Self:
         """The strategy that `to_bytes` wrote.
 
         Args:
@@ -264,10 +263,8 @@ class Strategy:
         form = head["form"]
         square = form in ("cells", "identity", "causal")
         queries = form == "queries"
-        if not 0 < rows * size <= MAX_STATE or size != workload.size or (square and rows != size):
-            msg = "the bytes of a workload strategy declare an impossible shape"
-            raise FormatError(msg)
-        if (queries and rows != workload.count) or (body and (queries or form in ("identity", "causal"))):
+        sized = 0 < rows * size <= MAX_STATE and size == workload.size and (not square or rows == size)
+        if not sized or (queries and rows != workload.count) or (body and form in ("identity", "causal", "queries")):
             msg = "the bytes of a workload strategy declare an impossible shape"
             raise FormatError(msg)
         if form == "identity":
@@ -298,19 +295,33 @@ class Strategy:
         return {"matrix": matrix}
 
 
-def declared_size(data: object) -> int:
-    """Elements of the matrix that the bytes of a strategy declare; 0 where `Strategy.from_bytes` refuses them.
+def declared(data: object) -> dict[str, Any]:
+    """The head of the bytes of a strategy; empty where `Strategy.from_bytes` refuses them.
 
     Args:
         data: of a stranger; of any type.
     """
     if not isinstance(data, bytes) or data[:4] != MAGIC:
-        return 0
+        return {}
     try:
-        rows, size = msgpack.unpackb(data[8 : 8 + int.from_bytes(data[4:8], "little")])["shape"]
-        return max(0, int(rows) * int(size))
-    except (KeyError, TypeError, ValueError, msgpack.exceptions.UnpackException):
+        head = msgpack.unpackb(data[8 : 8 + int.from_bytes(data[4:8], "little")])
+    except (TypeError, ValueError, msgpack.exceptions.UnpackException):
+        return {}
+    return head if isinstance(head, dict) else {}
+
+
+def declared_size(data: object) -> int:
+    """Elements that a strategy of these bytes holds: those of its matrix, or of rows and columns without one.
+
+    Args:
+        data: of a stranger; of any type.
+    """
+    head = declared(data)
+    try:
+        rows, size = map(int, head["shape"])
+    except (KeyError, TypeError, ValueError):
         return 0
+    return max(0, rows + size if "levels" in head else rows * size)
 
 
 def from_matrix(workload: Workload, matrix: Ints, form: Form, *, rank: int = 0) -> Strategy:
