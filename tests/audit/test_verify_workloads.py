@@ -137,5 +137,5 @@ def test_the_same_checks_pass_without_the_mutants(capsys: pytest.CaptureFixture[
 def test_every_mechanism_unit_and_form_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
     code, findings = verify(capsys, "workload: events", "workload: answers", "workload: ledger", "workload: merge")
     assert code == 0
-    assert len(findings) == 11 * 3 + 9
+    assert len(findings) == 13 * 3 + 11
     assert {finding["section"] for finding in findings} == {"workload"}

@@ -34,7 +34,9 @@ from sketchstream.audit.kinds.linear import (
     releases,
 )
 from sketchstream.audit.observed import Outcome, repeated, variance_of_unit
+from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
+from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.noise import laws
 
 Floats = npt.NDArray[np.float64]
@@ -53,6 +55,7 @@ def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
     """
     real = np.random.default_rng(8).normal(size=(6, 40)).round(3)
     prefixes, ranges, tables = np.tri(128), _ranges(48), _tables((2,) * 6, 2)
+    blocks = Implicit(Workload.named("prefix:128"), ((1, 3000), (8, 2000), (32, 1000)))
     counted = {"counted_share": "1/4", "epsilon_records": "1/5"}
     more: dict[str, tuple[Any, Floats, dict[str, Any]]] = {
         "event, prefixes": ("prefix:128", prefixes, {}),
@@ -65,6 +68,12 @@ def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
         "item, laplace, cells": ("identity:64", np.eye(64), {"mechanism": "laplace", "unit": "item", "max_total": 3}),
         "event, ball": ("prefix:9", np.tri(9), {"mechanism": "l2ball"}),
         "event, counted": ("prefix:64", np.tri(64), {"max_weight": 3, **counted}),
+        "event, tree without a matrix": (blocks.workload, prefixes, {"strategy": blocks}),
+        "event, laplace, tree without a matrix": (
+            blocks.workload,
+            prefixes,
+            {"strategy": blocks, "mechanism": "laplace"},
+        ),
         "event, laplace, counted": ("identity:64", np.eye(64), {"mechanism": "laplace", "max_weight": 2, **counted}),
     }
     common = {"mechanism": "gaussian", "epsilon_publish": "3/4"}

@@ -453,6 +453,7 @@ def test_ten_thousand_ranges_over_a_hundred_thousand_cells() -> None:
     identity = planning.forecast(ss.WorkloadSpec(workload, "1", "1e-6", "laplace", strategy=Implicit(workload, CELLS)))
     assert known.lower < known.rmse < identity.rmse / 8
     assert known.break_even == 0
+    assert "levels=((1, " in repr(spec)
 
 
 def test_the_plan_says_the_gap(run: Run, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.linear.tree import WHOLE, Levels, Tree, best_levels, checked_levels
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.queries.runs import SPARED, Runs
+from sketchstream.kinds.workload.queries.runs import SPARED
 from sketchstream.kinds.workload.strategies.optimise import reduce_matrix, smallest_total
 from sketchstream.kinds.workload.strategies.strategy import MAX_STATE, VERSION, Form, Strategy, declared
 from sketchstream.kinds.workload.update import add_up
@@ -60,6 +60,9 @@ class Implicit(Strategy):
         alike = {"bits": 0, "objective": "total", "lower": 0.0, "upper": 0.0, "root": None, "chosen": None, "width": 0}
         vars(self).update(fields | alike | {"workload_digest": workload.digest})
 
+    def __repr__(self) -> str:
+        return f"Implicit({self.form!r}, levels={self.levels}, {self.length} x {self.size})"
+
     @cached_property
     def tree(self) -> Tree:
         """The blocks; of the queries that of the cells."""
@@ -86,20 +89,15 @@ class Implicit(Strategy):
             msg = f"a strategy of {self.length} x {self.size} is too large to write out; at most 2^27 entries"
             raise SpecError(msg)
         if not self.levels:
-            return self.runs.dense().astype(np.int64)
+            return self.workload.runs.dense().astype(np.int64)
         blocks, cells = self.tree.cells, np.arange(self.size)
         parts = [weight * (cells // width == np.arange(blocks // width)[:, None]) for width, weight in self.levels]
         return np.concatenate(parts).astype(np.int64)
 
-    @property
-    def runs(self) -> Runs:
-        """The queries."""
-        return self.workload.runs
-
     @cached_property
     def largest(self) -> int:
         """Largest entry in absolute value."""
-        return max(weight for _, weight in self.levels) if self.levels else int(np.abs(self.runs.values).max())
+        return max(weight for _, weight in self.levels) if self.levels else int(np.abs(self.workload.runs.values).max())
 
     @cached_property
     def sensitivity2(self) -> int:
@@ -115,7 +113,7 @@ class Implicit(Strategy):
         """Largest sum of a power of a column's entries."""
         if self.levels:
             return sum(weight**power for _, weight in self.levels)
-        return int(self.runs.column_sums(power).max())
+        return int(self.workload.runs.column_sums(power).max())
 
     @cached_property
     def variances(self) -> Floats:
@@ -124,14 +122,14 @@ class Implicit(Strategy):
             return np.ones(self.length)
         if self.levels == CELLS:
             return self.workload.norms()
-        return self.tree.variances([self.runs.energies(width) for width, _ in self.levels])
+        return self.tree.variances([self.workload.runs.energies(width) for width, _ in self.levels])
 
     @cached_property
     def fourths(self) -> Floats:
         """(d,) sum of the fourth powers of each answer's coefficients in the counters."""
         if not self.levels:
             return np.ones(self.length)
-        return self.workload.norms(4) if self.levels == CELLS else self.runs.fourths(self.tree)
+        return self.workload.norms(4) if self.levels == CELLS else self.workload.runs.fourths(self.tree)
 
     def answers(self, state: Ints) -> Floats:
         """(d,) unbiased answers.
@@ -154,12 +152,12 @@ class Implicit(Strategy):
         if self.levels:
             self.tree.add(state, np.where(inside, cells, 0), given)
             return
-        if len(cells) * len(self.runs.lows) <= self.size:
-            state += self.runs.column_of(cells, given)
+        if len(cells) * len(self.workload.runs.lows) <= self.size:
+            state += self.workload.runs.column_of(cells, given)
             return
         sums = np.zeros(self.size, np.int64)
         add_up(sums, cells, given)
-        state += self.runs.apply(sums)
+        state += self.workload.runs.apply(sums)
         sums[:] = 0
 
     @cached_property
@@ -191,7 +189,7 @@ class Implicit(Strategy):
         """
         if not self.workload.flat:
             return 0.0
-        runs = self.runs
+        runs = self.workload.runs
         ends = np.unique(np.concatenate([[0, self.size], runs.lows, runs.highs]))
         blocks = max(1, min(BLOCKS, MEANS // max(runs.rows, len(runs.lows)), len(ends) - 1))
         means = runs.means(ends[np.arange(blocks + 1) * (len(ends) - 1) // blocks])
