@@ -100,6 +100,9 @@ class Kernel:
             raise AttributeError(name)
         return getattr(self.dispatcher, name)
 
+    def __reduce__(self) -> str:
+        return self.py_func.__qualname__  # by its name, as functions are
+
 
 class MachineCode:
     """A function that is given by its machine code: kernels call it without the first argument.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -275,6 +276,10 @@ def test_few_elements_are_processed_before_numba_is_imported(monkeypatch):
     assert door.spared(one, lambda: 30, None, (1,))
     door.compile_first()
     assert not door.spared(one, lambda: 1, None, (1,))
+
+
+def test_a_kernel_is_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(kernels.update_ints)) is kernels.update_ints
 
 
 def test_programs_start_without_numba():
