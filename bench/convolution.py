@@ -140,7 +140,7 @@ def updates(events: int) -> bool:
     from sketchstream.items.domains import Index
 
     items, there, counters = Items.of(positions), Index.build(profile, None), np.zeros(8784, np.int64)
-    took = clocked({"own": lambda: index.apply(state, items), "peer": lambda: there.apply(counters, items)}, 9)
+    took = clocked({"own": lambda: index.apply(state, items), "peer": lambda: there.batch(counters, items).apply()}, 9)
     rate = took["peer"] / took["own"]
     good = target(f"updates by time, {events:,} events, over the profile kind (int64)", rate, 0.9, above=True)
     spec = ss.ConvolutionSpec("window:24", 744, **given)

@@ -105,7 +105,7 @@ def ints(lg: int, n: int, rounds: int) -> None:
     closed = Index.build(ClosedDomain(size=1 << lg), None)
     slots = rng.integers(0, 1 << lg, n)
     state = np.zeros(1 << lg, np.int32)
-    flat.apply(state, Items.of(items), weights)
+    flat.batch(state, Items.of(items), weights).apply()
     found = flat.locate(Items.of(items))
     expected = np.bincount(found[weights > 0], minlength=1 << lg) - np.bincount(found[weights < 0], minlength=1 << lg)
     assert np.array_equal(state, expected)
@@ -116,12 +116,12 @@ def ints(lg: int, n: int, rounds: int) -> None:
             "limit, plain": lambda: limit_plain(state, given),
             "limit, prefetch 64": lambda: limit_prefetched(state, given),
             "limit, prefetch 64, slots too": lambda: limit_streamed(state, given),
-            "int64, SipHash, weights": lambda: flat.apply(state, batch, weights),
-            "the same, int32 weights": lambda: flat.apply(state, batch, short),
-            "the same, no weights": lambda: flat.apply(state, batch),
-            "the same, 8 levels, weights": lambda: levels.apply(state, batch, weights),
-            "closed domain, weights": lambda: closed.apply(state, ids, weights),
-            "Zipf 1.2 items, weights": lambda: flat.apply(state, skewed, weights),
+            "int64, SipHash, weights": lambda: flat.batch(state, batch, weights).apply(),
+            "the same, int32 weights": lambda: flat.batch(state, batch, short).apply(),
+            "the same, no weights": lambda: flat.batch(state, batch).apply(),
+            "the same, 8 levels, weights": lambda: levels.batch(state, batch, weights).apply(),
+            "closed domain, weights": lambda: closed.batch(state, ids, weights).apply(),
+            "Zipf 1.2 items, weights": lambda: flat.batch(state, skewed, weights).apply(),
         },
         rounds,
     )
