@@ -160,14 +160,13 @@ class Terminal:
     def flush(self): pass
 sys.stderr = Terminal()
 from sketchstream.kernels.door import kernel
-import numba
-@numba.njit
+@kernel
 def theirs(x): return x
 theirs(1)
 print("before")
 def ours(x): return x + 1
 ours.__module__ = "sketchstream.made_up"
-one, two = numba.njit(ours), numba.njit(ours)
+one, two = kernel(ours), kernel(ours)
 one(1), two(1.0)
 print("after")
 """
