@@ -305,8 +305,9 @@ def test_any_batch_does_what_plain_addition_does(data):
 ON_A_NARROW_MACHINE = """
 import sys
 import numpy as np
-from sketchstream.kernels import machine_code
-assert machine_code.TOGETHER == 1
+from sketchstream.kernels import compile_first, machine_code
+assert machine_code.together() == 1
+compile_first()
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key
 from sketchstream.items.arrays import Items
