@@ -30,7 +30,7 @@ def reference() -> str:
         "| exit code | meaning |\n|---|---|",
         *(f"| {code} | {meaning} |" for code, meaning in exits.MEANINGS.items()),
         "",
-        *(f"* [`{name}`](#sketchstream-{name}): {summary}" for name, summary in COMMANDS.items()),
+        *(f"* [`{name}`](#sketchstream-{name}): {summary}" for name, (_, summary) in COMMANDS.items()),
         "",
     ]
     for name in COMMANDS:

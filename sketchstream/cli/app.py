@@ -22,43 +22,34 @@ from sketchstream import events
 from sketchstream.cli import exits, options
 
 COMMANDS: Final = {
-    "demo": "Run the main example on real data: aircraft in the 336,776 flights from New York in 2013.",
-    "init": "Write a first configuration from a look at the records and four questions.",
-    "keygen": "Create a secret hash key.",
-    "create": "Create an open sketch: draw its noise, before any event.",
-    "update": "Add the events of a file or of standard input to an open sketch.",
-    "seal": "Publish what an open sketch promised, and destroy its state.",
-    "release": "Publish a noisy look at an open sketch, which stays open.",
-    "merge": "Add sealed states of the same population.",
-    "stack": "Put sealed sketches of disjoint populations side by side.",
-    "inspect": "Print the header of any sketch file.",
-    "profile": "Reconstruct how many items occurred how often, with intervals.",
-    "overlap": "Count unions, intersections and differences of groups, with intervals.",
-    "estimate": "Print counts, sums and other answers with intervals.",
-    "plan": "Compute the expected accuracy of a specification, before anything is created.",
-    "calibrate": "Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees.",
-    "size": "Find the smallest sketch for a question, and print its configuration.",
-    "ledger": "Print the privacy loss of a sketch: layers, views, totals.",
-    "attest": "Sign a statement of published files, or of a deployment: digests, specs, ledgers, losses.",
-    "verify": "Audit this build on this machine: samplers, neighbours, releases, seals, ledger.",
-    "worker": "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish.",
-    "backfill": "Publish the windows of a history that lies in Parquet files.",
-    "serve": "Serve answers over HTTP, and a page, from what workers published.",
-    "topics": "Make and check the Kafka topics of a configuration.",
-    "validate": "Check a configuration without running it.",
-    "recover": "Bring halted partitions back.",
-    "reset": "Start a new revision after data loss, from a place of your choice.",
+    "demo": ("start", "Run the main example on real data: aircraft in the 336,776 flights from New York in 2013."),
+    "init": ("start", "Write a first configuration from a look at the records and four questions."),
+    "keygen": ("sketches", "Create a secret hash key."),
+    "create": ("sketches", "Create an open sketch: draw its noise, before any event."),
+    "update": ("sketches", "Add the events of a file or of standard input to an open sketch."),
+    "seal": ("sketches", "Publish what an open sketch promised, and destroy its state."),
+    "release": ("sketches", "Publish a noisy look at an open sketch, which stays open."),
+    "merge": ("sketches", "Add sealed states of the same population."),
+    "stack": ("sketches", "Put sealed sketches of disjoint populations side by side."),
+    "inspect": ("sketches", "Print the header of any sketch file."),
+    "profile": ("answers", "Reconstruct how many items occurred how often, with intervals."),
+    "overlap": ("answers", "Count unions, intersections and differences of groups, with intervals."),
+    "estimate": ("answers", "Print counts, sums and other answers with intervals."),
+    "plan": ("plans", "Compute the expected accuracy of a specification, before anything is created."),
+    "calibrate": ("plans", "Find the Gaussian noise for an epsilon and a delta, or what a given noise guarantees."),
+    "size": ("plans", "Find the smallest sketch for a question, and print its configuration."),
+    "ledger": ("privacy", "Print the privacy loss of a sketch: layers, views, totals."),
+    "attest": ("privacy", "Sign a statement of published files, or of a deployment: digests, specs, ledgers, losses."),
+    "verify": ("privacy", "Audit this build on this machine: samplers, neighbours, releases, seals, ledger."),
+    "worker": ("pipeline", "Run the pipeline of a configuration: consume, sketch, snapshot, seal, publish."),
+    "backfill": ("pipeline", "Publish the windows of a history that lies in Parquet files."),
+    "serve": ("pipeline", "Serve answers over HTTP, and a page, from what workers published."),
+    "topics": ("pipeline", "Make and check the Kafka topics of a configuration."),
+    "validate": ("pipeline", "Check a configuration without running it."),
+    "recover": ("pipeline", "Bring halted partitions back."),
+    "reset": ("pipeline", "Start a new revision after data loss, from a place of your choice."),
 }
-"""Name and summary of each sub-command; module `sketchstream.cli.commands.<room>.<name>` holds it as `command`."""
-ROOMS: Final = {
-    "start": ("demo", "init"),
-    "sketches": ("keygen", "create", "update", "seal", "release", "merge", "stack", "inspect"),
-    "answers": ("profile", "overlap", "estimate"),
-    "plans": ("plan", "calibrate", "size"),
-    "privacy": ("ledger", "attest", "verify"),
-    "pipeline": ("worker", "backfill", "serve", "topics", "validate", "recover", "reset"),
-}
-"""The folder of each sub-command."""
+"""Room and summary of each sub-command; module `sketchstream.cli.commands.<room>.<name>` holds it as `command`."""
 
 
 class Commands(click.Group):
@@ -72,8 +63,7 @@ class Commands(click.Group):
         """The command of this name."""
         if cmd_name not in COMMANDS:
             return None
-        (room,) = (room for room, names in ROOMS.items() if cmd_name in names)
-        module = importlib.import_module(f"sketchstream.cli.commands.{room}.{cmd_name}")
+        module = importlib.import_module(f"sketchstream.cli.commands.{COMMANDS[cmd_name][0]}.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
         return options.with_examples(command)
@@ -91,7 +81,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `--help`, without importing any command."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

@@ -51,7 +51,7 @@ def test_help_of_every_command_has_an_example(run: Run, name: str) -> None:
 
 def test_summaries_in_the_list_are_those_of_the_commands() -> None:
     context = click.Context(app, **app.context_settings)
-    for name, summary in COMMANDS.items():
+    for name, (_, summary) in COMMANDS.items():
         command = app.get_command(context, name)
         assert command is not None
         assert command.short_help == summary
