@@ -90,9 +90,9 @@ def test_killed_workers_and_an_absent_registry_lose_nothing(kafka: str, tmp_path
             third = app.start("c")
             load.close_windows(BASE + 4 * MINUTE)
             app.wait_published(BASE + 2 * MINUTE)
-            said = app.logs()
+            said = app.said()
             app.check_exact([BASE, BASE + MINUTE])
-            assert third.alive
+            assert third.alive, app.logs()
         finally:
             app.close()
     assert json.dumps("who") not in said

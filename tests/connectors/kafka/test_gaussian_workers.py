@@ -58,7 +58,7 @@ def test_states_minus_truth_follow_one_noise_whatever_is_killed(kafka: str, tmp_
         load.close_windows(end + 2 * MINUTE)
         app.wait_published(end)
         rest = app.residuals(ITEMS, [BASE + minute * MINUTE for minute in range(3)])
-        said = app.logs()
+        said = app.said()
     finally:
         app.close()
     spec = app.config.plan("seen").spec

@@ -242,8 +242,15 @@ class App:
                 worker.kill()
         self.connection.close()
 
+    def said(self) -> str:
+        """What every worker said, without the client's chatter."""
+        return "\n".join(map(_telling, (worker.log.read_text(errors="replace") for worker in self.workers)))
+
     def logs(self) -> str:
-        """What every worker said, without the client's chatter, and where those stand that are alive."""
+        """What every worker said, and where those stand that are alive: for a test that gives up.
+
+        Python reads the frames of running threads for it without stopping them, and that can end the worker.
+        """
         told = [worker.log.read_text(errors="replace") for worker in self.workers]
         standing = [w for w in self.workers if w.alive and isinstance(w.process, Forked)]
         for worker in standing:
@@ -251,10 +258,9 @@ class App:
         time.sleep(1.0 if standing else 0.0)
         parts = []
         for worker, said in zip(self.workers, told, strict=True):
-            telling = "\n".join(line for line in said.splitlines() if " kafka.net." not in line)
             stands = worker.log.read_text(errors="replace")[len(said) :]
             parts.append(
-                f"--- {worker.name}{' (alive)' if worker.alive else ''}\n{telling[-8_000:]}\n{stands[-4_000:]}"
+                f"--- {worker.name}{' (alive)' if worker.alive else ''}\n{_telling(said)[-8_000:]}\n{stands[-4_000:]}"
             )
         return "\n".join(parts)
 
@@ -443,6 +449,11 @@ class App:
                 manifests[record.partition].append(record.key[11:])
         log.close()
         return {p: sum(name == pointers[p].snapshot_id for name in set(manifests[p])) for p in pointers}
+
+
+def _telling(said: str) -> str:
+    """A log without the client's chatter."""
+    return "\n".join(line for line in said.splitlines() if " kafka.net." not in line)
 
 
 def _wrong_edges(parts: Sequence[Release], truth: Mapping[object, int]) -> list[tuple[int, int, int]]:

@@ -101,6 +101,7 @@ class Nest:
             self._socket.sendall(json.dumps(request).encode())
             while "pid" not in (answer := self._receive()):
                 self._codes[answer["ended"]] = answer["code"]
+            self._codes.pop(answer["pid"], None)  # of an earlier process with that number
         return Forked(self, answer["pid"])
 
     def ended(self) -> Mapping[int, int]:
