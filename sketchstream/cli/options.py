@@ -5,8 +5,10 @@ In: text from the command line. Out: click decorators. Touches: nothing.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -85,24 +87,28 @@ def span(command: F) -> F:
     return click.option("--from", "from_", metavar="TIME", help=text)(to(command))
 
 
-def published(command: F) -> F:
-    """What is answered from: a published file, or -c with --sketch, --from, --to and --all."""
-    every = click.option("--all", "every", is_flag=True, help="With -c: every window, one result each.")
-    sketch = click.option("--sketch", help="With -c: name of the sketch.  [default: the only one]")
-    file = click.argument("file", type=FILE, required=False)
-    return file(config(required=False)(sketch(span(every(command)))))
-
-
-def require_one_source(file: Path | None, config_file: Path | None) -> None:
-    """Refuse both, or neither, of what is answered from.
+def gathered(name: str, kind: Callable[..., Any], decorators: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+    """Options that a command takes as one argument.
 
     Args:
-        file: published; None: not given.
-        config_file: a configuration; None: not given.
+        name: of the argument.
+        kind: a dataclass with a field for each option.
+        decorators: the options, in the order of the help.
     """
-    if (file is None) == (config_file is None):
-        msg = "give either a published file, or -c and --sketch"
-        raise ConfigError(msg)
+
+    def decorated(function: F) -> F:
+        @functools.wraps(function)
+        def gathering(**given: Any) -> Any:
+            fields = {one.name: given.pop(one.name) for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
+            return function(**{name: kind(**fields)}, **given)
+
+        out: Any = gathering
+        for decorate in reversed(decorators):
+            out = decorate(out)
+        command: F = out
+        return command
+
+    return decorated
 
 
 def require_picture(path: Path | None, option: str) -> None:

@@ -6,11 +6,11 @@ with names of rows, and published files of later windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,6 @@ from sketchstream.cli import options
 if TYPE_CHECKING:
     from sketchstream.published import Published
     from sketchstream.query.estimates import RowQuestion
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ class RowQuestions:
 
     def write(self, answers: Any) -> None:
         """Write the file of all distances, if requested."""
-        from sketchstream.cli import sketches
+        from sketchstream.cli.written import writing
         from sketchstream.errors import EstimateError
 
         if self.matrix is None:
@@ -152,30 +150,14 @@ class RowQuestions:
         if write is None:
             msg = "--matrix writes all distances of kind 'projection': leave it out, or leave the question out"
             raise EstimateError(msg)
-        try:
+        with writing(self.matrix):
             write(self.matrix)
-        except OSError as error:
-            raise sketches.unreadable(self.matrix, error) from None
 
     def _require_rows(self, published: Published) -> None:
         """Refuse a kind without rows."""
         from sketchstream.query.estimates import require_rows
 
         require_rows(published, "questions about rows, such as --distance, and --rows-file")
-
-
-def row_questions(function: F) -> F:
-    """The options, gathered into one argument `questions`."""
-    from functools import wraps
-
-    @wraps(function)
-    def gathered(**given: Any) -> Any:
-        fields = RowQuestions.__dataclass_fields__
-        return function(questions=RowQuestions(**{name: given.pop(name) for name in fields}), **given)
-
-    for decorate in reversed(_OPTIONS):
-        gathered = decorate(gathered)
-    return gathered  # type: ignore[return-value]
 
 
 _OPTIONS = (
@@ -205,3 +187,5 @@ _OPTIONS = (
                  help="With --rows-file: what its lines are."),
     click.option("--matrix", type=options.FILE, help="Kind projection: also write all distances to an Arrow file."),
 )  # fmt: skip
+row_questions = options.gathered("questions", RowQuestions, _OPTIONS)
+"""The options, gathered into one argument `questions`."""

@@ -6,6 +6,7 @@ files of that folder, which it only reads.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -59,7 +60,7 @@ class DirectorySealed:
         yield from self.frontiers(sketch)
         # names of folders sort as the times that they are
         first, last = ("" if since is None else start_name(since)), (None if until is None else start_name(until))
-        try:
+        with self._reading():
             for name in self.sketches() if sketch is None else [sketch]:
                 if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
                     continue
@@ -72,21 +73,12 @@ class DirectorySealed:
                         found.append((start, int(revision[1]), int(partition[1]), path))
                 for start, number, at, path in sorted(found):
                     entry = describe(read_regular(path, limit_bytes()), str(path))
-                    if (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition) != (
-                        name,
-                        number,
-                        start,
-                        at,
-                    ):
+                    said = (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition)
+                    if said != (name, number, start, at):
                         msg = f"{path} holds another sketch than its name says"
                         raise FormatError(msg)
                     if within(entry.window, since, until):
                         yield entry
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            msg = f"cannot read {self.root}: {error.strerror}"
-            raise StoreError(msg) from error
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions. See `SealedSource.closed`.
@@ -96,7 +88,7 @@ class DirectorySealed:
             FormatError: the content of a file does not match its name.
         """
         found = []
-        try:
+        with self._reading():
             for path in (self.root / sketch).glob("r*/*/p*.closed"):
                 named = CLOSED_NAME.fullmatch(path.name)
                 revision = REVISION_NAME.fullmatch(path.parent.parent.name)
@@ -110,11 +102,6 @@ class DirectorySealed:
                     raise FormatError(msg)
                 if within(entry.window, since, until):
                     yield entry
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            msg = f"cannot read {self.root}: {error.strerror}"
-            raise StoreError(msg) from error
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open. See `SealedSource.early`.
@@ -124,7 +111,7 @@ class DirectorySealed:
             FormatError: the content of a file does not match its name.
         """
         found = []
-        try:
+        with self._reading():
             for path in (self.root / sketch).glob("r*/*/p*.early"):
                 named = EARLY_NAME.fullmatch(path.name)
                 revision = REVISION_NAME.fullmatch(path.parent.parent.name)
@@ -138,6 +125,12 @@ class DirectorySealed:
                     raise FormatError(msg)
                 if within(entry.window, since, until):
                     yield entry
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """While files are read, a failure of the system is a StoreError."""
+        try:
+            yield
         except OSError as error:
             if isinstance(error, StoreError):
                 raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -355,7 +355,6 @@ class Views:
     @guarded
     def window_picture(self, request: Request) -> Response:
         """A chart of a window, alone."""
-        form = _form(request)
         name, _, stored = self._chosen(request)
         group = self._group(name, request.query_params)
         answer, failure = self._answer(stored, group)
@@ -364,42 +363,29 @@ class Views:
         data = answer.to_dict()
         if request.path_params["picture"] == "groups":
             data["groups"] = self._beside(stored)[0]
-        for one, _ in _closer(self._pictures(stored, data, group), request.query_params):
-            if one.name == request.path_params["picture"] and one.chart is not None:
-                return _file(one, form)
-        msg = "this window has no such picture"
-        raise NotFoundError(msg)
+        closer = _closer(self._pictures(stored, data, group), request.query_params)
+        return _picture(request, (one for one, _ in closer), "this window has no such picture")
 
     @guarded
     def series_picture(self, request: Request) -> Response:
         """The chart of a series, alone."""
-        form = _form(request)
         name, given = self._name(request), request.query_params
         plan = self._service.plan(name)
         zone = "UTC" if plan is None else plan.calendar.timezone
         since, until = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
         stored = self._service.store.windows(name, since, until, limit=SHOWN, newest=since is None)
         found = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
-        for one in [*([] if found["series"] is None else [found["series"]]), *found.get("chain", ())]:
-            if one.name == request.path_params["picture"] and one.chart is not None:
-                return _file(one, form)
-        msg = "there is no number in this range yet"
-        raise NotFoundError(msg)
+        drawn = [*([] if found["series"] is None else [found["series"]]), *found.get("chain", ())]
+        return _picture(request, drawn, "there is no number in this range yet")
 
     @guarded
     def open_picture(self, request: Request) -> Response:
         """A chart of positions that have closed, in a window that is still open, alone."""
-        form = _form(request)
         name, given = self._name(request), request.query_params
         plan = self._service.plan(name)
-        for start, _, answer in () if plan is None else self._open_windows(name, plan):
-            if start != given.get("from"):
-                continue
-            for one in answer[1]:
-                if one.name == request.path_params["picture"] and one.chart is not None:
-                    return _file(one, form)
-        msg = "no position of this window has closed, or it has been sealed since"
-        raise NotFoundError(msg)
+        windows = () if plan is None else self._open_windows(name, plan)
+        drawn = (one for start, _, answer in windows if start == given.get("from") for one in answer[1])
+        return _picture(request, drawn, "no position of this window has closed, or it has been sealed since")
 
     @guarded
     def compare(self, request: Request) -> Response:
@@ -1010,6 +996,15 @@ def _at(picture: Picture, address: str, where: Mapping[str, str]) -> Picture:
         return picture
     forms = [(form.upper(), f"{address}.{form}?{links.query(where)}") for form in FORMS]
     return replace(picture, downloads=[*forms, *picture.downloads])
+
+
+def _picture(request: Request, drawn: Iterable[Picture], missing: str) -> Response:
+    """The chart that a path names, alone; `missing` is what is said where none of those drawn has that name."""
+    form = _form(request)
+    for one in drawn:
+        if one.name == request.path_params["picture"] and one.chart is not None:
+            return _file(one, form)
+    raise NotFoundError(missing)
 
 
 def _file(picture: Picture, form: str) -> Response:

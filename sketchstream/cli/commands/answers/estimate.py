@@ -16,6 +16,8 @@ import click
 
 from sketchstream.cli import options, show
 from sketchstream.cli.row_questions import RowQuestions, row_questions
+from sketchstream.cli.source import Source, published
+from sketchstream.cli.written import write_arrow, write_page, writing
 
 if TYPE_CHECKING:
     from sketchstream.kinds.exports import Types
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print counts, sums and other answers with intervals.")
-@options.published
+@published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together.")
 @click.option("--closed", is_flag=True,
               help="With -c: positions published when they closed, of the last window or of --all.")  # fmt: skip
@@ -56,12 +58,7 @@ if TYPE_CHECKING:
 @click.option("--html", type=options.FILE, help="Also write a report, of one answer or of --all: a page of HTML.")
 @options.result_format()
 def command(
-    file: Path | None,
-    config_file: Path | None,
-    sketch: str | None,
-    from_: str | None,
-    to: str | None,
-    every: bool,
+    source: Source,
     merge: bool,
     closed: bool,
     method: str,
@@ -94,47 +91,40 @@ def command(
     from sketchstream.errors import ConfigError
     from sketchstream.query import estimates
 
-    options.require_one_source(file, config_file)
+    source.require_one(merge=merge, closed=closed)
     options.require_picture(plot, "--plot")
     chosen = estimates.Selection(items, top, sums)
-    questions.require_plausible(bool(chosen), config_file is not None)
+    questions.require_plausible(bool(chosen), source.config_file is not None)
     names: dict[str, Any] = {} if items_file is None else {"items": sketches.read_items(items_file, item_type)}
-    if file is not None:
-        if sketch or from_ or to or every or merge or closed:
-            msg = "--sketch, --from, --to, --all, --merge and --closed belong to -c"
-            raise ConfigError(msg)
-        published = sketches.read_published(file, "estimate")
-        answers = _ask([published], method, names, questions)
-        answer = estimates.EstimateAnswer(answers, {}, published.guarantee().to_dict())
-        _give([answer], chosen, Files(arrow, plot, html, file.name, published.kind.columns(published.spec)), form)
+    if source.file is not None:
+        one = sketches.read_published(source.file, "estimate")
+        answers = _ask([one], method, names, questions)
+        answer = estimates.EstimateAnswer(answers, {}, one.guarantee().to_dict())
+        _give([answer], chosen, Files(arrow, plot, html, source.file.name, one.kind.columns(one.spec)), form)
         questions.write(answers)
         return
+    every = source.every
     if every and (merge or plot or questions):
         msg = "--all gives one result for each window: leave --merge, --plot and questions about rows out"
         raise ConfigError(msg)
     from sketchstream import kinds
-    from sketchstream.cli import clusters
-    from sketchstream.query.windows import to_ms
-    from sketchstream_connectors.published import open_published
 
-    assert config_file is not None
-    since, until = to_ms(from_, "--from"), to_ms(to, "--to")
-    with open_published(clusters.load(config_file)) as windows:
-        plan = windows.plan(sketch)
+    with source.opened() as windows:
+        plan = windows.published.plan(windows.name)
         types = kinds.of(plan.spec).columns(plan.spec)
         files = Files(arrow, plot, html, plan.name, types, plan.calendar.timezone, many=every)
         if closed:
-            results = windows.closed(plan.name, since, until)
+            results = windows.published.closed(plan.name, *windows.span)
             _give(results if every else results[-1:], chosen, files, form)
             return
-        found = list(windows.every(plan.name, since, until)) if every or merge or questions.drift else []
+        found = list(windows.every()) if every or merge or questions.drift else []
         if not found and not (every or merge):
-            found = [windows.one(plan.name, since, until)]
-        results = _results(windows, found, method, names, questions, merge=merge)
-        show.remarks(windows, plan.name, still_open=not (from_ or to))
+            found = [windows.one()]
+        results = _results(windows.published, found, method, names, questions, merge=merge)
+        show.remarks(windows.published, plan.name, still_open=source.newest)
         _give(results, chosen, files, form)
-        for one in results:
-            questions.write(one.answers)
+        for answered in results:
+            questions.write(answered.answers)
 
 
 def _results(
@@ -224,23 +214,17 @@ def _print(answer: EstimateAnswer, form: show.Format) -> None:
 
 
 def _report(results: Sequence[EstimateAnswer], files: Files, path: Path) -> None:
-    """The report; a file that cannot be written is an error of files."""
-    from sketchstream.cli import estimate_report, sketches
+    """The report."""
+    from sketchstream.cli import estimate_report
 
     if files.many:
-        text = estimate_report.windows_page(results, files.source, files.timezone)
+        write_page(path, estimate_report.windows_page(results, files.source, files.timezone))
     else:
-        text = estimate_report.page(results[0], files.source)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise sketches.unreadable(path, error) from None
+        write_page(path, estimate_report.page(results[0], files.source))
 
 
 def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | None, types: Types) -> None:
     """The requested files."""
-    from sketchstream.cli import sketches
-
     if arrow is not None:
         from sketchstream.kinds.exports import WINDOW, table_of
 
@@ -249,15 +233,7 @@ def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | N
             for one in results
             for row in one.answers.rows()
         ]
-        table = table_of(rows, {**WINDOW, **types})
-        from pyarrow import feather
-
-        try:
-            feather.write_feather(table, str(arrow), compression="uncompressed")
-        except OSError as error:
-            raise sketches.unreadable(arrow, error) from None
+        write_arrow(arrow, table_of(rows, {**WINDOW, **types}))
     if plot is not None:
-        try:
+        with writing(plot):
             results[0].answers.plot(plot)
-        except OSError as error:
-            raise sketches.unreadable(plot, error) from None

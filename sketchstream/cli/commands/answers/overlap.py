@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.cli.source import Source, published
+from sketchstream.cli.written import write_arrow, writing
 
 if TYPE_CHECKING:
     from sketchstream.query.overlaps import OverlapAnswer
 
 
 @click.command(short_help="Count unions, intersections and differences of groups, with intervals.")
-@options.published
+@published
 @click.option("--groups", metavar="A,B,...", help="Groups to combine.  [default: all]")
 @click.option("--query", "queries", metavar="SET", multiple=True,
               help="Set of groups, such as 'a & b - c'; several are possible.  [default: each group, all pairs, "
@@ -31,12 +33,7 @@ if TYPE_CHECKING:
 @click.option("--arrow", type=options.FILE, help="Also write all rows to an Arrow file.")
 @options.result_format()
 def command(
-    file: Path | None,
-    config_file: Path | None,
-    sketch: str | None,
-    from_: str | None,
-    to: str | None,
-    every: bool,
+    source: Source,
     groups: str | None,
     queries: tuple[str, ...],
     upset: Path | None,
@@ -61,53 +58,36 @@ def command(
 
     asked = list(queries) or None
     chosen = [name.strip() for name in groups.split(",")] if groups else None
-    options.require_one_source(file, config_file)
+    source.require_one()
     options.require_picture(upset, "--upset")
-    if upset is not None and every:
+    if upset is not None and source.every:
         msg = "--upset shows one window: leave --all out, or choose one with --from and --to"
         raise ConfigError(msg)
-    if file is not None:
-        if sketch or from_ or to or every:
-            msg = "--sketch, --from, --to and --all belong to -c"
-            raise ConfigError(msg)
-        answers = [overlaps.of_file(sketches.read_published(file, "overlap"), chosen)]
+    if source.file is not None:
+        answers = [overlaps.of_file(sketches.read_published(source.file, "overlap"), chosen)]
     else:
-        assert config_file is not None
-        answers = _windows(config_file, sketch, from_, to, chosen, every=every)
+        answers = _windows(source, chosen)
     for one in answers[:1]:
         one.rows(asked)  # refuses what is no set of these groups, before anything is written
     if upset is not None:
         _draw(answers[0], upset)
     if arrow is not None:
         _write(answers, asked, arrow)
-    _print(answers, asked, form, every=every)
+    _print(answers, asked, form, every=source.every)
 
 
-def _windows(
-    config_file: Path,
-    sketch: str | None,
-    from_: str | None,
-    to: str | None,
-    groups: Sequence[str] | None,
-    *,
-    every: bool,
-) -> list[OverlapAnswer]:
+def _windows(source: Source, groups: Sequence[str] | None) -> list[OverlapAnswer]:
     """The answers of a configuration's windows; a window without one is named on standard error."""
-    from sketchstream.cli import clusters
     from sketchstream.errors import EstimateError, MergeError
     from sketchstream.query import overlaps
-    from sketchstream.query.windows import to_ms
-    from sketchstream_connectors.published import open_published
 
-    since, until = to_ms(from_, "--from"), to_ms(to, "--to")
     out = []
-    with open_published(clusters.load(config_file)) as published:
-        plan = published.plan(sketch)
-        if not every:
-            return [overlaps.of_window(published, published.one(plan.name, since, until), groups)]
-        for window in published.every(plan.name, since, until):
+    with source.opened() as windows:
+        if not source.every:
+            return [overlaps.of_window(windows.published, windows.one(), groups)]
+        for window in windows.every():
             try:
-                out.append(overlaps.of_window(published, window, groups))
+                out.append(overlaps.of_window(windows.published, window, groups))
             except (EstimateError, MergeError) as error:  # the others still have their answers
                 click.echo(f"sketchstream: window {window.fields()['window_start']}: {error}", err=True)
     return out
@@ -145,26 +125,16 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
 
 
 def _draw(answer: OverlapAnswer, path: Path) -> None:
-    """Draw the UpSet plot; a failure to write is a file error."""
-    from sketchstream.cli import sketches
+    """Draw the UpSet plot."""
     from sketchstream.pictures import upset
 
-    try:
+    with writing(path):
         upset.plot(answer.numbers(()), path)
-    except OSError as error:
-        raise sketches.unreadable(path, error) from None
 
 
 def _write(answers: Sequence[OverlapAnswer], queries: list[str] | None, path: Path) -> None:
     """All rows into an Arrow file."""
-    from pyarrow import feather
-
-    from sketchstream.cli import sketches
     from sketchstream.kinds.exports import table_of
     from sketchstream.query.overlaps import COLUMNS, TYPES, columns_of
 
-    table = table_of(columns_of(answers, queries), TYPES, ("window_start", "complete", *COLUMNS))
-    try:
-        feather.write_feather(table, str(path), compression="uncompressed")
-    except OSError as error:
-        raise sketches.unreadable(path, error) from None
+    write_arrow(path, table_of(columns_of(answers, queries), TYPES, ("window_start", "complete", *COLUMNS)))

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options, show
+from sketchstream.cli.source import Source, published
+from sketchstream.cli.written import write_page, writing
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
@@ -47,7 +49,7 @@ class Method:
 
 
 @click.command(short_help="Reconstruct how many items occurred how often, with intervals.")
-@options.published
+@published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
 @click.option("--group", metavar="NAME", help="Group to show, if the sketch has groups.")
 @click.option("--by", type=click.Choice(("group",)), help="Print one result for each group.")
@@ -60,12 +62,7 @@ class Method:
 @click.option("--html", type=options.FILE, help="Also write a report, of one profile or of --all: a page of HTML.")
 @options.result_format()
 def command(
-    file: Path | None,
-    config_file: Path | None,
-    sketch: str | None,
-    from_: str | None,
-    to: str | None,
-    every: bool,
+    source: Source,
     merge: bool,
     group: str | None,
     by: str | None,
@@ -97,18 +94,15 @@ def command(
     from sketchstream.errors import ConfigError
 
     how = Method(method, norm, beta, max_count)
-    options.require_one_source(file, config_file)
+    source.require_one(merge=merge)
     options.require_picture(plot, "--plot")
-    if file is not None:
-        if sketch or from_ or to or every or merge:
-            msg = "--sketch, --from, --to, --all and --merge belong to -c"
-            raise ConfigError(msg)
+    every = source.every
+    if source.file is not None:
         if by:
             msg = "--by group belongs to -c; choose a group of a file with --group"
             raise ConfigError(msg)
-        _of_file(file, how, group, plot, html, form)
+        _of_file(source.file, how, group, plot, html, form)
         return
-    assert config_file is not None
     if every and merge:
         msg = "--all and --merge exclude each other: one result for each window, or one for all"
         raise ConfigError(msg)
@@ -121,15 +115,13 @@ def command(
     if every and plot is not None:
         msg = "--plot shows one profile: leave --all out, choose a window with --from and --to, or ask for --html"
         raise ConfigError(msg)
-    from sketchstream.cli import clusters, results
+    from sketchstream.cli import results
     from sketchstream.kinds import groups_of
     from sketchstream.query.answers import Answer
-    from sketchstream.query.windows import to_ms
-    from sketchstream_connectors.published import open_published
 
-    since, until = to_ms(from_, "--from"), to_ms(to, "--to")
-    with open_published(clusters.load(config_file)) as published_windows:
-        plan = published_windows.plan(sketch)
+    with source.opened() as windows:
+        shown = windows.published
+        plan = shown.plan(windows.name)
         if group is None and not by and (number := len(groups_of(plan.spec))):
             msg = f"sketch {plan.name} has {number:,} groups: choose one with --group NAME, or ask for all: --by group"
             raise ConfigError(msg)
@@ -137,23 +129,22 @@ def command(
             from sketchstream.cli.windows_report import WindowsReport
 
             page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
-            found = published_windows.every(plan.name, since, until)
-            found = found if every else iter((published_windows.one(plan.name, since, until),))
-            results.print_windows(published_windows, plan.name, chosen(found, group), how.apply, form, page)
-            show.remarks(published_windows, plan.name)
+            found = windows.every() if every else iter((windows.one(),))
+            results.print_windows(shown, plan.name, chosen(found, group), how.apply, form, page)
+            show.remarks(shown, plan.name)
             if html is not None and page is not None:
-                _write(html, page.page())
+                write_page(html, page.page())
             return
         if merge:
-            some = list(chosen(published_windows.every(plan.name, since, until), group))
-            merged, factor = published_windows.merged(some)
+            some = list(chosen(windows.every(), group))
+            merged, factor = shown.merged(some)
             assert factor is not None, "a profile was asked for"
             click.echo(f"sketchstream: {len(some)} windows merged, error times up to {factor:.3g}", err=True)
             answer = Answer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:
-            (one,) = chosen([published_windows.one(plan.name, since, until)], group)
-            answer = published_windows.answer(one, how.apply)
-        show.remarks(published_windows, plan.name, still_open=since is None and until is None)
+            (one,) = chosen([windows.one()], group)
+            answer = shown.answer(one, how.apply)
+        show.remarks(shown, plan.name, still_open=source.newest)
     present(answer, plot, html, plan.name)
     results.print_one(answer, form)
 
@@ -197,23 +188,11 @@ def chosen(windows: Iterable[SealedWindow], group: str | None) -> Iterator[Seale
 
 
 def present(answer: Answer, plot: Path | None, html: Path | None, source: str) -> None:
-    """Write the requested plot and report; a failure to write is a file error."""
-    from sketchstream.cli import profile_report, sketches
+    """Write the requested plot and report."""
+    from sketchstream.cli import profile_report
 
     if plot is not None:
-        try:
+        with writing(plot):
             answer.profile.plot(plot)
-        except OSError as error:
-            raise sketches.unreadable(plot, error) from None
     if html is not None:
-        _write(html, profile_report.page(answer, source))
-
-
-def _write(path: Path, page: str) -> None:
-    """A report into its file; one that cannot be written is an error of files."""
-    from sketchstream.cli import sketches
-
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise sketches.unreadable(path, error) from None
+        write_page(html, profile_report.page(answer, source))
