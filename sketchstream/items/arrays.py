@@ -57,9 +57,11 @@ class Ints:
         """What kernels take."""
         return (self.values,)
 
-    def longest(self) -> int:
-        """Bytes of the longest item."""
-        return self.values.itemsize
+    def work(self) -> int:
+        """Size of the batch for `kernels.spared`."""
+        from sketchstream.kernels import plain
+
+        return plain.work_of(len(self), self.values.itemsize)
 
     def take(self, chosen: npt.NDArray[Any]) -> Ints:
         """Select items by a mask or an array of positions."""
@@ -86,9 +88,11 @@ class Spans:
         """What kernels take."""
         return self.buffer, self.starts, self.ends
 
-    def longest(self) -> int:
-        """Bytes of the longest item."""
-        return int((self.ends - self.starts).max()) if len(self.starts) else 0
+    def work(self) -> int:
+        """Size of the batch for `kernels.spared`."""
+        from sketchstream.kernels import plain
+
+        return plain.work_of(len(self), int((self.ends - self.starts).max(initial=0)))
 
     def take(self, chosen: npt.NDArray[Any]) -> Spans:
         """Select items by a mask or an array of positions; the buffer is shared."""

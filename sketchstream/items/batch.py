@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
@@ -117,19 +116,14 @@ def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None
     """Find the slots of one piece: NOWHERE outside the domain, UNSAMPLED inside it but not sampled."""
     from sketchstream import kernels
 
-    ints = isinstance(piece, Ints)
     arguments = (*piece.arrays, route, out)
-    locate_all = kernels.locate_ints if ints else kernels.locate_spans
-    if route.way in kernels.plain.ROUTES and kernels.spared(locate_all, partial(_work, piece), None, arguments):
-        locate_all = kernels.plain.locate_ints if ints else kernels.plain.locate_spans
-    locate_all(*arguments)
-
-
-def _work(piece: Ints | Spans) -> int:
-    """Size of a piece for the choice between kernels and their twins."""
-    from sketchstream.kernels import plain
-
-    return plain.work_of(len(piece), piece.longest())
+    loop, twin = (
+        (kernels.locate_ints, kernels.plain.locate_ints)
+        if isinstance(piece, Ints)
+        else (kernels.locate_spans, kernels.plain.locate_spans)
+    )
+    known = route.way in kernels.plain.ROUTES
+    (twin if known and kernels.spared(loop, piece.work, None, arguments) else loop)(*arguments)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -191,7 +185,7 @@ class Batch:
         update = kernels.update_ints if isinstance(piece, Ints) else kernels.update_spans
         arguments = (self.state, *piece.arrays, weights, self.route, *rule, self.counters)
         plain = self.route.way in kernels.plain.ROUTES
-        if plain and kernels.spared(update, partial(_work, piece), (self.state.dtype, weights.dtype), arguments):
+        if plain and kernels.spared(update, piece.work, (self.state.dtype, weights.dtype), arguments):
             return self._add_plain(piece, weights, rule)
         return bool(update(*arguments))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,13 @@ def hashes(items: Items, key: Key) -> npt.NDArray[np.uint64]:
     key0, key1 = key.item_key(items.kind)
     out = np.empty(len(items), np.uint64)
     for position, piece in items.pieces():
-        part = out[position : position + len(piece)]
-        if isinstance(piece, Ints):
-            kernels.hash_ints(piece.values, key0, key1, part)
-        else:
-            kernels.hash_spans(piece.buffer, piece.starts, piece.ends, key0, key1, part)
+        arguments = (*piece.arrays, key0, key1, out[position : position + len(piece)])
+        loop, twin = (
+            (kernels.hash_ints, kernels.plain.hash_ints)
+            if isinstance(piece, Ints)
+            else (kernels.hash_spans, kernels.plain.hash_spans)
+        )
+        (twin if kernels.spared(loop, piece.work, None, arguments) else loop)(*arguments)
     return out
 
 
@@ -304,7 +307,9 @@ def _listed(domain: ClosedDomain, key: Key, keep: Mask | None) -> Index:
     for kind, batch in batches.items():
         key0, key1 = key.item_key(kind)
         table = np.zeros((1 << (2 * len(batch) - 1).bit_length(), 2), np.uint64)
-        kernels.fill_table(values[kind], table)
+        arguments = (values[kind], table)
+        few = kernels.spared(kernels.fill_table, partial(len, batch), None, arguments)
+        (kernels.plain.fill_table if few else kernels.fill_table)(*arguments)
         piece = batch.whole()
         items: dict[str, Any] = (
             {"ints": piece.values}

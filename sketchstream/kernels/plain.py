@@ -4,13 +4,13 @@ In: what the compiled loops take. Out: the same arrays, filled with the same num
 Source: Aumasson & Bernstein 2012 (SipHash); docs/theory/profile.md 6 (levels and slots).
 
 Compiling the loops takes seconds, more than all the work of a small batch: `door.spared` decides which one runs. The
-twins know the domains that need no table: hashed items, and ids. Memory that held items, hashes or slots is cleared.
+twins know hashed items, ids and listed items. Memory that held items, hashes or slots is cleared.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sketchstream.kernels.addition import ERROR, NOOP
 from sketchstream.kernels.machine_code import I64, U64, Bytes
 from sketchstream.kernels.packing import BLOBS, INTS, TEXTS
-from sketchstream.kernels.routing import HASHED, IDS, NEVER, NOWHERE
+from sketchstream.kernels.routing import HASHED, IDS, LISTED, NEVER, NOWHERE, UNSAMPLED
 
 _WORD = 8
 """Bytes of a word of SipHash."""
@@ -29,7 +29,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _CALL, _ROUND = 1024, 128
 """Items whose hashes cost as much as the calls of numpy for a batch, and as those that absorb one more word."""
-ROUTES = (HASHED, IDS, NEVER)
+ROUTES = (HASHED, IDS, LISTED, NEVER)
 """Ways of routes that the twins know."""
 
 
@@ -208,25 +208,81 @@ def _spread(hashes: U64, per_level: int, last_level: int) -> None:
         clear((upper, lower, part, zeros, middle, cross, place))
 
 
+def fill_table(hashes: U64, table: U64) -> None:
+    """Open addressing, linear probing; see `routing.fill_table`."""
+    mask = len(table) - 1
+    taken, places = bytearray(len(table)), []
+    for wanted in (hashes & np.uint64(mask)).tolist():
+        place = wanted
+        while taken[place]:
+            place = (place + 1) & mask
+        taken[place] = 1
+        places.append(place)
+    table[places, 0] = hashes
+    table[places, 1] = np.arange(1, len(hashes) + 1, dtype=np.uint64)
+
+
+def _look_up(route: Any, out: U64, same: Callable[[I64, I64], npt.NDArray[np.bool_]]) -> None:
+    """Slot of each listed item, or NOWHERE.
+
+    Args:
+        route: with the table.
+        out: hashes of the items; overwritten with their slots.
+        same: says which of these items, by position, are those of the list at the positions beside them.
+    """
+    mask = np.uint64(len(route.table) - 1)
+    hashes, places, left = out.copy(), out & mask, np.arange(len(out))
+    out[:] = NOWHERE
+    scratch: list[npt.NDArray[Any]] = [hashes, places]
+    try:
+        while len(left):  # one place of the table further for each item that is not decided
+            rows = route.table[places[left].view(np.int64)]
+            undecided = rows[:, 1] != 0
+            alike = np.flatnonzero(undecided & (rows[:, 0] == hashes[left]))
+            events, listed = left[alike], rows[alike, 1].view(np.int64) - 1
+            scratch += [rows, listed]
+            equal = same(events, listed)  # equal hashes are no proof
+            out[events[equal]] = route.slots[listed[equal]]
+            undecided[alike[equal]] = False
+            left = left[undecided]
+            places[left] = (places[left] + np.uint64(1)) & mask
+    finally:
+        clear(scratch)
+
+
 def locate_ints(items: I64, route: Any, out: U64) -> None:
-    """Slot of each int, or NOWHERE."""
+    """Slot of each int, NOWHERE or UNSAMPLED."""
     if route.way == HASHED:
         hash_ints(items, route.key0, route.key1, out)
         _spread(out, int(route.per_level), int(route.last_level))
     elif route.way == IDS:
         out[:] = items.view(np.uint64)
         out[out >= route.size] = NOWHERE
+    elif route.way == LISTED:
+        hash_ints(items, route.key0, route.key1, out)
+        _look_up(route, out, lambda events, listed: items[events] == route.ints[listed])
     else:
         out[:] = NOWHERE
 
 
 def locate_spans(buffer: Bytes, starts: npt.NDArray[Any], ends: npt.NDArray[Any], route: Any, out: U64) -> None:
-    """Slot of each string, or NOWHERE."""
-    if route.way == HASHED:
-        hash_spans(buffer, starts, ends, route.key0, route.key1, out)
-        _spread(out, int(route.per_level), int(route.last_level))
-    else:
+    """Slot of each string, NOWHERE or UNSAMPLED."""
+    if route.way not in (HASHED, LISTED):
         out[:] = NOWHERE
+        return
+    hash_spans(buffer, starts, ends, route.key0, route.key1, out)
+    if route.way == HASHED:
+        _spread(out, int(route.per_level), int(route.last_level))
+        return
+    with buffer.data as here, route.buffer.data as there:
+
+        def same(events: I64, listed: I64) -> npt.NDArray[np.bool_]:
+            bounds = (starts[events], ends[events], route.starts[listed], route.ends[listed])
+            spans = zip(*(bound.tolist() for bound in bounds), strict=True)
+            found = (here[start:end] == there[first:last] for start, end, first, last in spans)
+            return np.fromiter(found, np.bool_, len(events))
+
+        _look_up(route, out, same)
 
 
 def add(
@@ -240,14 +296,14 @@ def add(
     done: I64,
     counters: I64,
 ) -> bool:
-    """Add a batch of located items whose domain has no sample; False: an event is invalid, and nothing was added.
+    """Add a batch of located items; False: an event is invalid, and nothing was added.
 
     The state, the number of events done and the counters change together: an interrupt between the three puts the
     former values back.
 
     Args:
         state: (slots,) counters, changed in place.
-        slots: (n,) slots or NOWHERE; overwritten with zeros.
+        slots: (n,) slots, NOWHERE or UNSAMPLED; overwritten with zeros.
         weights: (n,) int32 or int64, or (0,) for ones.
         max_weight: largest absolute weight of valid events; 0: any weight is valid.
         modulus: modulus of the counters, or 0: they wrap.
@@ -266,6 +322,7 @@ def add(
     try:
         if (mode != NOOP and not valid.all()) or (mode == ERROR and (slots == NOWHERE).any()):
             return False
+        unsampled = int(((slots == UNSAMPLED) & valid).sum())
         inside &= valid
         found, amounts = slots[inside].view(np.int64), amounts[inside]
         with np.errstate(over="ignore"):
@@ -283,7 +340,16 @@ def add(
             after += np.add.reduceat(moved, begins)
         if modulus:
             after %= modulus
-        _write(state, touched, before, after.astype(state.dtype), done, n, counters, (total, sign * len(chosen)))
+        _write(
+            state,
+            touched,
+            before,
+            after.astype(state.dtype),
+            done,
+            n,
+            counters,
+            (total, sign * (len(chosen) + unsampled)),
+        )
     finally:
         clear(scratch)
     return True

@@ -46,14 +46,6 @@ def test_stream_holds_a_null_for_a_missing_tail_number(flights: Flights) -> None
     assert [json.loads(line) for line in part.jsonl()] == [{"ts": int(flights.time_ms[at]), "tailnum": None}]
 
 
-def test_reading_flights_does_not_import_pandas() -> None:
-    script = (
-        "import sys; from sketchstream.cli.flights import read_flights; read_flights(); print('pandas' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "False"
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """One demo, as a user would run it, its output in a pipe."""

@@ -30,12 +30,19 @@ from sketchstream.noise import kernels as noise_kernels
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 KEY = Key(bytes(range(16)))
+LIST = [*range(500), *(f"user {number}" for number in range(400)), *(b"user %d" % number for number in range(9))]
 DOMAINS = {
     "levels": OpenDomain(slots=500, levels=4),
     "one level": OpenDomain(slots=97, levels=1),
     "many levels": OpenDomain(slots=64, levels=32),
     "ids": ClosedDomain(size=1000),
+    "list": ClosedDomain(items=LIST),
+    "a tenth of a list": ClosedDomain(items=LIST, sample_rate="0.1"),
 }
+
+
+UPDATES = ("update_ints", "update_spans", "locate_ints", "locate_spans", "read_packed")
+NO_KERNELS = (*UPDATES, "hash_ints", "hash_spans", "fill_table")
 
 
 @pytest.fixture
@@ -56,7 +63,7 @@ class Refused:
 
 def uses_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every compiled loop of updates fail."""
-    for name in ("update_ints", "update_spans", "locate_ints", "locate_spans", "read_packed"):
+    for name in NO_KERNELS:
         monkeypatch.setattr(kernels, name, Refused())
 
 

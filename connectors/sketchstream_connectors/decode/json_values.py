@@ -24,6 +24,7 @@ from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import column_times
 
+_Column = tuple[list[int], list[bytes]]
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 WORK = 4
@@ -109,69 +110,71 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     if read + asked < n:
         asked = json.scan_json(*texts)
     broken = np.zeros(n, dtype=np.bool_)
-    if asked:
-        side = bytearray()
-        for i in np.flatnonzero(status == ASK).tolist():
-            text = buffer[starts[i] : ends[i]].data
-            answers = ask_orjson(text, components)
-            broken[i] = answers is None
-            for field, (kind, literal) in enumerate(answers or [(MISSING, b"")] * k):
-                kinds[field, i] = kind
-                found_start[field, i] = buffer.size + len(side)
-                side += literal
-                found_end[field, i] = buffer.size + len(side)
-        buffer = read_only(np.concatenate([buffer, np.frombuffer(side, dtype=np.uint8)]))
+    if asked and (asking := np.flatnonzero(status == ASK)).size:
+        texts_asked = [
+            buffer.data[first:last] for first, last in zip(starts[asking].tolist(), ends[asking].tolist(), strict=True)
+        ]
+        broken[asking], answers = ask_orjson(texts_asked, [field.split(".") for field in fields])
+        side = [buffer]
+        behind = buffer.size
+        for field, (kinds_asked, spelled) in enumerate(answers):
+            kinds[field, asking] = kinds_asked
+            last = behind + np.cumsum([len(text) for text in spelled], dtype=np.int64)
+            found_start[field, asking] = np.concatenate([[behind], last[:-1]])
+            found_end[field, asking] = last
+            side.append(np.frombuffer(b"".join(spelled), np.uint8))
+            behind = int(last[-1])
+        buffer = read_only(np.concatenate(side))
     return Found(buffer, kinds, found_start, found_end, broken)
 
 
-def ask_orjson(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple[int, bytes]] | None:
-    """Reference decoder: kind of each path's value, UTF-8 bytes of strings, text of numbers; None for invalid JSON."""
-    import orjson
-
-    try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    answers: list[tuple[int, bytes]] = []
-    spelled: object = None
-    for path in paths:
-        value = _at(document, path)
-        if value is _NOWHERE:
-            answers.append((MISSING, b""))
-        elif value is None:
-            answers.append((NULL, b""))
-        elif isinstance(value, str):
-            answers.append((STRING, value.encode()))
-        elif isinstance(value, int) and not isinstance(value, bool):
-            answers.append((INTEGER, str(value).encode()))
-        elif isinstance(value, float):
-            # the text of the number: parse the document again, with each number in quotes
-            if spelled is None:
-                spelled = orjson.loads(_NUMBERS.sub(_quoted, bytes(text)))
-            number = _at(spelled, path)
-            assert isinstance(number, str)
-            answers.append((DECIMAL, number.encode()))
-        else:
-            answers.append((OTHER, b""))
-    return answers
+class _Nowhere:
+    """What stands for a value that is not there."""
 
 
-_NOWHERE = object()
+_NOWHERE = _Nowhere()
+_KINDS = {_Nowhere: MISSING, type(None): NULL, str: STRING, int: INTEGER, float: DECIMAL}
+"""Kinds by the types of orjson's values; those of others are OTHER."""
 _NUMBERS = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
 """Strings and numbers of a text that is JSON."""
+
+
+def ask_orjson(texts: list[memoryview], paths: list[list[str]]) -> tuple[list[bool], list[_Column]]:
+    """Which texts are no JSON; for each path the kinds of its values, UTF-8 bytes of strings and texts of numbers."""
+    import orjson
+
+    documents: list[object] = []
+    broken = [False] * len(texts)
+    for i, text in enumerate(texts):
+        try:
+            documents.append(orjson.loads(text))
+        except orjson.JSONDecodeError:
+            documents.append(_NOWHERE)
+            broken[i] = True
+    columns = []
+    for path in paths:
+        values = _values_at(documents, path)
+        kinds = [_KINDS.get(type(value), OTHER) for value in values]
+        spelled = [
+            str(value).encode() if kind in (STRING, INTEGER) else b"" for kind, value in zip(kinds, values, strict=True)
+        ]
+        for i in [i for i, kind in enumerate(kinds) if kind == DECIMAL]:
+            # the text of the number: parse the document again, with each number in quotes
+            quoted = orjson.loads(_NUMBERS.sub(_quoted, bytes(texts[i])))
+            spelled[i] = str(_values_at([quoted], path)[0]).encode()
+        columns.append((kinds, spelled))
+    return broken, columns
+
+
+def _values_at(documents: list[object], path: list[str]) -> list[object]:
+    """The value at a path of each JSON document; `_NOWHERE` where there is none."""
+    values = documents
+    for part in path:
+        values = [value.get(part, _NOWHERE) if type(value) is dict else _NOWHERE for value in values]
+    return values
 
 
 def _quoted(found: re.Match[bytes]) -> bytes:
     """A number in quotes; a string as it is."""
     token = found.group()
     return token if token.startswith(b'"') else b'"' + token + b'"'
-
-
-def _at(document: object, path: list[bytes]) -> object:
-    """The value at a path of a JSON document; `_NOWHERE` if there is none."""
-    value = document
-    for part in path:
-        if not isinstance(value, dict) or part.decode() not in value:
-            return _NOWHERE
-        value = value[part.decode()]
-    return value

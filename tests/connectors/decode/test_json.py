@@ -19,14 +19,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.json_reference import ask_orjson
 from helpers.json_texts import BAD_UTF8, GOOD_UTF8, PECULIAR, broken_texts, texts
 from helpers.paths import TESTS
 from helpers.twins import twins_run
 from sketchstream.kernels import check_utf8, plain, read_integers
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode import json, layouts, times
-from sketchstream_connectors.decode.json_values import ask_orjson, find_fields
+from sketchstream_connectors.decode import json, json_values, layouts, times
+from sketchstream_connectors.decode.json_values import find_fields
 from sketchstream_connectors.decode.named_fields import Found
 
 FIELDS = ["user.id", "id", "user"]
@@ -282,6 +283,7 @@ import numpy as np
 from connectors.decode.test_json import PECULIAR, TAILS, USUAL, RARE, WRONG, filled, template, times_of
 from sketchstream.kernels import check_utf8
 from sketchstream_connectors.decode import layouts
+from sketchstream_connectors.decode import json_values
 from sketchstream_connectors.decode.json_values import find_fields
 from sketchstream_connectors.decode.json import read_times
 
@@ -335,14 +337,15 @@ def test_nothing_behind_the_buffer_is_read() -> None:
 
 def asked(values: list[bytes], fields: list[str]) -> int:
     """How many texts the scanner leaves to orjson."""
-    calls = []
+    calls: list[memoryview] = []
+    original = json_values.ask_orjson
 
-    def counted(text: bytes | memoryview, paths: list[list[bytes]]) -> list[tuple[int, bytes]] | None:
-        calls.append(text)
-        return ask_orjson(text, paths)
+    def counted(texts: list[memoryview], paths: list[list[str]]) -> tuple[list[bool], list]:
+        calls.extend(texts)
+        return original(texts, paths)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sketchstream_connectors.decode.json_values.ask_orjson", counted)
+        patch.setattr(json_values, "ask_orjson", counted)
         find_fields(*laid_out(list(values)), fields)
     return len(calls)
 

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from connectors.decode.test_json import RARE, USUAL, WRONG, answers, damaged, filled, laid_out, template
 
+from helpers.json_reference import ask_orjson
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream_connectors.decode import layouts
-from sketchstream_connectors.decode.json_values import ask_orjson, find_fields
+from sketchstream_connectors.decode.json_values import find_fields
 from sketchstream_connectors.decode.named_fields import Found
 
 EVENT: list[bytes | None] = [

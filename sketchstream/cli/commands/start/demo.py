@@ -123,7 +123,7 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
     epsilon = EPSILON[unit] if epsilon is None else epsilon
     dials = report.Dials(unit, str(exact_epsilon(epsilon)), str(exact_epsilon(epsilon_publish, "epsilon_publish")))
     folder = _fresh(output)
-    # Shares of the time that the parts take, in hundredths. The chapters are made in another process meanwhile.
+    # Shares of the time that the parts take, in hundredths. The chapters are made in other processes meanwhile.
     with _beside() as pool, progress.Progress("reading the flights", 100, patience_s=0.0) as bar:
         flights = read_flights()
         months = flights.months()
@@ -152,8 +152,8 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
 
 @contextlib.contextmanager
 def _beside() -> Iterator[ProcessPoolExecutor]:
-    """A second process; what it has not begun when this one fails is left out."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    """Two further processes; what they have not begun when this one fails is left out."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         try:
             yield pool
         except BaseException:
