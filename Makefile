@@ -23,7 +23,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons spark registry bench faults disturbances withstand image soak audit mutants processors fuzz-formats docs site release-files format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons spark registry bench faults disturbances withstand image soak long audit mutants processors fuzz-formats docs site release-files format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -61,8 +61,12 @@ test: setup jars chromium proxies promtool lint types  ## everything CI runs: li
 	echo "tests without a broker: $$alone; tests with brokers: $$brokers"; \
 	[ "$$alone $$brokers" = 'passed passed' ]
 
-test-fast: setup  ## the quick tests only: no broker, no long statistics (JOBS=1 for one process, 2 unless told)
-	@$(BIN)/python -m pytest -q $(SPREAD) -m 'not slow and not statistics and not kafka and not browser'
+test-fast: setup  ## the quick tests only: no broker, none that takes long (JOBS=1 for one process, 2 unless told)
+	@$(BIN)/python -m pytest -q $(SPREAD) -m 'not slow and not statistics and not kafka and not browser and not long'
+
+long: setup  ## time the tests without brokers, statistics or pages, and write down which ones take long
+	@$(BIN)/python -m pytest -q $(SPREAD) --junitxml=.cache/times.xml -m 'not slow and not statistics and not kafka and not browser'
+	@$(BIN)/python tests/helpers/long_tests.py .cache/times.xml
 
 lint: setup  ## ruff (rules and format) and the import contracts
 	@$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """What all tests share: the same examples and the same noise in every run; one broker for those that need one.
 
-In: nothing. Out: the fixture `kafka`, and those of `helpers.commands`; the mark `kafka` on every test that asks for a
-broker's fixture; noise and keys that follow from the name of each test (`helpers.entropy`). Touches: hypothesis's
-settings, threads of the linear algebra.
+In: the list of long tests. Out: the fixture `kafka`, and those of `helpers.commands`; the mark `kafka` on every test
+that asks for a broker's fixture, `long` on those of the list; noise and keys that follow from the name of each test
+(`helpers.entropy`). Touches: hypothesis's settings, threads of the linear algebra.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import hypothesis
 import pytest
 
+from helpers.long_tests import long_tests
 from sketchstream.privacy.losses.gaussian import loss_of
 
 os.environ["SKETCHSTREAM_ANSWERS"] = ""  # commands compute what they print: kept answers have tests of their own
@@ -30,8 +31,11 @@ BROKERS = {"kafka", "own_broker", "cluster3"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a broker."""
+    """Mark the tests that need a broker, and those that the fast part leaves out."""
+    listed = long_tests()
     for item in items:
+        if item.nodeid.partition("[")[0] in listed:
+            item.add_marker(pytest.mark.long)
         if BROKERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kafka)
 

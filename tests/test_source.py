@@ -11,7 +11,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from helpers import late_imports
+from helpers import late_imports, long_tests
 from helpers.paths import ROOT
 from helpers.syntax import parsed, statements
 
@@ -261,3 +261,23 @@ def test_nothing_is_imported_twice() -> None:
     found = {path.name: twice(path.read_text()) for path in SOURCES}
     assert {name: names for name, names in found.items() if names} == {}
     assert twice("from a import b\nif TYPE_CHECKING:\n    from a import b, c\n") == {"b"}
+
+
+def test_every_long_test_of_the_list_exists() -> None:
+    by_file: dict[str, set[str]] = {}
+    for name in long_tests.long_tests():
+        file, _, test = name.partition("::")
+        by_file.setdefault(file, set()).add(test)
+    for file, tests in by_file.items():
+        defined = {node.name for node in parsed((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)}
+        assert tests <= defined, f"{file}: run `make long`"
+
+
+def test_a_test_is_long_by_the_mean_of_its_cases(tmp_path: Path) -> None:
+    case = '<testcase classname="tests.room.test_file" name="{}" time="{}" />'
+    times = (("one", 0.5), ("cases[a]", 0.3), ("cases[b]", 0.01), ("cases[c-d]", 0.2), ("slow[a[b]]", 0.3))
+    report = tmp_path / "report.xml"
+    report.write_text(
+        "<testsuites><testsuite>" + "".join(case.format(*one) for one in times) + "</testsuite></testsuites>"
+    )
+    assert long_tests.slow_ones(report) == ["tests/room/test_file.py::one", "tests/room/test_file.py::slow"]
