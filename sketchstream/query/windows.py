@@ -26,6 +26,7 @@ from sketchstream.published import Instalment, Release, SealedState, read, stack
 from sketchstream.query import profiles
 from sketchstream.query.answers import Answer
 from sketchstream.query.closed import closed_windows
+from sketchstream.query.estimates import EstimateAnswer, estimate, known_names
 from sketchstream.query.late import late_records
 from sketchstream.sketch import merge
 from sketchstream.stream.interfaces import SealedEntry
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.privacy.deployments.deployment import Record
     from sketchstream.published import Published
-    from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.late import LateRecords
     from sketchstream.query.sealed import SealedReader, SealedWindow, Span
     from sketchstream.stream.interfaces import SealedSource
@@ -218,8 +218,6 @@ class PublishedWindows:
         Raises:
             EstimateError, MergeError: this window has no answer; others may have one.
         """
-        from sketchstream.query.estimates import EstimateAnswer, estimate, known_names
-
         published = self.result(window)
         known = known_names(self.config.plan(window.sketch), published)
         facts = {**window.fields(), **self.config.names.facts()}
@@ -243,8 +241,6 @@ class PublishedWindows:
         Raises:
             StoreError: no position of the sketch has closed in all partitions.
         """
-        from sketchstream.query.estimates import EstimateAnswer
-
         found = []
         for one in closed_windows(self.source, name, since, until, len(self.config.apart())):
             if one.positions:
