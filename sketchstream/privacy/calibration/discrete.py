@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
@@ -186,6 +186,19 @@ def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = 
         >>> round(discrete_delta_of(1, 16), 12)
         3.055455e-06
     """
+    return discrete_deltas(sigma2, shape)(float(checked(epsilon, "epsilon", _EPSILON)))
+
+
+def discrete_deltas(sigma2: Epsilon, shape: Sequence[int] = (1,)) -> Callable[[float], float]:
+    """`discrete_delta_of` as a function of epsilon, whose law is computed once, for those that search.
+
+    Args:
+        sigma2: see there.
+        shape: see there.
+
+    Raises:
+        SpecError: see there.
+    """
     (vector,) = normalised([shape])
     parameter = checked(sigma2, "sigma2", _PARAMETER)
     if not _summable([vector], float(parameter), float(MIN_DELTA)):
@@ -193,8 +206,7 @@ def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = 
             f"the sum has too many terms at sigma2 {parameter}: use verify_discrete, which can bound delta by smoothing"
         )
         raise SpecError(msg)
-    eps = float(checked(epsilon, "epsilon", _EPSILON))
-    return _delta(eps, float(parameter), vector, float(MIN_DELTA))
+    return _Shifted(float(parameter), vector, float(MIN_DELTA)).delta
 
 
 def calibrate_parts(
@@ -392,38 +404,47 @@ def _summable(vectors: Sequence[Shape], sigma2: float, delta: float) -> bool:
 
 def _worst(epsilon: float, sigma2: Fraction, vectors: Iterable[Shape], delta: Fraction) -> float:
     """Upper bound of delta over all shifts."""
-    return max(_delta(epsilon, float(sigma2), vector, float(delta)) for vector in vectors)
+    return max(_Shifted(float(sigma2), vector, float(delta)).delta(epsilon) for vector in vectors)
 
 
-def _delta(epsilon: float, sigma2: float, vector: Shape, resolution: float) -> float:
-    """Upper bound of the delta of one shift: the cut-off mass and the error of summation are added."""
-    value, terms, cut = _summed(epsilon * (1 - LOSS_ERROR), sigma2, vector, resolution)
-    error = SUM_ERROR * len(vector) + terms * sys.float_info.epsilon * (len(vector) > 1)
-    return min(1.0, value * (1 + error) + cut + terms * sys.float_info.min)
+class _Shifted:
+    """W = <v, Y> for independent Y, with its probabilities and privacy losses L(w) = (2 w + |v|^2) / (2 sigma2).
 
-
-def _summed(epsilon: float, sigma2: float, vector: Shape, resolution: float) -> tuple[float, int, float]:
-    """Sum over w of Pr[W = w] (1 - e^(epsilon - L(w)))_+, its number of terms, and the mass that was cut off.
-
-    W = <v, Y> for independent Y, and L(w) = (2 w + |v|^2) / (2 sigma2) is the privacy loss. All terms are positive.
+    Args:
+        sigma2: parameter of each Y.
+        vector: v, the shift.
+        resolution: mass that may be cut off, about.
     """
-    radius = _radius(sigma2, len(vector), resolution)
-    positive = np.exp(-(np.arange(1, radius + 1, dtype=np.float64) ** 2) / (2 * sigma2))
-    weights = np.concatenate((positive[::-1], [1.0], positive))
-    mass = weights / math.fsum(weights.tolist())
-    divisor = math.gcd(*vector)
-    law = np.ones(1)
-    for entry, count in Counter(vector).items():
-        spread = np.zeros(2 * radius * (entry // divisor) + 1)
-        spread[:: entry // divisor] = mass
-        for _ in range(count):
-            law = np.convolve(law, spread)
-    reach = len(law) // 2
-    w = np.arange(-reach, reach + 1, dtype=np.float64) * divisor
-    excess = epsilon - (2 * w + sum(one * one for one in vector)) / (2 * sigma2)
-    harmful = excess < 0
-    cut = 2 * len(vector) * math.exp(-(radius**2) / (2 * sigma2))
-    return float(np.sum(law[harmful] * -np.expm1(excess[harmful]))), len(law), cut
+
+    def __init__(self, sigma2: float, vector: Shape, resolution: float) -> None:
+        radius = _radius(sigma2, len(vector), resolution)
+        positive = np.exp(-(np.arange(1, radius + 1, dtype=np.float64) ** 2) / (2 * sigma2))
+        weights = np.concatenate((positive[::-1], [1.0], positive))
+        mass = weights / math.fsum(weights.tolist())
+        divisor = math.gcd(*vector)
+        law = np.ones(1)
+        for entry, count in Counter(vector).items():
+            spread = np.zeros(2 * radius * (entry // divisor) + 1)
+            spread[:: entry // divisor] = mass
+            for _ in range(count):
+                law = np.convolve(law, spread)
+        reach = len(law) // 2
+        w = np.arange(-reach, reach + 1, dtype=np.float64) * divisor
+        self.law = law
+        self.losses = (2 * w + sum(one * one for one in vector)) / (2 * sigma2)
+        self.cut = 2 * len(vector) * math.exp(-(radius**2) / (2 * sigma2))
+        self._length = len(vector)
+
+    def summed(self, epsilon: float) -> float:
+        """Sum over w of Pr[W = w] (1 - e^(epsilon - L(w)))_+; all terms are positive."""
+        first = int(np.searchsorted(self.losses, epsilon, side="right"))
+        return float(np.sum(self.law[first:] * -np.expm1(epsilon - self.losses[first:])))
+
+    def delta(self, epsilon: float) -> float:
+        """Upper bound of delta: the cut-off mass and the error of summation are added."""
+        value, terms = self.summed(epsilon * (1 - LOSS_ERROR)), len(self.law)
+        error = SUM_ERROR * self._length + terms * sys.float_info.epsilon * (self._length > 1)
+        return min(1.0, value * (1 + error) + self.cut + terms * sys.float_info.min)
 
 
 def _smoothed(epsilon: float, delta: Fraction, sensitivity2: int, coordinates: int) -> DiscreteCalibration:

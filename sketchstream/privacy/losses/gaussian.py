@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, checked, epsilon_of
-from sketchstream.privacy.calibration.discrete import Shape, closeness, delta_near, discrete_delta_of, normalised
+from sketchstream.privacy.calibration.discrete import Shape, closeness, delta_near, discrete_deltas, normalised
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss
 from sketchstream.privacy.losses.looks import sides, worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared
@@ -175,9 +175,9 @@ class Exact:
     shape: Shape
     times: int = 1
 
-    def delta(self, epsilon: float) -> float:
-        """Upper bound of delta at this epsilon."""
-        return discrete_delta_of(epsilon, self.sigma2, self.shape * self.times)
+    def deltas(self) -> Callable[[float], float]:
+        """Upper bound of delta, a function of epsilon."""
+        return discrete_deltas(self.sigma2, self.shape * self.times)
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,7 @@ class GaussianLoss:
         """
         eps = float(exact_rational(epsilon, "epsilon must be at least 0"))
         bounds = [bound.delta(eps, normal=self.normal) for bound in self.smoothed]
-        return min(bounds if not self._summed else [*bounds, self._exact_delta(eps)])
+        return min(bounds if not self._summed else [*bounds, self._exact_deltas()(eps)])
 
     def epsilon(self, delta: Epsilon) -> float:
         """Smallest epsilon that is known to hold for this delta, rounded up.
@@ -410,27 +410,29 @@ class GaussianLoss:
         """Whether the exact delta can be computed as a sum."""
         return bool(self.exact) and len(self.exact or ()) <= MOST_SHAPES
 
-    def _exact_delta(self, epsilon: float) -> float:
-        """The largest delta of the sets of shifted noises."""
+    def _exact_deltas(self) -> Callable[[float], float]:
+        """The largest delta of the sets of shifted noises, a function of epsilon."""
         try:
-            return max(one.delta(epsilon) for one in self.exact or ())
+            known = [one.deltas() for one in self.exact or ()]
         except SpecError:  # a sum of too many terms
-            return 1.0
+            return lambda _: 1.0
+        return lambda epsilon: max(deltas(epsilon) for deltas in known)
 
     def _exact_epsilon(self, delta: Fraction, high: float) -> float:
         """The least epsilon with that delta, from above, if it is below `high`; by bisection."""
+        deltas = self._exact_deltas()
         if math.isinf(high):
             high = 1.0
-            while self._exact_delta(high) > delta:
+            while deltas(high) > delta:
                 high *= 2
                 if high > 1e4:
                     return math.inf
         low = 0.0
-        if self._exact_delta(high) > delta:
+        if deltas(high) > delta:
             return math.inf
         while high - low > 1e-10 * high:
             middle = 0.5 * (low + high)
-            if self._exact_delta(middle) <= delta:
+            if deltas(middle) <= delta:
                 high = middle
             else:
                 low = middle

@@ -69,7 +69,7 @@ def test_sigma2_is_the_one_of_the_vectors(epsilon: str, delta: str, shape: tuple
     ],
 )
 def test_delta_has_the_digits_of_the_vectors(epsilon: float, sigma2: Any, shape: tuple[int, ...], value: float) -> None:
-    summed, _, _ = discrete._summed(float(epsilon), float(Fraction(sigma2)), shape, 1e-300)
+    summed = discrete._Shifted(float(Fraction(sigma2)), shape, 1e-300).summed(float(epsilon))
     assert summed == pytest.approx(value, rel=1e-11, abs=0)
     assert summed < discrete_delta_of(epsilon, sigma2, shape) < summed * (1 + 1e-10)
 
@@ -102,9 +102,9 @@ def test_smoothing_bound_is_the_one_of_the_lemma(divergence: Any, epsilon: float
 
 def test_mass_that_is_cut_off_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discrete, "TAIL", 1.0)
-    summed, terms, cut = discrete._summed(1.0, 4.0, (1,), 0.5)
-    assert (terms, cut) == (7, 2 * math.exp(-9 / 8))
-    assert summed < 0.00724877684595258 < discrete._delta(1.0, 4.0, (1,), 0.5)
+    shifted = discrete._Shifted(4.0, (1,), 0.5)
+    assert (len(shifted.law), shifted.cut) == (7, 2 * math.exp(-9 / 8))
+    assert shifted.summed(1.0) < 0.00724877684595258 < shifted.delta(1.0)
 
 
 @pytest.mark.parametrize("rounding", discrete.ROUNDINGS)
@@ -261,5 +261,6 @@ def test_one_component_has_the_bound_of_its_own_smoothing(coordinates: int) -> N
 
 
 def test_one_coordinate_pays_for_no_convolution() -> None:
-    summed, _, cut = discrete._summed(1e-4 * (1 - discrete.LOSS_ERROR), 1e8, (1,), 1e-9)
-    assert summed + cut < discrete._delta(1e-4, 1e8, (1,), 1e-9) < (summed + cut) * (1 + 2 * discrete.SUM_ERROR)
+    shifted = discrete._Shifted(1e8, (1,), 1e-9)
+    least = shifted.summed(1e-4 * (1 - discrete.LOSS_ERROR)) + shifted.cut
+    assert least < shifted.delta(1e-4) < least * (1 + 2 * discrete.SUM_ERROR)
