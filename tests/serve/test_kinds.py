@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
@@ -165,10 +166,15 @@ def test_distances_between_rows_are_a_heat_map(site, run: Run) -> None:
     assert "Squared distances between rows" in html.read_text()
 
 
+@functools.cache
+def _plans() -> Config:
+    """The configuration of all kinds; reading it calibrates four of them."""
+    return Config.parse(pages.EVERY_KIND)
+
+
 def _difference(sketch: str, first: Any, second: Any, metric: str) -> set[float]:
-    spec = Config.parse(pages.EVERY_KIND).plan(sketch).spec
     try:
-        found = difference(spec, first, second, metric)
+        found = difference(_plans().plan(sketch).spec, first, second, metric)
     except EstimateError:
         return set()
     return {end for end in (found.value, found.low, found.high) if end is not None}
