@@ -36,7 +36,7 @@ from sketchstream.serve.reconstruction.child import Child
 from sketchstream.serve.reconstruction.fair_queue import WAITING, FairQueue, Job
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.store import store as store_module
-from sketchstream.serve.store.database import READERS, lock
+from sketchstream.serve.store.database import READERS, DamagedError, lock
 from sketchstream.serve.store.store import Store
 from sketchstream.stream.windows.windows import iso
 
@@ -300,7 +300,7 @@ def test_a_running_question_that_nobody_waits_for_is_ended_and_the_next_one_is_a
 
 def test_a_frame_longer_than_a_pipe_does_not_wait_for_a_process_that_does_not_read(folder):
     with serving(folder, processes=0) as (service, _):
-        child = Child(service.pool._hello, 0.5)
+        child = Child(service.pool._hello, 0.5, 0)
         try:
             os.kill(child._process.pid, signal.SIGSTOP)
             with pytest.raises(Exception, match="deadline"):
@@ -828,7 +828,7 @@ def test_a_reader_that_comes_while_the_database_is_replaced_reads_the_new_one_fr
             return moved(path)
 
         monkeypatch.setattr(store_module, "set_aside", race)
-        store.note_damage()
+        store.note_damage(store.rebuilds)
         store.rebuild()
         assert raced
         assert store.positions() == {}
@@ -842,13 +842,39 @@ def test_a_reader_that_comes_while_the_database_is_replaced_reads_the_new_one_fr
         assert answers(client) == before
 
 
+def test_a_process_that_read_the_database_before_says_nothing_of_the_one_in_its_place(folder, monkeypatch):
+    with serving(folder) as (service, client):
+        settled(service)
+        before, store = answers(client), service.store
+        ask, asked = Child.ask, []
+
+        def race(child, *given):
+            if asked:
+                return ask(child, *given)
+            asked.append(child.rebuilds)
+            store.note_damage(store.rebuilds)
+            store.rebuild()
+            return {"error": DamagedError.__name__, "text": "damaged"}
+
+        monkeypatch.setattr(Child, "ask", race)
+        client.get(PROFILE, params={**SPAN, "max_count": "30"})
+        wait_for(lambda: asked and not service.pool._running)
+        assert asked == [store.rebuilds - 1]
+        assert not store.damaged
+        service.pool.restart()
+        service.follower._feed._seen = None
+        service.follower.step()
+        settled(service)
+        assert answers(client) == before
+
+
 def test_incidents_outlive_a_damaged_database(folder):
     with serving(folder) as (service, client):
         settled(service)
         store = service.store
         with store._transaction() as execute:
             store._report(execute, store._ids["minutes"], EPOCH, "published twice")
-        store.note_damage()
+        store.note_damage(store.rebuilds)
         service.follower.step()
         assert [one["text"] for one in client.get("/v1/incidents").json()["incidents"]] == ["published twice"]
         assert client.get(PROFILE, params=SPAN).status_code == 409

@@ -190,21 +190,11 @@ def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = 
 
 
 def discrete_deltas(sigma2: Epsilon, shape: Sequence[int] = (1,)) -> Callable[[float], float]:
-    """`discrete_delta_of` as a function of epsilon, whose law is computed once, for those that search.
-
-    Args:
-        sigma2: see there.
-        shape: see there.
-
-    Raises:
-        SpecError: see there.
-    """
+    """`discrete_delta_of` as a function of epsilon, whose law is computed once, for those that search."""
     (vector,) = normalised([shape])
     parameter = checked(sigma2, "sigma2", _PARAMETER)
     if not _summable([vector], float(parameter), float(MIN_DELTA)):
-        msg = (
-            f"the sum has too many terms at sigma2 {parameter}: use verify_discrete, which can bound delta by smoothing"
-        )
+        msg = f"the sum has too many terms at sigma2 {parameter}: use verify_discrete, which can also smooth"
         raise SpecError(msg)
     return _Shifted(float(parameter), vector, float(MIN_DELTA)).delta
 
@@ -408,13 +398,9 @@ def _worst(epsilon: float, sigma2: Fraction, vectors: Iterable[Shape], delta: Fr
 
 
 class _Shifted:
-    """W = <v, Y> for independent Y, with its probabilities and privacy losses L(w) = (2 w + |v|^2) / (2 sigma2).
-
-    Args:
-        sigma2: parameter of each Y.
-        vector: v, the shift.
-        resolution: mass that may be cut off, about.
-    """
+    """W = <v, Y> for independent Y and the shift v, with its probabilities, privacy losses
+    L(w) = (2 w + |v|^2) / (2 sigma2), and the mass that was cut off.
+    """  # noqa: D205
 
     def __init__(self, sigma2: float, vector: Shape, resolution: float) -> None:
         radius = _radius(sigma2, len(vector), resolution)
@@ -428,9 +414,8 @@ class _Shifted:
             spread[:: entry // divisor] = mass
             for _ in range(count):
                 law = np.convolve(law, spread)
-        reach = len(law) // 2
+        self.law, reach = law, len(law) // 2
         w = np.arange(-reach, reach + 1, dtype=np.float64) * divisor
-        self.law = law
         self.losses = (2 * w + sum(one * one for one in vector)) / (2 * sigma2)
         self.cut = 2 * len(vector) * math.exp(-(radius**2) / (2 * sigma2))
         self._length = len(vector)

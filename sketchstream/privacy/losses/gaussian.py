@@ -175,10 +175,6 @@ class Exact:
     shape: Shape
     times: int = 1
 
-    def deltas(self) -> Callable[[float], float]:
-        """Upper bound of delta, a function of epsilon."""
-        return discrete_deltas(self.sigma2, self.shape * self.times)
-
 
 @dataclass(frozen=True)
 class EpsilonAtDelta:
@@ -413,7 +409,7 @@ class GaussianLoss:
     def _exact_deltas(self) -> Callable[[float], float]:
         """The largest delta of the sets of shifted noises, a function of epsilon."""
         try:
-            known = [one.deltas() for one in self.exact or ()]
+            known = [discrete_deltas(one.sigma2, one.shape * one.times) for one in self.exact or ()]
         except SpecError:  # a sum of too many terms
             return lambda _: 1.0
         return lambda epsilon: max(deltas(epsilon) for deltas in known)

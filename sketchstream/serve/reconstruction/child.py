@@ -36,10 +36,12 @@ class Child:
     Args:
         hello: its first frame.
         deadline_s: most seconds of one answer.
+        rebuilds: of the database, before this process opens it.
     """
 
-    def __init__(self, hello: Mapping[str, Any], deadline_s: float) -> None:
+    def __init__(self, hello: Mapping[str, Any], deadline_s: float, rebuilds: int) -> None:
         self._deadline_s = deadline_s
+        self.rebuilds = rebuilds
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "sketchstream.serve.reconstruction.reconstruct"],

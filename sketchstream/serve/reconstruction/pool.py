@@ -231,7 +231,7 @@ class Pool:
         for attempt in (0, 1):
             try:
                 if child is None:
-                    child = Child(self._hello, self._deadline_s)
+                    child = Child(self._hello, self._deadline_s, self._store.rebuilds)
                     self._children.add(child)
                 self._do(child, job)
                 return child
@@ -279,7 +279,7 @@ class Pool:
         )
         if "error" in frame:
             if frame["error"] == DamagedError.__name__:
-                self._store.note_damage()
+                self._store.note_damage(child.rebuilds)
                 job.fail(DamagedError())
             else:
                 self._fail(job, ERRORS.get(frame["error"], StoreError)(frame["text"]))

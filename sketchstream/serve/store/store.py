@@ -245,6 +245,8 @@ class Store:
         """Why the last change could not be stored; None where it could."""
         self.damaged = False
         """Whether the database has to be filled again; see `rebuild`."""
+        self.rebuilds = 0
+        """How often that was done."""
         self._continuing = {plan.name for plan in config.sketches if continuing(plan.spec)}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
@@ -290,16 +292,23 @@ class Store:
                 for name, start, text in incidents:
                     self._report(execute, self._sketch(execute, name), start, text)
             self.damaged = False
+            self.rebuilds += 1
             self.changes += 1
             self.generation += 1
 
     def _failed(self, error: sqlite3.Error) -> None:
         """Note an error of the database."""
         if damaged(error):
-            self.note_damage()
+            self.note_damage(self.rebuilds)  # readers of the one before are not heard
 
-    def note_damage(self) -> None:
-        """Have the database filled again, by the thread that follows the feed."""
+    def note_damage(self, rebuilds: int) -> None:
+        """Have the database filled again, by the thread that follows the feed.
+
+        Args:
+            rebuilds: `rebuilds` when the database was opened, or read: a report on the one before says nothing.
+        """
+        if rebuilds != self.rebuilds:
+            return
         if not self.damaged:
             say(log, logging.ERROR, "database_damaged", path=self.path)
         self.damaged = True
@@ -344,7 +353,7 @@ class Store:
                         self._write.execute("ROLLBACK")
                     self._learn_numbers()
                 if isinstance(error, DamagedError):
-                    self.note_damage()
+                    self.note_damage(self.rebuilds)
                 if isinstance(error, sqlite3.Error):
                     self._failed(error)
                     self.trouble = f"the database cannot be written: {error}"
@@ -1003,6 +1012,7 @@ class Store:
     def _answer(self, stored: StoredWindow, question: str, column: str) -> bytes | None:
         if stored.input is None:
             return None
+        rebuilds = self.rebuilds
         rows = self._rows(
             f"SELECT {column}, digest FROM answers WHERE input = ?",  # noqa: S608
             (answer_key(stored.input, question),),
@@ -1012,7 +1022,7 @@ class Store:
         ((found, digest),) = rows
         half = len(digest) // 2
         if not _sound(found, digest[:half] if column == "numbers" else digest[half:]):
-            self.note_damage()
+            self.note_damage(rebuilds)
             raise DamagedError(self.path)
         return bytes(found)
 
