@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 
 from helpers.long_tests import long_tests
-from sketchstream.privacy.losses.gaussian import loss_of
+from sketchstream.privacy.losses import gaussian
 
 os.environ["SKETCHSTREAM_ANSWERS"] = ""  # commands compute what they print: kept answers have tests of their own
 
@@ -67,7 +67,8 @@ def kernels_are_compiled() -> Iterator[None]:
 def losses_are_computed_anew() -> Iterator[None]:
     """Let no test keep losses that another one, or what it broke on purpose, has computed."""
     yield
-    loss_of.cache_clear()
+    gaussian.loss_of.cache_clear()
+    gaussian._at.cache_clear()
 
 
 @pytest.fixture(scope="session")
