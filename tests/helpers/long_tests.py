@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 LIST = Path(__file__).resolve().parent.parent / "long.txt"
-SECONDS = 0.1
+SECONDS = 0.05
 """Mean over the cases of a test."""
 
 
