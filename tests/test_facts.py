@@ -18,7 +18,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 0, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_679, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_690, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -32,7 +32,7 @@ of the service given unread and pages drawn in turns (165), answers that the com
 others shared (19), a database that is replaced while it is read (6), event times in other units than milliseconds
 (105), csv with other separators (21), numba loaded when a kernel is called, twins of the readers of samples, the demo's
 second process (130), workloads without a matrix: runs of cells, their trees in closed form, lower bounds (435; 742
-lines of the linear kinds), listed items found without a compiled loop (36), a law computed once where an epsilon is
+lines of the linear kinds), listed items found without a compiled loop (47), a law computed once where an epsilon is
 searched (6 of the linear kinds), damage told of the database that was read (8).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {

@@ -236,16 +236,22 @@ def _look_up(route: Any, out: U64, same: Callable[[I64, I64], npt.NDArray[np.boo
     scratch: list[npt.NDArray[Any]] = [hashes, places]
     try:
         while len(left):  # one place of the table further for each item that is not decided
-            rows = route.table[places[left].view(np.int64)]
+            place, hashed = places[left], hashes[left]
+            rows = route.table[place.view(np.int64)]
             undecided = rows[:, 1] != 0
-            alike = np.flatnonzero(undecided & (rows[:, 0] == hashes[left]))
-            events, listed = left[alike], rows[alike, 1].view(np.int64) - 1
-            scratch += [rows, listed]
-            equal = same(events, listed)  # equal hashes are no proof
-            out[events[equal]] = route.slots[listed[equal]]
+            alike = np.flatnonzero(undecided & (rows[:, 0] == hashed))
+            listed = rows[alike, 1].view(np.int64)
+            listed -= 1
+            equal = same(left[alike], listed)  # equal hashes are no proof
+            found = listed[equal]
+            slots = route.slots[found]
+            out[left[alike[equal]]] = slots
+            place += np.uint64(1)
+            place &= mask
+            places[left] = place
+            scratch += [place, hashed, rows, listed, found, slots]
             undecided[alike[equal]] = False
             left = left[undecided]
-            places[left] = (places[left] + np.uint64(1)) & mask
     finally:
         clear(scratch)
 
@@ -260,7 +266,14 @@ def locate_ints(items: I64, route: Any, out: U64) -> None:
         out[out >= route.size] = NOWHERE
     elif route.way == LISTED:
         hash_ints(items, route.key0, route.key1, out)
-        _look_up(route, out, lambda events, listed: items[events] == route.ints[listed])
+
+        def same(events: I64, listed: I64) -> npt.NDArray[np.bool_]:
+            copies = items[events], route.ints[listed]
+            equal: npt.NDArray[np.bool_] = copies[0] == copies[1]
+            clear(copies)
+            return equal
+
+        _look_up(route, out, same)
     else:
         out[:] = NOWHERE
 

@@ -218,14 +218,15 @@ def test_a_list_that_turns_bad_is_taken_out_again(twins):
     assert np.array_equal(state, np.arange(500))
 
 
-def test_scratch_of_items_and_slots_is_cleared(twins, monkeypatch):
+@pytest.mark.parametrize("domain", [DOMAINS["levels"], DOMAINS["list"]])
+def test_scratch_of_items_and_slots_is_cleared(domain, twins, monkeypatch):
     """What the twins hand to numpy to work in is zero afterwards."""
     del twins
     seen: list[np.ndarray] = []
     original = plain.clear
     monkeypatch.setattr(plain, "clear", lambda arrays: (original(arrays), seen.extend(arrays)))
-    index = Index.build(OpenDomain(slots=500, levels=4), KEY)
-    index.batch(np.zeros(500, np.int32), Items.of([f"user{i}" for i in range(300)])).apply()
+    index = Index.build(domain, KEY)
+    index.batch(np.zeros(index.slots, np.int32), Items.of([f"user {i}" for i in range(300)])).apply()
     assert len(seen) > 10
     assert not any(array.any() for array in seen)
 

@@ -30,7 +30,7 @@ Bytes = npt.NDArray[np.uint8]
 WORK = 4
 """Elements of `kernels.spared` that a text counts for where orjson reads all of them, so that nothing is compiled.
 
-It takes as long as 12 elements, and the loops take three times as long to compile as others.
+It takes as long as some ten elements, and the loops take three times as long to compile as others.
 """
 
 
