@@ -22,7 +22,7 @@ from sketchstream.privacy.calibration import discrete_delta_of
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Promise
-from sketchstream.privacy.losses.gaussian import SHORT, GaussianLoss, Part, UnitShift, loss_of
+from sketchstream.privacy.losses.gaussian import SHORT, Exact, GaussianLoss, Part, Smoothed, UnitShift, loss_of
 from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import event_losses, with_one_more_look, worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared, PureEpsilon
@@ -650,3 +650,10 @@ def test_a_release_of_a_spec_without_a_delta_says_its_loss_at_the_usual_one() ->
     held = GaussianLedger.create("event", layer(F(1, 9)), Promise("bare"), ONE)
     part = SimpleNamespace(ledger=held, cost=F(1, 9), spec=object())
     assert Release.loss.fget(part) == cost_said(held, F(1, 9), F(1, 10**6))  # type: ignore[attr-defined]
+
+
+def test_several_noises_that_are_shifted_at_once_count_each_time() -> None:
+    bounds = (Smoothed(F(1, 4), math.inf, math.inf),)  # none: the sum alone tells
+    loss = GaussianLoss(F(1, 2), bounds, frozenset({Exact(F(4), (1,), 2), Exact(F(8), (1,))}))
+    assert loss.delta(1) == discrete_delta_of(1, 4, (1, 1)) > 1.5 * discrete_delta_of(1, 4)
+    assert discrete_delta_of(loss.epsilon("1e-6"), 4, (1, 1)) <= 1e-6
