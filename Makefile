@@ -66,7 +66,7 @@ test-fast: setup  ## the quick tests only: no broker, none that takes long (JOBS
 
 long: setup  ## time the tests without brokers, statistics or pages, and write down which ones take long
 	@$(BIN)/python -m pytest -q $(SPREAD) --junitxml=.cache/times.xml -m 'not slow and not statistics and not kafka and not browser'
-	@$(BIN)/python tests/helpers/long_tests.py .cache/times.xml
+	@PYTHONPATH=tests $(BIN)/python -m helpers.long_tests .cache/times.xml
 
 lint: setup  ## ruff (rules and format) and the import contracts
 	@$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
 In: a report of pytest in JUnit's format. Out: the list. Touches: that file.
 
-    python tests/helpers/long_tests.py report.xml
+    PYTHONPATH=tests python -m helpers.long_tests report.xml
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 from pathlib import Path
 
-LIST = Path(__file__).resolve().parent.parent / "long.txt"
+from helpers.paths import TESTS
+
+LIST = TESTS / "long.txt"
 SECONDS = 0.05
 """Mean over the cases of a test."""
 

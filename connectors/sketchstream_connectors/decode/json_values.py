@@ -88,7 +88,8 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
         ends: (n,) where it ends.
         fields: up to 62 dotted fields; no component is empty.
     """
-    components = [[part.encode() for part in field.split(".")] for field in fields]
+    names = [field.split(".") for field in fields]
+    components = [[part.encode() for part in path] for path in names]
     flat = [part for path in components for part in path]
     bounds = np.cumsum([0] + [len(part) for part in flat], dtype=np.int64)
     firsts = np.cumsum([0] + [len(path) for path in components])[:-1]
@@ -114,9 +115,8 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
         texts_asked = [
             buffer.data[first:last] for first, last in zip(starts[asking].tolist(), ends[asking].tolist(), strict=True)
         ]
-        broken[asking], answers = ask_orjson(texts_asked, [field.split(".") for field in fields])
-        side = [buffer]
-        behind = buffer.size
+        broken[asking], answers = ask_orjson(texts_asked, names)
+        side, behind = [buffer], buffer.size
         for field, (kinds_asked, spelled) in enumerate(answers):
             kinds[field, asking] = kinds_asked
             last = behind + np.cumsum([len(text) for text in spelled], dtype=np.int64)

@@ -418,7 +418,7 @@ class GaussianLoss:
 
 @lru_cache(maxsize=4096)
 def _at(loss: GaussianLoss, target: Fraction) -> EpsilonAtDelta:
-    """As `GaussianLoss.at`, kept: it takes 10 ms, and what is said of one sketch asks ten times."""
+    """As `GaussianLoss.at`, kept: it takes milliseconds, and what is said of one sketch asks many times."""
     if isinstance(loss.mu2, float):
         epsilon_of(target, 1)  # refuses a delta outside its range
         return EpsilonAtDelta(math.inf, float(target), math.inf, "none")
