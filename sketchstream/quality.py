@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Counter, find, summed
@@ -70,6 +70,8 @@ class Quality:
         admitted: number of records admitted, with its interval; None if unknown.
         refused: number of records that the window refused (late, future, or of an unreadable time); None if unknown.
         misplaced: number of events (or items) in partitions where they do not belong; None if unknown.
+        tolerated: how many may be refused, or misplaced, without a report: the rule's share of the records admitted,
+            of which there are more only with a third of the probability of a false alarm.
     """
 
     verdict: Verdict
@@ -78,6 +80,7 @@ class Quality:
     admitted: Estimate | None = None
     refused: Estimate | None = None
     misplaced: Estimate | None = None
+    tolerated: float = 0.0
 
     @property
     def said(self) -> bool:
@@ -112,14 +115,17 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
     if admitted is None or counted is None:
         return Quality("unknown", "the number of records admitted was not kept")
     share, records = _share(counted, admitted), _records(admitted)
+    most = admitted.value + NoiseSum.of(admitted.noise).quantile(rule.incomplete.alarm / 3.0)
     said = f"{share.value:.1%} of about {records.value:,.0f} records were counted"
-    for verdict, tolerance in (("incomplete", rule.incomplete), ("warning", rule.warn)):
+    found = Quality("good", said, share, records, tolerated=rule.refused * max(most, 0.0))
+    rules: dict[Verdict, Tolerance] = {"incomplete": rule.incomplete, "warning": rule.warn}
+    for verdict, tolerance in rules.items():
         if (1.0 - tolerance.share) * admitted.value - counted.value > threshold(admitted, counted, tolerance.alarm):
             reason = f"{said}: more than {tolerance.share * 100:.3g}% lost (false alarm: {tolerance.alarm:g} a window)"
-            return Quality(verdict, reason, share, records)  # type: ignore[arg-type]
+            return replace(found, verdict=verdict, reason=reason)
     if admitted.value < FEW * threshold(admitted, counted, rule.warn.alarm):
-        return Quality("too few", f"too few records to judge a loss by ({said})", share, records)
-    return Quality("good", said, share, records)
+        return replace(found, verdict="too few", reason=f"too few records to judge a loss by ({said})")
+    return found
 
 
 def threshold(admitted: Counter, counted: Counter, alarm: float) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from sketchstream.components import DISCRETE_LAPLACE, Noise
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum
-from sketchstream.quality import Quality, Rule, Verdict
+from sketchstream.quality import Quality, Rule
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.state.evidence import EvidenceNoise, Shown, misplaced_law
 from sketchstream.stream.windows.windows import NO_TIME
@@ -99,8 +99,7 @@ def weigh(counted: Quality, found: Mapping[int, Heard], rule: Rule, *, keyed: bo
         return replace(out, verdict="unknown", reason=unknown)
     if counted.share is not None:
         return out
-    verdict: Verdict = "good"
-    return replace(out, verdict=verdict, reason=_none_lost(refused, misplaced))
+    return replace(out, verdict="good", reason=_none_lost(refused, misplaced))
 
 
 def _places(found: Mapping[int, Heard], counts: Iterable[int]) -> bool:
@@ -138,21 +137,16 @@ def _refused(found: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[
     there = [(one.noise, one.shown) for one in found.values() if one.shown is not None]
     if not there:
         return None, False
-    tolerated = _tolerated(rule, counted)
+    tolerated = counted.tolerated
     value = sum(shown.refused for _, shown in there)
     draws = [Noise(DISCRETE_LAPLACE, given.refused) for given, shown in there for _ in range(shown.draws)]
     total = NoiseSum.of(draws)
     low, high = total.ends(0.95)
-    alarm = rule.incomplete.alarm / 2.0
+    alarm = rule.incomplete.alarm / 3.0
     late = value - tolerated > total.quantile(alarm) or any(
         shown.refused - tolerated > _laplace(given, shown.draws).quantile(alarm / len(there)) for given, shown in there
     )
     return _estimate(value, value + low, value + high), late
-
-
-def _tolerated(rule: Rule, counted: Quality) -> float:
-    """How many records may be refused, or misplaced, without a report."""
-    return 0.0 if counted.admitted is None else rule.refused * counted.admitted.high
 
 
 def _misplaced(found: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
@@ -165,8 +159,8 @@ def _misplaced(found: Mapping[int, Heard], rule: Rule, counted: Quality) -> tupl
     if not there or len({given for given, _ in there}) > 1:
         return None, False
     given, values = there[0][0], [value for _, value in there]
-    alarm = rule.incomplete.alarm / 2.0
-    tolerated = _tolerated(rule, counted)
+    alarm = rule.incomplete.alarm / 3.0
+    tolerated = counted.tolerated
     astray = _excess(given, values) - tolerated > _bound(given, len(values), alarm) or any(
         _excess(given, [value]) - tolerated > _bound(given, 1, alarm / len(values)) for value in values
     )

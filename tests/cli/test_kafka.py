@@ -122,7 +122,11 @@ def wait_for(run: Run, revision: int) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in result.out.splitlines()]
         if len(lines) == 2 and all(line["complete"] and line["revision"] == revision for line in lines):
             return lines
-        assert time.monotonic() < deadline, [line["partitions"] for line in lines]
+        if time.monotonic() > deadline:
+            log = Path("worker.log").read_text(errors="replace")
+            pytest.fail(
+                f"not complete under revision {revision}: {result.out}\nthe worker's log ends:\n{log[-20_000:]}"
+            )
         time.sleep(0.5)
 
 

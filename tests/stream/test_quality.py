@@ -20,7 +20,9 @@ from sketchstream.components import ADMITTED, TOTAL, Counter, Noise, find
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.quality import NEVER, Rule, Tolerance, judge, threshold
-from sketchstream.stream.interfaces import Restored
+from sketchstream.query.evidence import heard, weigh
+from sketchstream.stream.interfaces import Frontier, Restored
+from sketchstream.stream.state.evidence import EvidenceNoise, Reported, Shown
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.publisher import decode_frontier, encode_frontier
@@ -129,6 +131,24 @@ def test_false_alarms_are_as_rare_as_they_say() -> None:
     alarms = np.count_nonzero(0.99 * (10_000 + draws[0]) - (9900 + draws[1] + draws[2]) > q)
     assert 0.045 * n < alarms < 0.0515 * n  # the bound is nearly attained, and kept (5 standard deviations are .0024)
     assert rule.warn.alarm == 0.05
+
+
+@pytest.mark.parametrize("misplaced", [True, False])
+def test_what_is_tolerated_of_few_records_is_reported_as_rarely_as_it_says(misplaced: bool) -> None:
+    """Half of 4 records may be lost, and 2 are: whatever noise the number of the 4 has, a report is a false alarm."""
+    rule, window = Rule(refused=0.5), (0, MINUTE)
+
+    def reported(admitted: int, lost: int) -> bool:
+        shown = Shown(0 if misplaced else lost, 1, misplaced=lost if misplaced else 0)
+        said = Reported(EvidenceNoise(F(50), F(50)), windows={window: shown})
+        found = {0: heard(Frontier("hourly", 0, 0, MINUTE, 1, 1, evidence=said), window)}
+        judged = weigh(judge([part(admitted, 4)], rule), found, rule, keyed=True, counts=frozenset([0]))
+        return judged.verdict == "incomplete"
+
+    law = -np.diff(tails(noise({F(1, 10): 1}), 400))  # of noise by which the number is too small by 1, 2, ...
+    assert sum(law[z] for z in range(300) if reported(4 - (z + 1), 2)) <= rule.incomplete.alarm
+    assert reported(4, 4 + 150)
+    assert reported(-300, 2), "a number that noise cannot explain tolerates nothing"
 
 
 def test_every_admitted_record_is_noted_in_its_window_however_chunks_are_cut() -> None:

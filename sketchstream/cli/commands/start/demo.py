@@ -130,7 +130,7 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
         bar.reach(20, "writing the stream")
         config = _write_stream(folder, flights, dials)
         names = CHAPTERS if form == "table" else ()
-        others = [pool.submit(_chapter, name, folder) for name in names]
+        others = [pool.submit(_chapter, name, folder, flights) for name in names]
         bar.reach(25, "sketching")
 
         def watch(now: WorkerProgress) -> None:
@@ -161,11 +161,9 @@ def _beside() -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def _chapter(name: str, folder: Path) -> list[str]:
+def _chapter(name: str, folder: Path, flights: Flights) -> list[str]:
     """Make a chapter from the stream in a folder: its lines."""
-    from sketchstream.cli.flights import read_flights
-
-    lines: list[str] = import_module(name).run(folder, read_flights())
+    lines: list[str] = import_module(name).run(folder, flights)
     return lines
 
 
