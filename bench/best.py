@@ -69,12 +69,22 @@ def series(seed: int, count: int, longest: int) -> Iterator[tuple[str, float, st
 
 
 def histogram(random: np.random.Generator, size: int, n: int) -> np.ndarray[Any, Any]:
-    """(size,) counts of n individuals of a population that no choice looks at: log-normal, in runs, or in blocks."""
-    kind = int(random.integers(3))
+    """(size,) counts of n individuals of a population that no choice looks at.
+
+    Log-normal, in runs, or in blocks; in two bells, or in one block, with nobody elsewhere.
+    """
+    kind = int(random.integers(5))
     if kind == 0:
         shares = random.lognormal(sigma=1.5, size=size)
     elif kind == 1:
         shares = np.exp(np.cumsum(random.normal(scale=0.3, size=size)))
+    elif kind == 3:
+        place = np.arange(size) / size
+        bells = [(place - random.uniform(0, 1)) / random.uniform(0.01, 0.05) for _ in range(2)]
+        shares = sum(np.exp(-0.5 * bell**2) for bell in bells) + 1e-9
+    elif kind == 4:
+        first = int(random.integers(size))
+        shares = (np.abs(np.arange(size) - first) <= size // 20) * 1.0
     else:
         shares = 0.05 + (np.sin(np.arange(size) * random.uniform(0.05, 0.6)) > 0)
     return random.multinomial(n, shares / shares.sum())

@@ -372,7 +372,8 @@ def implicit(quick: bool) -> None:
             times.append(time.perf_counter())
             sketch.update(items)
             times.append(time.perf_counter())
-            found = sketch.seal().estimate()
+            sealed = sketch.seal()
+            found = sealed.estimate()
             found.interval(0.95)
             times.append(time.perf_counter())
             known = forecast(spec)
@@ -382,6 +383,13 @@ def implicit(quick: bool) -> None:
             print(f"  create, {events:,} updates, answers with intervals, bound: {first}")
             times_it = (known.rmse / known.lower) ** 2
             print(f"  error {known.rmse:.4g}, bound {known.lower:.4g}: squared, {times_it:.3g} times it")
+            few = Sketch.create(spec)
+            few.update(items[:1000])
+            for part, number in ((few.seal(), 1000), (sealed, events)):
+                truth = spec.workload.apply(np.bincount(items[:number], minlength=cells).astype(float))
+                answers = (part.estimate().values, part.estimate("unbiased").values)
+                ours, raw = (math.sqrt(float(np.mean((one - truth) ** 2))) for one in answers)
+                print(f"  {number:,} events: error of the default {ours:.4g}, {ours / raw:.3g} of the unbiased answers")
         tried = candidates(spec.workload, "auto", ONE, DELTA)
         errors = [f"{one.mechanism} {one.strategy.form} {math.sqrt(one.error / count):.4g}" for one in tried]
         print(f"  tried: {', '.join(errors)}")

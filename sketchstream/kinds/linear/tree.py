@@ -138,12 +138,31 @@ class Tree:
         Args:
             state: (words,) int64.
         """
-        turned = np.zeros(self.cells)
-        for (width, weight), start, stop in zip(self.levels, self.starts, self.starts[1:], strict=False):
-            turned += np.repeat(state[start:stop] * float(weight), width)
-        out = np.zeros(self.cells)
+        turned, out = self.back(state), np.zeros(self.cells)
         for (width, _), share in zip(self.levels, self.shares.tolist(), strict=True):
             out += np.repeat(turned.reshape(-1, width).sum(axis=1) * (share / width), width)
+        return out[: self.size]
+
+    def back(self, state: Ints) -> Floats:
+        """(cells,) float64, C' times a state: sums of each cell's words, times the weights of their levels.
+
+        Args:
+            state: (words,) int64.
+        """
+        out = np.zeros(self.cells)
+        for (width, weight), start, stop in zip(self.levels, self.starts, self.starts[1:], strict=False):
+            out += np.repeat(state[start:stop] * float(weight), width)
+        return out
+
+    def gram_times(self, table: Floats) -> Floats:
+        """(size,) float64, C'C times a table.
+
+        Args:
+            table: (size,) float64.
+        """
+        out, full = np.zeros(self.cells), np.pad(table, (0, self.cells - self.size))
+        for width, weight in self.levels:
+            out.reshape(-1, width)[:] += float(weight) ** 2 * full.reshape(-1, width).sum(axis=1, keepdims=True)
         return out[: self.size]
 
     def variances(self, energies: Sequence[Floats]) -> Floats:

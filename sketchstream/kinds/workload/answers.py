@@ -24,13 +24,20 @@ from sketchstream.kinds.workload.queries.queries import Table
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.kinds.workload.strategies.mechanism import Law
-from sketchstream.kinds.workload.strategies.projection import FeasibleSet, nearest, project
-from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD
+from sketchstream.kinds.workload.strategies.projection import (
+    FAR,
+    METRICS,
+    FeasibleSet,
+    Metric,
+    Projected,
+    nearest,
+    project,
+    stretched,
+)
+from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Metric = Literal["state", "answers"]
 
 RELATIVE_GAP: Final = 0.01
 """Gap at which a projection stops, relative to the expected squared distance."""
@@ -39,7 +46,7 @@ SD_ABOVE: Final = 3.0
 FAR_ABOVE: Final = 4.0
 LEAST_TOTAL: Final = 0.5
 MOST_PROJECTED: Final = 1 << 21
-"""Entries of a strategy up to which answers are projected unless told otherwise: within a second."""
+"""Entries of a strategy up to which answers are projected unless told otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +190,7 @@ def estimate(
     state: Ints,
     *,
     feasible: FeasibleSet | Literal["auto"] | None = None,
-    metric: Metric = "state",
+    metric: Metric | None = None,
     n_bound: float | None = None,
     cells: Sequence[tuple[str, ...]] | None = None,
 ) -> WorkloadAnswers:
@@ -195,7 +202,8 @@ def estimate(
         state: (m,) int64, as published.
         feasible: set on which to project, or None for the unbiased answers; "auto" projects on "cap" where a bound of
             the number of individuals is known and the strategy is not large.
-        metric: "state" (distance in counters, which have equal noise) or "answers".
+        metric: "state" (distance in counters, which have equal noise), "answers", or "both"; default "state", and for
+            "auto" "both" where the answers would else move farther than their noise explains.
         n_bound: bound of the number of individuals; default that of the spec, or an estimate from the answers where
             the queries determine the total.
         cells: names of each column's cells (default: those of the spec's universe).
@@ -217,21 +225,19 @@ def estimate(
     tables = tuple(workload.tables(cells))
     base: dict[str, Any] = {"stderr": stderr, "tables": tables, "layer_count": len(laws)}
     given = spec.n_bound if n_bound is None else n_bound
-    implicit = isinstance(strategy, Implicit)
-    if implicit and feasible not in (None, "auto"):
-        msg = f"{feasible!r:.40} needs the matrix of the strategy, and this one has none; use method 'unbiased'"
+    if isinstance(strategy, Implicit) and (feasible not in (None, "auto", "cap") or metric not in (None, *METRICS)):
+        msg = (
+            f"{feasible!r:.40} needs the matrix of the strategy, and this one has none; use method 'cap' or 'unbiased'"
+        )
         raise EstimateError(msg)
-    found = point if implicit else strategy.estimate(point)
-    total, total_sd = (None, 0.0) if implicit or feasible is None else _total(spec, found, variance)
-    small = not implicit and strategy.matrix.size <= MOST_PROJECTED
+    total, total_sd = (None, 0.0) if feasible is None else _total(spec, state, variance)
     bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
-    if feasible is None or (feasible == "auto" and (not small or (given is None and total is None))):
-        values = strategy.answers(state) if isinstance(strategy, Implicit) else workload.apply(found)
-        if spec.integral:
-            values = np.rint(values)
+    raw = strategy.answers(state) if isinstance(strategy, Implicit) else workload.apply(strategy.estimate(point))
+    if feasible is None or (feasible == "auto" and (not _quick(strategy) or (given is None and total is None))):
+        values = np.rint(raw) if spec.integral else raw
         return WorkloadAnswers(spec, values, tails=tails, notes=bias, integral=spec.integral, **base)
-    if metric not in ("state", "answers"):
-        msg = f"metric must be 'state' or 'answers', found {metric!r:.40}"
+    if metric not in (None, *METRICS):
+        msg = f"metric must be one of {', '.join(METRICS)}, found {metric!r:.40}"
         raise EstimateError(msg)
     if given is None and total is None:
         msg = "projection needs n_bound=, or queries that determine the total; add the total to the workload"
@@ -246,21 +252,30 @@ def estimate(
     notes = [*bias] if feasible == "auto" else [_help_note(spec, bound)]
     if given is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
         notes.append("n_bound looks too small: the answers would be biased; it is not enlarged")
-    target, columns = _geometry(spec, point, found, metric)
-    noise = variance * (len(point) if metric == "state" else float(variances.sum()))
-    longest = math.sqrt(float(np.einsum("ij,ij->j", columns, columns).max()))
-    deviation = math.sqrt(variance) if metric == "state" else math.sqrt(variance * _largest(spec))
-    sparse = 2 * bound * longest * deviation * math.sqrt(2 * math.log(2 * spec.workload.size))
-    tolerance = RELATIVE_GAP * min(noise, sparse)
-    if feasible == "auto":
-        done = nearest(target, columns, bound, found, tolerance)
-    else:
-        done = project(target, columns, bound, feasible=feasible, tolerance=tolerance)
+
+    def projected(metric: Metric) -> Projected:
+        across = metric == "answers" and not isinstance(strategy, Implicit)
+        noise = variance * (float(variances.sum()) if across else spec.length)
+        farthest = math.sqrt(_largest(spec) if across else strategy.sensitivity2)
+        sparse = 2 * bound * farthest * math.sqrt(variance * 2 * math.log(2 * workload.size))
+        tolerance = RELATIVE_GAP * min(noise, sparse)
+        if isinstance(strategy, Implicit):
+            return strategy.nearest(state, bound, tolerance, metric)
+        left, columns = stretched(workload, strategy, metric, float(variances.sum()))
+        target = point if left is None else left @ point
+        if feasible == "auto":
+            return nearest(target, columns, bound, strategy.estimate(point), tolerance)
+        return project(target, columns, bound, feasible=feasible, tolerance=tolerance)
+
+    done = projected(metric or "state")
+    moved = float(np.sum((workload.apply(done.histogram) - raw) ** 2))
+    if metric is None and feasible == "auto" and moved > FAR * variance * float(variances.sum()):
+        done = projected("both")
     return WorkloadAnswers(
         spec,
         workload.apply(done.histogram),
         tails=tails,
-        unprojected=workload.apply(found),
+        unprojected=raw,
         projected="cap" if feasible == "auto" else feasible,
         gap=done.gap,
         steps=done.steps,
@@ -276,8 +291,6 @@ def break_even(spec: WorkloadSpec) -> float:
     Args:
         spec: spec of the sketch.
     """
-    if isinstance(spec.strategy, Implicit):
-        return 0.0
     sigma = math.sqrt(spec.layer().variance / spec.strategy.sensitivity2)
     return sigma * spec.length / (2 * math.sqrt(2 * math.log(2 * spec.workload.size)))
 
@@ -291,36 +304,32 @@ def _tails(spec: WorkloadSpec, laws: Sequence[Law], variances: Floats) -> Floats
     return np.full_like(variances, mixed) if spec.mechanism == "l2ball" else mixed * spec.heaviness
 
 
-def _total(spec: WorkloadSpec, found: Floats, variance: float) -> tuple[float | None, float]:
+def _total(spec: WorkloadSpec, state: Ints, variance: float) -> tuple[float | None, float]:
     """Estimate of the number of individuals and its standard deviation; None if the queries do not determine it."""
     strategy = spec.strategy
+    if isinstance(strategy, Implicit):
+        if not strategy.levels:
+            return None, 0.0
+        total, unit = strategy.individuals(state)
+        return total, math.sqrt(variance * unit)
     back = strategy.backwards
     if np.abs(back @ strategy.matrix - 1).max() > 1e-8:
         return None, 0.0
-    return float(found.sum()), math.sqrt(variance * float(back @ back))
+    return float(back @ state), math.sqrt(variance * float(back @ back))
 
 
-def _geometry(spec: WorkloadSpec, point: Floats, found: Floats, metric: Metric) -> tuple[Floats, Floats]:
-    """The point and the columns between which distances are measured."""
-    if metric == "state":
-        return point, spec.strategy.matrix.astype(np.float64)
-    if spec.workload.writable:
-        return spec.workload.apply(found), spec.workload.dense()
-    values, vectors = np.linalg.eigh(spec.workload.gram())
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    return root @ found, root
+def _quick(strategy: Strategy) -> bool:
+    """Whether answers are projected unless told otherwise: within a second."""
+    return strategy.form == "identity" if isinstance(strategy, Implicit) else strategy.matrix.size <= MOST_PROJECTED
 
 
 def _largest(spec: WorkloadSpec) -> float:
-    """Largest c' S c over the columns c, over their squared norms at most; S for noise of variance 1."""
+    """Largest c' S c over the columns c of the queries; S for noise of variance 1."""
     if spec.workload.size > MOST_SPREAD and spec.workload.writable:
         matrix = spec.workload.dense()
-        half = (matrix @ spec.strategy.decoder).T @ matrix
-        return float(np.sum(half**2, axis=0).max() / np.sum(matrix**2, axis=0).max())
+        return float(np.sum(((matrix @ spec.strategy.decoder).T @ matrix) ** 2, axis=0).max())
     gram = spec.workload.gram()
-    both = np.einsum("ij,jk,ki->i", gram, spec.strategy.spread, gram, optimize=True)
-    longest = float(np.diagonal(gram).max())
-    return float(both.max()) / longest
+    return float(np.einsum("ij,jk,ki->i", gram, spec.strategy.spread, gram, optimize=True).max())
 
 
 def _help_note(spec: WorkloadSpec, bound: float) -> str:

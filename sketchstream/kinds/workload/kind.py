@@ -206,8 +206,8 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
             published: parts of a stack are added up.
             options: `method`: "auto" projects on the histograms without negative cells, of at most `n_bound`
                 individuals or as many as the answers allow; "unbiased" does not project; "cap", "simplex" and "sym"
-                project on the histograms of few individuals (docs/theory/workload.md, section 8). `metric` and
-                `n_bound`: of the projection.
+                project on the histograms of few individuals (docs/theory/workload.md, section 8). `metric` ("state",
+                "answers" or "both") and `n_bound`: of the projection.
 
         Raises:
             EstimateError: another method or option, or a projection that does not apply.

@@ -7,6 +7,7 @@ import json
 import math
 import warnings
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec, WorkloadWarning
 from sketchstream.kinds.workload.strategies.mechanism import Law, candidates
+from sketchstream.kinds.workload.strategies.projection import ANSWERS, stretched
 from sketchstream.kinds.workload.update import Columns
 from sketchstream.spec import NoPrivacyWarning
 
@@ -253,6 +255,66 @@ def test_answers_are_those_of_a_histogram_unless_told_otherwise(text: str, numbe
             dense.append(np.sum((raw.values - truth) ** 2))
         assert np.mean(errors) < (0.9 if number == 100 and n_bound else 1.05) * np.mean(dense)
         assert 0.925 < np.mean(inside) < 0.985
+
+
+@pytest.mark.parametrize("text", ["prefix:256", "windows:128:16", "marginals:6:1,2"])
+def test_tables_that_are_empty_in_most_places_make_no_answer_worse(text: str) -> None:
+    """Two bells with nobody elsewhere: in the metric of the state alone, running totals lose to the unbiased ones."""
+    spec = WorkloadSpec(text, "1", "1e-6")
+    source, errors = Seeded(6), dict.fromkeys((None, "both", "state"), 0.0)
+    place = np.arange(spec.workload.size) / spec.workload.size
+    shares = np.exp(-(((place - 0.3) / 0.04) ** 2)) + 0.3 * np.exp(-(((place - 0.7) / 0.014) ** 2))
+    for run in range(25):
+        cells = np.random.default_rng(run).multinomial(30_000, shares / shares.sum())
+        truth = spec.workload.apply(cells.astype(float))
+        laws, state = published(spec, cells, source)
+        for metric in errors:
+            found = estimate(spec, laws, state, feasible=None if metric is None else "auto", metric=metric)
+            errors[metric] += float(np.sum((found.values - truth) ** 2))
+    assert errors["both"] < 0.95 * errors[None]
+    if text == "prefix:256":
+        assert errors["state"] > errors[None]
+
+
+@pytest.mark.parametrize(
+    ("text", "delta", "mechanism"),
+    [
+        ("prefix:6", "1e-6", "gaussian"),
+        ("ranges:20", "0", "laplace"),
+        ("marginals:4:1,2", "0", "laplace"),
+        ("marginals:4:2", "1e-6", "gaussian"),
+        ("identity:9", "0", "laplace"),
+    ],
+)
+@pytest.mark.parametrize("metric", ["state", "answers", "both"])
+def test_metrics_are_lengths_of_states_and_answers(text: str, delta: str, mechanism: Any, metric: Any) -> None:
+    spec = WorkloadSpec(text, "1", delta, mechanism)
+    random, strategy, workload = np.random.default_rng(8), spec.strategy, spec.workload
+    total = float(spec.variances.sum())
+    left, columns = stretched(workload, strategy, metric, total)
+    point = random.normal(size=spec.length)
+    found = strategy.estimate(point)
+    off, at = random.normal(size=(2, workload.size))  # two tables: distances differ by what depends on the table
+    length = {"state": 0.0, "answers": 0.0}
+    for sign, table in ((1, off), (-1, at)):
+        length["state"] += sign * float(np.sum((strategy.matrix @ table - point) ** 2))
+        length["answers"] += sign * float(np.sum((workload.apply(table) - workload.apply(found)) ** 2))
+    length["both"] = length["state"] + ANSWERS * spec.length / total * length["answers"]
+    target = point if left is None else left @ point
+    seen = np.sum((columns @ off - target) ** 2) - np.sum((columns @ at - target) ** 2)
+    assert seen == pytest.approx(length[metric], rel=1e-6, abs=1e-6)
+
+
+def test_few_queries_over_very_many_cells_are_projected_in_little_memory() -> None:
+    """A matrix of cells by cells would have 26 GiB."""
+    random = np.random.default_rng(1)
+    spec = WorkloadSpec(Workload.of_matrix(random.integers(0, 2, (8, 60_000))), "1", "1e-6", n_bound=2000)
+    cells = np.bincount(random.integers(0, 60_000, 2000), minlength=60_000)
+    laws, state = published(spec, cells, Seeded(3))
+    found, raw = estimate(spec, laws, state, feasible="auto"), estimate(spec, laws, state)
+    assert found.method == "cap"
+    assert found.values.max() <= 2000
+    assert np.abs((found.values - raw.values) / raw.stderr).max() < 3
 
 
 def test_the_choice_of_noise_looks_at_projected_answers() -> None:

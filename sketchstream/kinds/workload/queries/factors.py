@@ -150,8 +150,9 @@ class Factor:
     def gram(self) -> Floats:
         """(size, size) transpose of the matrix times the matrix; entry (i, j) counts the queries that hold both."""
         first, last = np.minimum.outer(*[np.arange(self.size)] * 2), np.maximum.outer(*[np.arange(self.size)] * 2)
-        if self.matrix is not None:
-            out: Floats = self.matrix.T @ self.matrix
+        rows = self.matrix if self.listed is None else self.listed.dense()
+        if rows is not None:
+            out: Floats = rows.T @ rows
         elif self.name == "identity":
             out = np.eye(self.size)
         elif self.name == "total":

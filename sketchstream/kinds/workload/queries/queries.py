@@ -223,6 +223,23 @@ class Workload:
             out += _kron([factor.gram() for factor in product])
         return out
 
+    def gram_times(self, table: Floats) -> Floats:
+        """(N,) the same times a table, without either matrix.
+
+        Args:
+            table: (N,) float64.
+        """
+        if self.flat:
+            return self.runs.back(self.runs.apply(table))
+        out, shaped = np.zeros(self.shape), np.asarray(table, np.float64).reshape(self.shape)
+        for product in self.products:
+            part = shaped.sum(axis=tuple(np.flatnonzero([one.name == "total" for one in product])), keepdims=True)
+            for axis, factor in enumerate(product):
+                if factor.name not in ("total", "identity"):
+                    part = np.moveaxis(np.tensordot(factor.gram(), part, (1, axis)), 0, axis)
+            out += part
+        return out.reshape(-1)
+
     def apply(self, histogram: Floats) -> Floats:
         """(d,) answers.
 

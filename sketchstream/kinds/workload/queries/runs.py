@@ -143,6 +143,16 @@ class Runs:
         out: Numbers = self._added(sums[self.highs] - sums[self.lows])
         return out
 
+    def back(self, answers: Floats) -> Floats:
+        """(N,) the transpose of the matrix times numbers of the queries.
+
+        Args:
+            answers: (d,) float64.
+        """
+        times = np.repeat(answers, np.diff(self.starts)) * self.values
+        steps = np.bincount(self.lows, times, self.size + 1) - np.bincount(self.highs, times, self.size + 1)
+        return np.asarray(np.cumsum(steps)[:-1])
+
     def _added(self, parts: Any) -> Any:
         """(d, ...) sum of each query's runs of (R, ...), times the coefficients."""
         times = parts * self.values.astype(parts.dtype).reshape(-1, *[1] * (parts.ndim - 1))

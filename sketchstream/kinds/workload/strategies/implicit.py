@@ -23,6 +23,7 @@ from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.runs import SPARED
 from sketchstream.kinds.workload.strategies.optimise import reduce_matrix, smallest_total
+from sketchstream.kinds.workload.strategies.projection import ANSWERS, Metric, Projected, curvature, descend
 from sketchstream.kinds.workload.strategies.strategy import MAX_STATE, VERSION, Form, Strategy, declared
 from sketchstream.kinds.workload.update import add_up
 from sketchstream.noise.laws import DiscreteLaplace
@@ -138,6 +139,44 @@ class Implicit(Strategy):
             state: (m,) int64, as published.
         """
         return self.workload.apply(self.tree.solve(state)) if self.levels else state.astype(np.float64)
+
+    def individuals(self, state: Ints) -> tuple[float, float]:
+        """The estimated sum of all cells and its variance for noise of variance 1, of counters of cells or blocks.
+
+        Args:
+            state: (m,) int64, as published.
+        """
+        counts = [np.bincount(np.arange(self.size) // width).astype(np.float64) for width, _ in self.tree.levels]
+        variance = self.tree.variances([np.array([float(count @ count)]) for count in counts])
+        return float(self.tree.solve(state).sum()), float(variance[0])
+
+    def nearest(self, state: Ints, bound: float, tolerance: float, metric: Metric) -> Projected:
+        """The x >= 0 of sum at most n that is nearest to a state; see `stretched`.
+
+        Args:
+            state: (m,) int64, as published.
+            bound: upper bound of the number of individuals, n; above 0.
+            tolerance: gap at which the search stops.
+            metric: of distances; all are that of the answers where these are the counters.
+        """
+        asked, start = self.workload, np.zeros(self.size)
+        blocks = bool(self.levels) and metric != "answers"
+        both = ANSWERS * self.length / float(self.variances.sum())
+        share = {"state": 0.0, "both": both}.get(metric, 1.0) if blocks else 1.0
+
+        def times(table: Floats) -> Floats:
+            out = share * asked.gram_times(table) if share else np.zeros(self.size)
+            return out + self.tree.gram_times(table) if blocks else out
+
+        if self.levels:
+            start = self.tree.solve(state)
+            pull = share * asked.gram_times(start) + (self.tree.back(state)[: self.size] if blocks else 0.0)
+        else:
+            pull = asked.runs.back(state.astype(np.float64))
+        steepest = curvature(times, np.ones(self.size))
+        bounds, starts = np.array([bound]), start[None]
+        best, gap, steps = descend(lambda one: (times(one[0]) - pull)[None], steepest, bounds, starts, tolerance)
+        return Projected(best[0], gap, steps)
 
     def add(self, state: Ints, cells: Ints, weights: Ints | None = None) -> None:
         """Add a batch of valid events, in place. Which way is taken depends on the number of events only.

@@ -25,7 +25,7 @@ from sketchstream.kinds.workload.strategies.ball import MAX_RANK as BALL_RANK
 from sketchstream.kinds.workload.strategies.ellipsoid import paper_shape, plain_shape
 from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
 from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, optimise, reduce, too_large
-from sketchstream.kinds.workload.strategies.projection import all_nearest
+from sketchstream.kinds.workload.strategies.projection import FAR, all_nearest, stretched
 from sketchstream.kinds.workload.strategies.strategy import (
     Strategy,
     causal,
@@ -224,35 +224,45 @@ def projected_errors(
     numbers = MANY if n_bound is None else (n_bound,)
     truths = np.concatenate([_invented(workload.size, n) for n in numbers])
     counts = np.repeat(np.array(numbers, np.float64), len(truths) // len(numbers))
-    gram = workload.gram()
     laws = [layer_law(one.mechanism, one.strategy, epsilon, delta, weight) for one in tried]
     return [
-        _projected(one, truths, counts, gram, law, n_bound) if one in near else math.inf
+        _projected(workload, one, truths, counts, law, n_bound) if one in near else math.inf
         for one, law in zip(tried, laws, strict=True)
     ]
 
 
-def _projected(one: Candidate, truths: Floats, counts: Floats, gram: Floats, law: Law, n_bound: int | None) -> float:
+def _projected(
+    workload: Workload, one: Candidate, truths: Floats, counts: Floats, law: Law, n_bound: int | None
+) -> float:
     """A candidate's error after projection: its known one before, times what projection leaves of the same noise."""
     from scipy.special import ndtri
 
-    strategy = one.strategy
-    columns, deviation = strategy.matrix.astype(np.float64), math.sqrt(law.variance)
+    strategy, deviation = one.strategy, math.sqrt(law.variance)
     even = _even("noise", len(truths) * law.length).reshape(len(truths), law.length)
     if law.name == "discrete-laplace":
         drawn = -np.sign(even - 0.5) * np.log1p(-np.abs(2 * even - 1)) / math.sqrt(2)
     else:
         drawn = ndtri(even)
-    states = truths @ columns.T + deviation * drawn
+    states = truths @ strategy.matrix.T + deviation * drawn
     starts = strategy.estimate(states.T).T
     bounds = counts
-    if float(np.abs(strategy.backwards @ columns - 1).max()) < 1e-8:  # the total is known, as answers do it
+    if float(np.abs(strategy.backwards @ strategy.matrix - 1).max()) < 1e-8:  # the total is known, as answers do it
         more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(strategy.backwards))
         most = np.maximum(starts.sum(axis=1) + more, 0.5)
         bounds = most if n_bound is None else np.minimum(counts, most)
-    found = all_nearest(states, columns, bounds, starts, TRIED_GAP * law.variance * law.length, TRIED_STEPS)[0]
-    left, before = (np.einsum("ij,ij->i", off @ gram, off) for off in (found - truths, starts - truths))
-    shares = [float(left[counts == n].sum() / before[counts == n].sum()) for n in np.unique(counts)]
+    gram, tolerance = workload.gram(), TRIED_GAP * law.variance * law.length
+
+    def squares(off: Floats) -> Floats:
+        return np.asarray(np.einsum("ij,ij->i", off @ gram, off))
+
+    found = all_nearest(states, strategy.matrix.astype(np.float64), bounds, starts, tolerance, TRIED_STEPS)[0]
+    far = squares(found - starts) > FAR * one.error
+    if far.any():
+        left, columns = stretched(workload, strategy, "both", one.error / law.variance)
+        points = states if left is None else states @ left.T
+        found[far] = all_nearest(points[far], columns, bounds[far], starts[far], tolerance, TRIED_STEPS)[0]
+    after, before = squares(found - truths), squares(starts - truths)
+    shares = [float(after[counts == n].sum() / before[counts == n].sum()) for n in np.unique(counts)]
     return one.error * math.exp(float(np.log(shares).mean()))
 
 

@@ -1,7 +1,7 @@
 """Projection of noisy answers on those that some histogram could have: by pairwise Frank-Wolfe, or by gradients.
 
-In: a point, the columns of a strategy, a bound of the number of individuals. Out: a histogram, the gap that certifies
-it. Touches: nothing.
+In: a point, the columns of a strategy, the metric of distances, a bound of the number of individuals. Out: a
+histogram, the gap that certifies it. Touches: nothing.
 Source: Nikolov, Talwar & Zhang 2013 (projection of noisy answers); Lacoste-Julien & Jaggi 2015 (pairwise steps);
 Beck & Teboulle 2009 with restarts of O'Donoghue & Candes 2015 (gradients);
 docs/theory/workload.md, section 8.
@@ -11,6 +11,7 @@ Only published states are projected: it is post-processing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -18,9 +19,18 @@ import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.workload.queries.factors import Floats
+from sketchstream.kinds.workload.queries.queries import Workload
+from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
 
 FeasibleSet = Literal["cap", "simplex", "sym"]
+Metric = Literal["state", "answers", "both"]
 
+METRICS: Final = ("state", "answers", "both")
+
+ANSWERS: Final = 0.3
+"""Weight of the distance of answers beside that of states in metric "both", each relative to what noise does to it."""
+FAR: Final = 0.75
+"""Share of their noise's sum of squares by which answers may move before metric "both" is taken."""
 MOST_STEPS: Final = 5000
 REBUILD: Final = 500
 NEGLIGIBLE: Final = 1e-15
@@ -129,6 +139,36 @@ def _score(vertex: int, scores: Floats, size: int, feasible: str) -> float:
     return -float(scores[vertex - size]) if feasible == "sym" else 0.0
 
 
+def stretched(workload: Workload, strategy: Strategy, metric: Metric, total: float) -> tuple[Floats | None, Floats]:
+    """(k, m) map of states and (k, N) map of tables after which a metric is the length of their difference.
+
+    Args:
+        workload: the queries.
+        strategy: for them.
+        metric: "state", of the counters, which have equal noise: no map of states is needed; "answers"; or "both".
+        total: sum of the answers' variances for noise of variance 1 in each counter.
+    """
+    columns = strategy.matrix.astype(np.float64)
+    if metric == "state":
+        return None, columns
+    cells = strategy.length > strategy.size
+    back = strategy.decoder if cells else np.eye(strategy.length)
+    inner = workload.gram() if cells else _answered(workload, strategy)
+    if metric == "both":
+        inner = ANSWERS * strategy.length / total * inner + (columns.T @ columns if cells else back)
+    values, vectors = np.linalg.eigh(inner)
+    left = np.sqrt(np.maximum(values, 0.0))[:, None] * (vectors.T @ back)
+    return left, left @ columns
+
+
+def _answered(workload: Workload, strategy: Strategy) -> Floats:
+    """(m, m) Gram matrix of the answers as functions of the state."""
+    if strategy.size <= MOST_SPREAD:
+        return np.asarray(strategy.decoder.T @ workload.gram() @ strategy.decoder)
+    answers = np.stack([workload.apply(column) for column in strategy.decoder.T])
+    return np.asarray(answers @ answers.T)
+
+
 def nearest(point: Floats, columns: Floats, bound: float, start: Floats, tolerance: float) -> Projected:
     """The x >= 0 of sum at most n that minimises |columns x - point|, from a start that is near for many individuals.
 
@@ -156,18 +196,46 @@ def all_nearest(
         tolerance: gap at which the search stops, for all of them.
         most_steps: steps after which it stops with the gaps that it has.
     """
-    gram, pull = columns.T @ columns, points @ columns
-    steepest = _curvature(gram)
+    wide = 2 * len(columns) < columns.shape[1]  # then the cells' Gram matrix may be too large for memory
+    gram = columns @ columns.T if wide else columns.T @ columns
+    pull = points @ columns
+
+    def slope(tables: Floats) -> Floats:
+        return np.asarray((tables @ columns.T) @ columns if wide else tables @ gram) - pull
+
+    powers = curvature(lambda vector: np.asarray(gram @ vector), np.sqrt(np.diagonal(gram)))
+    steepest = min(float(np.abs(gram).sum(axis=1).max()), powers)
+    return descend(slope, steepest, bounds, starts, tolerance, most_steps)
+
+
+def descend(
+    slope: Callable[[Floats], Floats],
+    steepest: float,
+    bounds: Floats,
+    starts: Floats,
+    tolerance: float,
+    most_steps: int = GRADIENTS,
+) -> tuple[Floats, float, int]:
+    """The x >= 0 of sum at most n of the smallest half squared distance, by its gradient; see `all_nearest`.
+
+    Args:
+        slope: gradient of half the squared distance, of (t, N) tables.
+        steepest: an upper figure of its curvature.
+        bounds: (t,) upper bounds of the number of individuals, each above 0.
+        starts: (t, N) tables.
+        tolerance: gap at which the search stops, for all of them.
+        most_steps: steps after which it stops with the gaps that it has.
+    """
     here = ahead = _capped(starts, bounds)
-    speed, gap, step = np.ones((len(points), 1)), np.inf, 0
+    speed, gap, step = np.ones((len(starts), 1)), np.inf, 0
     for step in range(most_steps):
         if step % CHECKED == 0:
-            slope = here @ gram - pull
-            gaps = np.einsum("ij,ij->i", slope, here) - bounds * np.minimum(0.0, slope.min(axis=1))
+            steep = slope(here)
+            gaps = np.einsum("ij,ij->i", steep, here) - bounds * np.minimum(0.0, steep.min(axis=1))
             gap = float(gaps.max())
             if gap <= tolerance:
                 break
-        moved = _capped(ahead - (ahead @ gram - pull) / steepest, bounds)
+        moved = _capped(ahead - slope(ahead) / steepest, bounds)
         speed = np.where(np.einsum("ij,ij->i", ahead - moved, moved - here)[:, None] > 0, 1.0, speed)
         faster = (1 + np.sqrt(1 + 4 * speed * speed)) / 2
         ahead = moved + (speed - 1) / faster * (moved - here)
@@ -175,22 +243,29 @@ def all_nearest(
     return here, max(gap, 0.0), step
 
 
-def _curvature(gram: Floats) -> float:
-    """An upper figure of the largest eigenvalue: by rows, or by powers with a margin."""
-    rows = float(np.abs(gram).sum(axis=1).max())
-    vector = np.sqrt(np.diagonal(gram))
+def curvature(times: Callable[[Floats], Floats], start: Floats) -> float:
+    """An upper figure of the largest eigenvalue of a matrix that has no negative one: by powers, with a margin.
+
+    Args:
+        times: the matrix times a vector.
+        start: a vector, such as the roots of the diagonal.
+    """
     for _ in range(POWERS):
-        vector = gram @ (vector / np.linalg.norm(vector))
-    return min(rows, MARGIN * float(np.linalg.norm(vector)))
+        start = times(start / np.linalg.norm(start))
+    return MARGIN * float(np.linalg.norm(start))
 
 
 def _capped(values: Floats, bounds: Floats) -> Floats:
-    """For each row the nearest x >= 0 of sum at most its bound."""
+    """For each row the nearest x >= 0 of sum at most its bound.
+
+    Source: Michelot 1986: what is below the threshold of those that are left is left out, until nothing is.
+    """
     out = np.maximum(values, 0.0)
-    over = np.flatnonzero(out.sum(axis=1) > bounds)
-    if len(over):
-        ordered = np.sort(values[over], axis=1)[:, ::-1]
-        excess = (np.cumsum(ordered, axis=1) - bounds[over, None]) / np.arange(1, values.shape[1] + 1)
-        last = np.count_nonzero(ordered > excess, axis=1) - 1
-        out[over] = np.maximum(values[over] - excess[np.arange(len(over)), last][:, None], 0.0)
-    return np.asarray(out)
+    for row in np.flatnonzero(out.sum(axis=1) > bounds):
+        kept, count = out[row][out[row] > 0], 0
+        while len(kept) != count:
+            count = len(kept)
+            excess = (float(kept.sum()) - float(bounds[row])) / count
+            kept = kept[kept > excess]
+        out[row] = np.maximum(values[row] - excess, 0.0)
+    return out
