@@ -225,7 +225,10 @@ def estimate(
     tables = tuple(workload.tables(cells))
     base: dict[str, Any] = {"stderr": stderr, "tables": tables, "layer_count": len(laws)}
     given = spec.n_bound if n_bound is None else n_bound
-    if isinstance(strategy, Implicit) and (feasible not in (None, "auto", "cap") or metric not in (None, *METRICS)):
+    if metric not in (None, *METRICS):
+        msg = f"metric must be one of {', '.join(METRICS)}, found {metric!r:.40}"
+        raise EstimateError(msg)
+    if isinstance(strategy, Implicit) and feasible not in (None, "auto", "cap"):
         msg = (
             f"{feasible!r:.40} needs the matrix of the strategy, and this one has none; use method 'cap' or 'unbiased'"
         )
@@ -236,9 +239,6 @@ def estimate(
     if feasible is None or (feasible == "auto" and (not _quick(strategy) or (given is None and total is None))):
         values = np.rint(raw) if spec.integral else raw
         return WorkloadAnswers(spec, values, tails=tails, notes=bias, integral=spec.integral, **base)
-    if metric not in (None, *METRICS):
-        msg = f"metric must be one of {', '.join(METRICS)}, found {metric!r:.40}"
-        raise EstimateError(msg)
     if given is None and total is None:
         msg = "projection needs n_bound=, or queries that determine the total; add the total to the workload"
         raise EstimateError(msg)

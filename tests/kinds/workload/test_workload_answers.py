@@ -305,10 +305,11 @@ def test_metrics_are_lengths_of_states_and_answers(text: str, delta: str, mechan
     assert seen == pytest.approx(length[metric], rel=1e-6, abs=1e-6)
 
 
-def test_few_queries_over_very_many_cells_are_projected_in_little_memory() -> None:
-    """A matrix of cells by cells would have 26 GiB."""
+@pytest.mark.parametrize("queries", [2, 8])
+def test_few_queries_over_very_many_cells_are_projected_in_little_memory(queries: int) -> None:
+    """A matrix of cells by cells would have 26 GiB: none is made, when a mechanism is chosen either."""
     random = np.random.default_rng(1)
-    spec = WorkloadSpec(Workload.of_matrix(random.integers(0, 2, (8, 60_000))), "1", "1e-6", n_bound=2000)
+    spec = WorkloadSpec(Workload.of_matrix(random.integers(0, 2, (queries, 60_000))), "1", "1e-6", n_bound=2000)
     cells = np.bincount(random.integers(0, 60_000, 2000), minlength=60_000)
     laws, state = published(spec, cells, Seeded(3))
     found, raw = estimate(spec, laws, state, feasible="auto"), estimate(spec, laws, state)
@@ -336,6 +337,14 @@ def test_projection_in_the_metric_of_the_answers_never_adds_error() -> None:
         found = estimate(spec, laws, state, feasible="cap", metric="answers", n_bound=30)
         before, after = np.sum((raw.values - truth) ** 2), np.sum((found.values - truth) ** 2)
         assert after <= before * (1 + 1e-6) + 2 * (found.gap or 0)
+
+
+@pytest.mark.parametrize("feasible", [None, "auto", "cap"])
+def test_a_metric_that_nobody_knows_is_refused(feasible: Any) -> None:
+    spec = WorkloadSpec("prefix:6", "1", "1e-6", "gaussian", n_bound=9)
+    laws, state = published(spec, zipf(6, 9), Seeded(8))
+    with pytest.raises(EstimateError, match="metric must be one of state, answers, both, found 'stat'"):
+        estimate(spec, laws, state, feasible=feasible, metric="stat")  # type: ignore[arg-type]
 
 
 def test_the_number_of_individuals_is_estimated_where_the_queries_tell_it() -> None:

@@ -27,6 +27,7 @@ from sketchstream.kinds.workload.strategies.implicit import implicit_strategies
 from sketchstream.kinds.workload.strategies.optimise import MAX_RANK, optimise, reduce, too_large
 from sketchstream.kinds.workload.strategies.projection import FAR, all_nearest, stretched
 from sketchstream.kinds.workload.strategies.strategy import (
+    MOST_SPREAD,
     Strategy,
     causal,
     causal_total,
@@ -250,9 +251,12 @@ def _projected(
         more = 0.0 if n_bound is None else deviation * float(np.linalg.norm(strategy.backwards))
         most = np.maximum(starts.sum(axis=1) + more, 0.5)
         bounds = most if n_bound is None else np.minimum(counts, most)
-    gram, tolerance = workload.gram(), TRIED_GAP * law.variance * law.length
+    gram = workload.gram() if workload.size <= MOST_SPREAD else None  # of many cells it may be too large for memory
+    tolerance = TRIED_GAP * law.variance * law.length
 
     def squares(off: Floats) -> Floats:
+        if gram is None:
+            return np.array([float(np.sum(workload.apply(one) ** 2)) for one in off])
         return np.asarray(np.einsum("ij,ij->i", off @ gram, off))
 
     found = all_nearest(states, strategy.matrix.astype(np.float64), bounds, starts, tolerance, TRIED_STEPS)[0]
