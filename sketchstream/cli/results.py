@@ -5,7 +5,7 @@ In: answers. Out: tables, JSON (one object a line), CSV. Touches: standard outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -46,6 +46,7 @@ def print_windows(
     reconstruct: Callable[[Published], Profile],
     form: show.Format,
     page: WindowsReport | None = None,
+    numbers: Sequence[str] = SUMMARY,
 ) -> None:
     """Print one result for each window in order: JSON and CSV at once, a table at the end; each is passed to `page`.
 
@@ -64,7 +65,7 @@ def print_windows(
                 elif form == "csv":
                     click.echo(f"sketchstream: window {window.fields()['window_start']}: {error}", err=True)
                 else:
-                    rows.append((*_front(window), f"no answer: {error}", *("-" for _ in SUMMARY)))
+                    rows.append((*_front(window), f"no answer: {error}", *("-" for _ in numbers)))
                 continue
             if page is not None:
                 page.add(window, answer)
@@ -73,13 +74,18 @@ def print_windows(
             elif form == "csv":
                 _print_csv(answer, header=number == unanswered)
             else:
-                rows.append(_row(answer, window))
+                rows.append(_row(answer, window, numbers))
             bar.advance()
     if unanswered and form != "csv":
         click.echo(f"sketchstream: {unanswered} windows have no answer: their rows say why", err=True)
     if form == "table":
-        group = ("group",) if any(len(row) > 2 + len(SUMMARY) for row in rows) else ()
-        columns = ("window", *group, "partitions", *(name.replace("at_least.", "at least ") for name in SUMMARY))
+        group = ("group",) if any(len(row) > 2 + len(numbers) for row in rows) else ()
+        columns = (
+            "window",
+            *group,
+            "partitions",
+            *(name.replace("at_least.", "at least ").replace("exactly.", "exactly ") for name in numbers),
+        )
         show.table(columns, rows, f"sketch {name}: estimate [95% interval]")
 
 
@@ -106,15 +112,9 @@ def _front(window: SealedWindow) -> tuple[str, ...]:
     return (str(window.fields()["window_start"]), *(() if window.group is None else (window.group,)))
 
 
-def _row(answer: Answer, window: SealedWindow) -> tuple[str, ...]:
+def _row(answer: Answer, window: SealedWindow, numbers: Sequence[str]) -> tuple[str, ...]:
     """A window's line in the table of many."""
-    cells = []
-    for name in SUMMARY:
-        kind, _, k = name.partition(".")
-        if kind == "at_least" and int(k) > answer.profile.max_count:
-            cells.append("-")
-            continue
-        one = answer.profile.number(name)
-        ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if answer.intervals else ""
-        cells.append(f"{show.at_least(one)}{show.number(one.value)}{ends}")
-    return *_front(window), window.describe(), *cells
+    from sketchstream.kinds.profile.pictures import chosen
+
+    found = chosen(answer.profile, numbers).values()
+    return *_front(window), window.describe(), *(show.cell(one, intervals=answer.intervals) for one in found)

@@ -33,6 +33,14 @@ def at_least(one: Estimate) -> str:
     return {"lower": ">= ", "upper": "<= "}.get(one.bound or "", "")
 
 
+def cell(one: Estimate | None, *, intervals: bool) -> str:
+    """A number in a table of many windows, with its 95% interval if that is valid; a dash if there is none."""
+    if one is None:
+        return "-"
+    ends = f" [{number(one.low)}, {number(one.high)}]" if intervals else ""
+    return f"{at_least(one)}{number(one.value)}{ends}"
+
+
 def number(value: float | None) -> str:
     """Format a number: thousands separated, meaningful digits only; a dash if unknown."""
     if value is None or math.isnan(value):

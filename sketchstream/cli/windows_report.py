@@ -105,15 +105,8 @@ class WindowsReport:
         columns = ("window", *(names.get(name, name) for name in NUMBERS), "status")
         rows = []
         for label, row, status, intervals in zip(labels, self.rows, self.status, self.intervals, strict=True):
-            rows.append((label, *(_cell(one, intervals) for one in row.values()), status))
+            rows.append((label, *(show.cell(one, intervals=intervals) for one in row.values()), status))
         return report.Table("All windows: estimate [95% interval]", columns, rows)
-
-
-def _cell(one: Estimate | None, intervals: bool) -> str:
-    if one is None:
-        return "-"
-    ends = f" [{show.number(one.low)}, {show.number(one.high)}]" if intervals else ""
-    return f"{show.at_least(one)}{show.number(one.value)}{ends}"
 
 
 def last(shown: int, count: int) -> str:

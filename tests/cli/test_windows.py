@@ -63,6 +63,25 @@ def test_windows_are_one_object_each_with_a_profile(config: Path) -> None:
     assert "complete" in repr(last)
 
 
+def test_the_table_has_the_numbers_that_are_asked_for(run: Run, config: Path) -> None:
+    usual = run("profile", "-c", config, "--all").out
+    assert re.search(r"window +partitions +distinct +at least 2 +at least 10 +mean", usual)
+    table = run("profile", "-c", config, "--all", "--number", "at_least.3", "--number", "exactly.1").out
+    assert re.search(r"window +partitions +at least 3 +exactly 1\n", table)
+    rows = [line for line in table.splitlines() if line.startswith("2013-")]
+    found = [re.findall(r"([-\d.e]+) \[", row) for row in rows]
+    assert [[round(float(one)) for one in row] for row in found] == [[1, hour] for hour in range(4)]
+    beyond = run("profile", "-c", config, "--all", "--number", "at_least.900").out
+    assert len(re.findall(r"complete +-\n", beyond)) == 4
+    for name, said in (("counts", "must be one number"), ("people", "unknown number"), ("at_least.x", "")):
+        wrong = run("profile", "-c", config, "--all", "--number", name)
+        assert wrong.code == 2, wrong.err
+        assert said in wrong.complaint
+    for more in (("--all", "--format", "json"), ("--from", "2013-01-01T03:00Z"), ("--all", "--format", "csv")):
+        wrong = run("profile", "-c", config, "--number", "distinct", *more)
+        assert "--number chooses columns of the table" in wrong.complaint
+
+
 def test_a_range_is_text_or_a_time_with_its_zone(config: Path) -> None:
     found = ss.windows(config, "hourly", since="2013-01-01T01:00Z", until=datetime(2013, 1, 1, 3, tzinfo=UTC))
     assert [one.start.hour for one in found] == [1, 2]

@@ -53,6 +53,8 @@ class Method:
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
 @click.option("--group", metavar="NAME", help="Group to show, if the sketch has groups.")
 @click.option("--by", type=click.Choice(("group",)), help="Print one result for each group.")
+@click.option("--number", "numbers", multiple=True, metavar="NAME",
+              help="Column of the table of --all or --by group, such as at_least.3; repeat it.")  # fmt: skip
 @click.option("--method", type=click.Choice(METHODS), default="likelihood", show_default=True, help="Estimator.")
 @click.option("--norm", type=click.Choice(list(NORMS)), help="With --method circulant: norm of the correction.")
 @click.option("--beta", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05, show_default=True,
@@ -66,6 +68,7 @@ def command(
     merge: bool,
     group: str | None,
     by: str | None,
+    numbers: tuple[str, ...],
     method: str,
     norm: str | None,
     beta: float,
@@ -89,6 +92,7 @@ def command(
       sketchstream profile -c sketchstream.toml --sketch hourly --all --format json
       sketchstream profile -c sketchstream.toml --sketch hourly --all --html report.html
       sketchstream profile -c sketchstream.toml --sketch reach --group spring-sale
+      sketchstream profile -c sketchstream.toml --sketch reach --by group --number at_least.3
       sketchstream profile -c sketchstream.toml --sketch reach --all --by group --format csv
     """
     from sketchstream.errors import ConfigError
@@ -97,6 +101,12 @@ def command(
     source.require_one(merge=merge)
     options.require_picture(plot, "--plot")
     every = source.every
+    if numbers and (form != "table" or not (every or by)):
+        msg = "--number chooses columns of the table of --all or --by group; other results have every number"
+        raise ConfigError(msg)
+    if several := [name for name in numbers if name in ("fractions", "counts")]:
+        msg = f"--number must be one number, such as distinct, at_least.3 or exactly.1, found {several[0]!r}"
+        raise ConfigError(msg)
     if source.file is not None:
         if by:
             msg = "--by group belongs to -c; choose a group of a file with --group"
@@ -130,7 +140,9 @@ def command(
 
             page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
             found = windows.every() if every else iter((windows.one(),))
-            results.print_windows(shown, plan.name, chosen(found, group), how.apply, form, page)
+            results.print_windows(
+                shown, plan.name, chosen(found, group), how.apply, form, page, numbers or results.SUMMARY
+            )
             show.remarks(shown, plan.name)
             if html is not None and page is not None:
                 write_page(html, page.page())
