@@ -34,7 +34,8 @@ others shared (19), a database that is replaced while it is read (6), event time
 second process (130), workloads without a matrix: runs of cells, their trees in closed form, lower bounds (435; 742
 lines of the linear kinds), listed items found without a compiled loop (47), a law computed once where an epsilon is
 searched (6 of the linear kinds), damage told of the database that was read (8), projections that count the answers'
-distance, and those of strategies without a matrix (103; 184 lines of the linear kinds), columns of a table by name (10).
+distance, and those of strategies without a matrix (103; 184 lines of the linear kinds), columns of a table
+by name (10).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
