@@ -123,6 +123,7 @@ def wanted_fields(config: Config) -> Wanted:
         ),
         decimals=config.decimal_weights,
         time_unit=config.input.time_unit,
+        plans=tuple(config.sketches),
     )
 
 

@@ -92,10 +92,10 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
     said = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.planned(spec)).warning
     if said is not None:
         warnings.warn(f'sketch "{block.name}": {said}', NoPrivacyWarning, stacklevel=7)
-    fields = dict(block.fields())
+    fields, listed = dict(block.fields()), dict(block.listed())
     refused, misplaced = noises
     plans = [
-        SketchPlan(name, spec, calendar, steps, fields, stride, refused, misplaced, early)
+        SketchPlan(name, spec, calendar, steps, fields, stride, refused, misplaced, early, listed)
         for name, calendar, steps, stride in series
     ]
     return plans, []

@@ -140,6 +140,10 @@ class SketchTable(Table):
         """Role -> field of the records, for the roles that the kind needs beside item, weight and time."""
         return {}
 
+    def listed(self) -> Mapping[str, tuple[str, ...]]:
+        """Role -> the values of its field that the block lists, where it lists any; numbers by their digits."""
+        return {}
+
     @property
     def counts_some(self) -> bool:
         """Whether only some of the records admitted are meant to count, so that no loss can be judged from them."""

@@ -40,6 +40,10 @@ class ConvolutionTable(LinearTable):
         found = {} if self.position is None else {"position": self.position}
         return found | {name: name for name in self.columns or ()}
 
+    def listed(self) -> Mapping[str, tuple[str, ...]]:
+        """The values of each column."""
+        return {name: tuple(map(str, values)) for name, values in (self.columns or {}).items()}
+
     @property
     def needs_item(self) -> bool:
         """False: events are about positions."""

@@ -79,9 +79,9 @@ class GroupIndex:
         """Counters of all groups."""
         return self.groups * self.inner.slots
 
-    def locate(self, items: Items) -> npt.NDArray[np.int64]:
-        """(n,) slot of each item in the first group; see `Index.locate`."""
-        return self.inner.locate(items)
+    def locate(self, items: Items | Grouped | Pairs) -> npt.NDArray[np.int64]:
+        """(n,) slot of each item, whatever its group, in the first group; see `Index.locate`."""
+        return self.inner.locate(items if isinstance(items, Items) else items.items)
 
 
 def batch_of(groups: Groups, source: Grouped | Pairs) -> Grouped:

@@ -55,6 +55,13 @@ class ProfileTable(SketchTable):
         group = {} if self.group_by is None else {"group": self.group_by}
         return group | {f"where.{name}": name for name in sorted(self.where or {})}
 
+    def listed(self) -> Mapping[str, tuple[str, ...]]:
+        """The groups, and the values of the filter."""
+        given = {f"where.{name}": one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()}
+        if self.group_by is not None and isinstance(self.groups, tuple):
+            given["group"] = self.groups
+        return {role: tuple(map(str, values)) for role, values in given.items()}
+
     @property
     def counts_some(self) -> bool:
         """Whether there are groups or filters."""

@@ -67,6 +67,10 @@ class WorkloadTable(LinearTable):
         """The field of each column."""
         return {column.name: column.field or column.name for column in self.columns}
 
+    def listed(self) -> Mapping[str, tuple[str, ...]]:
+        """The categories of columns."""
+        return {column.name: tuple(map(str, column.values)) for column in self.columns if column.values}
+
     @property
     def needs_item(self) -> bool:
         """Whether cells are items, or persons are protected."""

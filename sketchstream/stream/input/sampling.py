@@ -22,6 +22,8 @@ import numpy.typing as npt
 from sketchstream.errors import ConfigError
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
+from sketchstream.stream.input.listed_values import ListedValues
+from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import DAY_MS, NO_TIME
 
 Ints = npt.NDArray[np.int64]
@@ -57,6 +59,7 @@ class Wanted:
         columns: (field, name of the setting) of further fields that sketches need.
         decimals: whether weights may have fractions.
         time_unit: what numbers in the field of the event time are taken for.
+        plans: of the sketches that count the records.
     """
 
     item: str | None
@@ -69,6 +72,7 @@ class Wanted:
     columns: tuple[tuple[str, str], ...] = ()
     decimals: bool = False
     time_unit: TimeUnit = "ms"
+    plans: tuple[SketchPlan, ...] = field(default=(), repr=False)
 
 
 @dataclass
@@ -89,6 +93,11 @@ class Sample:
     arrays: int = field(default=0, repr=False)
     has: Counter[str] = field(default_factory=Counter, repr=False)
     names: Counter[str] = field(default_factory=Counter, repr=False)
+    sketches: list[ListedValues] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        different = {(one.spec.fingerprint, *one.fields.items()): one for one in self.wanted.plans}
+        self.sketches = [ListedValues(plan) for plan in different.values()]
 
     def add(
         self, decoded: Events, text: Callable[[int], bytes | None] | None = None, stamps: Ints | None = None
@@ -119,6 +128,8 @@ class Sample:
         self._time(
             decoded.times[decoded.times != NO_TIME], None if stamps is None else stamps[decoded.times != NO_TIME]
         )
+        for one in self.sketches:
+            one.add(decoded)
         if text is not None:
             for index in range(min(n, PARSED - self.texts)):
                 self._look(text(index))
@@ -160,17 +171,21 @@ class Sample:
     # ------------------------------------------------------------------------------------------------ verdicts
 
     def verdict(self) -> tuple[list[str], list[str]]:
-        """Mistakes and warnings, for an operator who asks; fields that many records lack are warnings too."""
+        """Mistakes and warnings, for an operator who asks: also fields and listed values that many records lack."""
         refused, warned = self.lacking()
-        return refused, warned + ([] if refused or warned else list(self._doubts()))
+        return refused, warned + ([] if not self.records or any(self._mistakes()) else list(self._doubts()))
 
     def lacking(self) -> tuple[list[str], list[str]]:
-        """Fields that no record of the sample has: mistakes, or warnings in a sample of fewer than `ENOUGH` records."""
+        """Fields that no record of the sample has: mistakes, or warnings in a sample of fewer than `ENOUGH` records.
+
+        Sketches that would count none of the records are warnings too.
+        """
         if not self.records:
             return [], []
         found = list(self._mistakes())
         sure = self.records >= ENOUGH or (self.arrays > 0 and not self.usable)
-        return (found, []) if sure else ([], found)
+        empty = [] if found else [text for one in self.sketches for text in one.nothing()]
+        return (found, []) if sure and found else ([], found + empty)
 
     def require(self) -> list[str]:
         """Return the warnings of a sample without mistakes.
@@ -251,6 +266,8 @@ class Sample:
                 f"{many} have a time ({called('time')}) more than a year away from the record's own timestamp: check "
                 "the field and its unit, unless these are old events that were written lately"
             )
+        for one in self.sketches:
+            yield from one.doubts()
 
     def _other_unit(self) -> TimeUnit | None:
         """The unit in which most times of the sample are recent, if it is not the one that is expected."""

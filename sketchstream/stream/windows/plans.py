@@ -79,6 +79,7 @@ class SketchPlan:
             `stream.evidence`.
         epsilon_misplaced: noise of the numbers of misplaced events or items; None: by its spec.
         early: releases from windows that are still open; None: there are none.
+        listed: role -> values of its field that the configuration lists, see `stream.input.listed_values`.
     """
 
     name: str
@@ -90,6 +91,7 @@ class SketchPlan:
     epsilon_refused: Fraction | None = field(default=None, compare=False)
     epsilon_misplaced: Fraction | None = field(default=None, compare=False)
     early: EarlyAnswers | None = field(default=None, compare=False)
+    listed: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def window(self) -> str:

@@ -1,0 +1,105 @@
+"""Compares the values that sketches list (groups, filters, cells, closed domains) with a sample of the input.
+
+In: a plan, decoded records of a sample. Out: sentences: that a sketch counts none of them, or leaves many out; which
+listed values none of them has. Touches: nothing.
+
+As in `stream.input.sampling`, these are exact statements about payloads, for the operator who asks. They name values
+that the configuration lists, and no value of a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sketchstream import kinds
+from sketchstream.items.columns import Choices
+from sketchstream.items.events import Events
+from sketchstream.items.hashing import Key
+from sketchstream.spec import OpenDomain
+from sketchstream.stream.windows.plans import SketchPlan
+
+SHOWN: Final = 8
+"""Most values that one sentence names."""
+SHARES: Final = ((2, "half"), (4, "a quarter"), (10, "one in ten"), (20, "one in twenty"))
+
+
+@dataclass
+class ListedValues:
+    """How many records of a sample one sketch counts, and how many have each of the values that it lists.
+
+    Args:
+        plan: Of the sketch.
+    """
+
+    plan: SketchPlan
+    records: int = 0
+    counted: int = field(default=0, repr=False)
+    having: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict, repr=False)
+    without: dict[str, int] = field(default_factory=dict, repr=False)
+
+    def add(self, decoded: Events) -> None:
+        """Add the records of a batch that hold an item."""
+        given = decoded.usable()
+        if not len(given):
+            return
+        spec, kind = self.plan.spec, kinds.of(self.plan.spec)
+        columns = {role: given.columns[name] for role, name in self.plan.fields.items()}
+        found = kind.events(spec, replace(given, weights=None, weight=None, columns=columns, window=(0, 1)))
+        good = np.ones(len(given), np.bool_) if found.good is None else found.good
+        if not isinstance(spec.domain, OpenDomain):
+            index = kind.index(spec, Key.generate(), None)
+            good = good & (index.locate(found.items) != -1)
+        self.records += len(given)
+        self.counted += int(np.count_nonzero(good))
+        for role, values in self.plan.listed.items():
+            places = columns[role].codes(Choices(values))
+            counts = np.bincount(places[places >= 0], minlength=len(values))
+            self.having[role] = self.having.get(role, 0) + counts
+            self.without[role] = self.without.get(role, 0) + int(np.count_nonzero(places < 0))
+
+    def nothing(self) -> Iterator[str]:
+        """That the sketch would stay empty."""
+        if self.records and not self.counted:
+            yield (
+                f'sketch "{self.plan.name}" counts none of the {self.records:,} records of a sample that hold an item: '
+                f"{self._outside()}"
+            )
+
+    def doubts(self) -> Iterator[str]:
+        """Values that no record has, and how many records have none of them."""
+        if not self.counted:
+            return
+        said = False
+        for role, counts in self.having.items():
+            missing = [value for value, count in zip(self.plan.listed[role], counts, strict=True) if not count]
+            share = self._share(self.without[role])
+            if missing and (share or role.startswith("where.")):
+                named = ", ".join(repr(one) for one in missing[:SHOWN])
+                more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
+                others = f", and {share} of them have a value that is not listed" if share else ""
+                said = said or bool(share)
+                yield (
+                    f'sketch "{self.plan.name}" lists {named}{more} of the field {self.plan.fields[role]!r}, which '
+                    f"none of the {self.records:,} records of a sample has{others}: check the spelling"
+                )
+        share = self._share(self.records - self.counted)
+        filtered = any(role.startswith("where.") for role in self.plan.listed)
+        if share and not said and not filtered:
+            yield (
+                f'sketch "{self.plan.name}" leaves out {share} of the {self.records:,} records of a sample that hold '
+                f"an item: {self._outside()}"
+            )
+
+    def _share(self, part: int) -> str:
+        """A part of the records in words; empty for a small one."""
+        return next((f"more than {words}" for one, words in SHARES if part * one > self.records), "")
+
+    def _outside(self) -> str:
+        """Why records do not count."""
+        fields = " and ".join(map(repr, self.plan.fields.values()))
+        return f"their {fields} is not in its list, or range" if fields else "their items are not in its domain"
