@@ -23,7 +23,7 @@ from sketchstream.cli import exits, options
 
 COMMANDS: Final = {
     "demo": ("start", "Run the main example on real data: aircraft in the 336,776 flights from New York in 2013."),
-    "init": ("start", "Write a first configuration from a look at the records and four questions."),
+    "init": ("start", "Write a first configuration from a look at the records and five questions."),
     "keygen": ("sketches", "Create a secret hash key."),
     "create": ("sketches", "Create an open sketch: draw its noise, before any event."),
     "update": ("sketches", "Add the events of a file or of standard input to an open sketch."),

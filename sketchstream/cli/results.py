@@ -5,7 +5,7 @@ In: answers. Out: tables, JSON (one object a line), CSV. Touches: standard outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,6 +17,7 @@ from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows_report import WindowsReport
+    from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
@@ -52,7 +53,10 @@ def print_windows(
 
     For a window without an answer, such as one with partitions of different sketches, the reason is printed.
     """
+    from sketchstream.kinds.profile.pictures import chosen
+
     rows = []
+    untold: dict[str, int] = {}
     unanswered = 0
     with progress.Progress(f"reconstructing {name}") as bar:
         for number, window in enumerate(windows):
@@ -74,11 +78,13 @@ def print_windows(
             elif form == "csv":
                 _print_csv(answer, header=number == unanswered)
             else:
-                rows.append(_row(answer, window, numbers))
+                found = chosen(answer.profile, numbers)
+                rows.append((*_front(window), window.describe(), *_cells(found, answer)))
+                untold |= {name: answer.profile.max_count for name, one in found.items() if one is None}
             bar.advance()
     if unanswered and form != "csv":
         click.echo(f"sketchstream: {unanswered} windows have no answer: their rows say why", err=True)
-    if form == "table":
+    if form == "table" and rows:
         group = ("group",) if any(len(row) > 2 + len(numbers) for row in rows) else ()
         columns = (
             "window",
@@ -87,6 +93,9 @@ def print_windows(
             *(name.replace("at_least.", "at least ").replace("exactly.", "exactly ") for name in numbers),
         )
         show.table(columns, rows, f"sketch {name}: estimate [95% interval]")
+        for told, most in untold.items():
+            text = f"{told} is '-' where nothing was counted, or where counts above {most} are not told apart"
+            click.echo(f"sketchstream: {text}", err=True)
 
 
 def _print_csv(answer: Answer, *, header: bool) -> None:
@@ -112,9 +121,6 @@ def _front(window: SealedWindow) -> tuple[str, ...]:
     return (str(window.fields()["window_start"]), *(() if window.group is None else (window.group,)))
 
 
-def _row(answer: Answer, window: SealedWindow, numbers: Sequence[str]) -> tuple[str, ...]:
-    """A window's line in the table of many."""
-    from sketchstream.kinds.profile.pictures import chosen
-
-    found = chosen(answer.profile, numbers).values()
-    return *_front(window), window.describe(), *(show.cell(one, intervals=answer.intervals) for one in found)
+def _cells(found: Mapping[str, Estimate | None], answer: Answer) -> Iterator[str]:
+    """A window's numbers in the table of many."""
+    return (show.cell(one, intervals=answer.intervals) for one in found.values())

@@ -69,9 +69,10 @@ class Source:
         from sketchstream_connectors.published import open_published
 
         assert self.config_file is not None, "there is a file"
-        span = to_ms(self.from_, "--from"), to_ms(self.to, "--to")
         with open_published(clusters.load(self.config_file)) as published:
-            yield Windows(published, published.plan(self.sketch).name, span)
+            plan = published.plan(self.sketch)
+            zone = plan.calendar.timezone
+            yield Windows(published, plan.name, (to_ms(self.from_, "--from", zone), to_ms(self.to, "--to", zone)))
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,15 @@ class Windows:
     span: tuple[int | None, int | None]
 
     def every(self) -> Iterator[SealedWindow]:
-        """All of them."""
-        return self.published.every(self.name, *self.span)
+        """All of them; where there is none, standard error says so."""
+        from sketchstream.query.windows import none_published
+
+        some = False
+        for window in self.published.every(self.name, *self.span):
+            some = True
+            yield window
+        if not some:
+            click.echo(f"sketchstream: {none_published(self.name, *self.span)}", err=True)
 
     def one(self) -> SealedWindow:
         """The newest one, or the one that the times choose."""

@@ -15,6 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from zoneinfo import ZoneInfo
 
 from sketchstream import kinds
 from sketchstream.config.context import context
@@ -142,9 +143,8 @@ class PublishedWindows:
         """The only window in a range of time."""
         found = list(islice(self.every(name, since, until), 2))
         if not found:
-            where = "" if since is None and until is None else " in that range"
             still = self.open(name)
-            msg = "; ".join([f"no window of sketch {name} is published{where}", *([] if still is None else [still])])
+            msg = "; ".join([none_published(name, since, until), *([] if still is None else [still])])
             raise StoreError(msg)
         if len(found) > 1:
             starts = " and ".join(iso(window.window[0]) for window in found)
@@ -421,15 +421,29 @@ class PublishedWindows:
                         yield part
 
 
-def to_ms(text: str | None, option: str) -> int | None:
-    """Milliseconds since 1970 of an RFC 3339 time; None for None."""
+def none_published(name: str, since: int | None, until: int | None) -> str:
+    """Sentence that a sketch has no published window, in a range of time if there is one."""
+    return f"no window of sketch {name} is published{'' if since is None and until is None else ' in that range'}"
+
+
+def to_ms(text: str | None, option: str, timezone: str | None = None) -> int | None:
+    """Milliseconds since 1970 of an RFC 3339 time; None for None.
+
+    Args:
+        text: the time.
+        option: that gives it.
+        timezone: in which a date alone is its first instant; None: a date alone is refused.
+    """
     if text is None:
         return None
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         when = None
+    if when is not None and when.tzinfo is None and timezone is not None and len(text) == len("2013-01-01"):
+        when = when.replace(tzinfo=ZoneInfo(timezone))
     if when is None or when.tzinfo is None:
-        msg = f"{option} must be a time with its offset, such as 2013-01-01T00:00Z, found {text!r:.40}"
+        date = "" if timezone is None else f", or a date (in {timezone})"
+        msg = f"{option} must be a time with its offset, such as 2013-01-01T00:00Z{date}, found {text!r:.40}"
         raise ConfigError(msg)
     return round(when.timestamp() * 1000)

@@ -97,6 +97,74 @@ def test_numbers_in_another_unit_are_found_and_counted(run: Run, tmp_path: Path,
     assert f'set input.time_unit = "{unit}"' in wrong.err or "readable time" in wrong.err
 
 
+CHANNELS = ("search", "social", "email")
+SPLIT = ("--file", "e.jsonl", "--item", "user.id", "--group-by", "channel")
+
+
+def split(path: Path) -> None:
+    jsonl(path / "e.jsonl", 1500, lambda one: one | {"channel": CHANNELS[int(str(one["at"])[:-3]) % 3]})
+
+
+def test_answers_are_split_by_a_field_at_the_same_loss(run: Run, tmp_path: Path) -> None:
+    split(tmp_path)
+    made = run("init", *SPLIT, "--groups", ",".join(CHANNELS), *QUICK)
+    assert made.code == 0, made.err
+    assert "loss of one item is at most epsilon 1 against readers" in made.out, "not one for each group"
+    assert "in each of 3 groups" in made.out
+    assert "--all --by group --number distinct\n" in made.out
+    config = Config.load(tmp_path / "sketchstream.toml")
+    (plan,) = config.sketches
+    assert (plan.spec.groups.names, plan.fields) == (CHANNELS, {"group": "channel"})
+    assert plan.spec.epsilon_publish * 3 == 1
+    assert run("worker", "-c", "sketchstream.toml").code == 0
+    (command,) = [line.split()[1:] for line in made.out.splitlines() if line.strip().startswith("sketchstream profile")]
+    shown = run(*command)
+    assert shown.code == 0, shown.err
+    assert all(name in shown.out for name in CHANNELS)
+
+
+def test_an_item_may_be_kept_to_a_few_groups(run: Run, tmp_path: Path) -> None:
+    split(tmp_path)
+    (tmp_path / "groups.txt").write_text("\n".join(CHANNELS))
+    made = run("init", *SPLIT, "--groups", "groups.txt", "--max-groups", "1", *QUICK)
+    assert made.code == 0, made.err
+    (plan,) = Config.load(tmp_path / "sketchstream.toml").sketches
+    assert (plan.spec.groups.limit, plan.spec.groups.max_groups, plan.spec.epsilon_publish) == ("ranked", 1, 1)
+    assert 'groups = "groups.txt"' in (tmp_path / "sketchstream.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--group-by", "chanel", "--groups", "a,b"), "did you mean 'channel'?"),
+        (("--group-by", "channel"), "Missing option '--groups'"),
+        (("--group-by", "channel", "--groups", "3"), "found a number: 3"),
+        (("--group-by", "channel", "--groups", "a,b", "--max-groups", "3"), "max_groups must be"),
+        (("--group-by", "channel", "--groups", "missing.txt"), "missing.txt"),
+        (("--groups", "a,b"), "belong to --group-by"),
+        (("--max-groups", "2"), "belong to --group-by"),
+        (
+            ("--group-by", "channel", "--groups", "a,b", "--max-groups", "1", "--unit", "event"),
+            "belongs to --unit item",
+        ),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], text: str) -> None:
+    split(tmp_path)
+    done = run("init", "--file", "e.jsonl", "--item", "user.id", *QUICK, *arguments)
+    assert done.code in (1, 2), done.err
+    assert text in done.err
+    assert not (tmp_path / "sketchstream.toml").exists()
+
+
+def test_a_misspelt_group_is_said_at_once(run: Run, tmp_path: Path) -> None:
+    split(tmp_path)
+    made = run("init", *SPLIT, "--groups", "serch,social,email", *QUICK)
+    assert made.code == 0, made.err
+    assert "lists 'serch' of the field 'channel'" in made.err
+    assert "search" not in made.err
+
+
 def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) -> None:
     jsonl(tmp_path / "e.jsonl", 200)
     jsonl(tmp_path / "untimed.jsonl", 200, lambda one: one | {"at": "yesterday"})
@@ -152,7 +220,8 @@ def test_no_value_of_the_sample_is_shown(run: Run, tmp_path: Path) -> None:
     assert "MARK" not in made.said + (tmp_path / "sketchstream.toml").read_text()
 
 
-def test_a_terminal_is_asked_four_questions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", ["none", "two"])
+def test_a_terminal_is_asked_questions(tmp_path: Path, groups: str) -> None:
     jsonl(tmp_path / "e.jsonl", 300)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "sketchstream.cli", "init", "--file", "e.jsonl", "--number", "distinct"]
@@ -161,10 +230,13 @@ def test_a_terminal_is_asked_four_questions(tmp_path: Path) -> None:
     answers = {
         b"What to count": b"\n",
         b"Protect everything": b"item\n",
+        b"Split answers by": b"\n",
         b"How wide": b"1h\n",
         b"relative error": b"20%\n",
     }
-    said, waiting, deadline = b"", dict(answers), time.monotonic() + 300
+    if groups == "two":
+        answers |= {b"Split answers by": b"country\n", b"Its values": b"DE, FR\n", b"In how many of these 2": b"1\n"}
+    said, waiting, deadline = b"", dict(answers), time.monotonic() + 60
     while time.monotonic() < deadline:
         if select.select([ours], [], [], 1)[0]:
             try:
@@ -180,6 +252,8 @@ def test_a_terminal_is_asked_four_questions(tmp_path: Path) -> None:
     assert b"user.id" in said  # listed, and suggested as what looks like people
     config = Config.load(tmp_path / "sketchstream.toml")
     assert (config.input.item, config.sketches[0].window) == ("user.id", "1h")
+    found = config.sketches[0].spec.groups
+    assert found is None if groups == "none" else (found.names, found.max_groups) == (("DE", "FR"), 1)
 
 
 @pytest.mark.kafka

@@ -77,9 +77,45 @@ def test_the_table_has_the_numbers_that_are_asked_for(run: Run, config: Path) ->
         wrong = run("profile", "-c", config, "--all", "--number", name)
         assert wrong.code == 2, wrong.err
         assert said in wrong.complaint
-    for more in (("--all", "--format", "json"), ("--from", "2013-01-01T03:00Z"), ("--all", "--format", "csv")):
+    for more, said in (
+        (("--all", "--format", "json"), "--number chooses columns of a table, and --format json has every number"),
+        (("--all", "--by", "group", "--format", "csv"), "and --format csv has every number"),
+        (("--from", "2013-01-01T03:00Z"), "--number chooses columns of the table of --all or --by group"),
+    ):
         wrong = run("profile", "-c", config, "--number", "distinct", *more)
-        assert "--number chooses columns of the table" in wrong.complaint
+        assert said in wrong.complaint
+
+
+def test_numbers_that_a_sketch_does_not_tell_are_explained(run: Run, config: Path) -> None:
+    beyond = run("profile", "-c", config, "--all", "--number", "at_least.900", "--number", "distinct")
+    (note,) = [line for line in beyond.err.splitlines() if "at_least" in line]
+    assert note.startswith("sketchstream: at_least.900 is '-' where nothing was counted, or where counts above ")
+    assert "is '-'" not in run("profile", "-c", config, "--all").err
+
+
+def test_no_window_in_a_range_is_said(run: Run, config: Path) -> None:
+    for arguments in (
+        ("--all",),
+        ("--all", "--format", "json"),
+        ("--all", "--format", "csv"),
+        ("--all", "--html", "p.html"),
+    ):
+        done = run("profile", "-c", config, "--from", "2014-01-01T00:00Z", *arguments)
+        assert (done.code, done.out) == (0, ""), done.err
+        assert "no window of sketch hourly is published in that range" in done.err
+    assert run("profile", "-c", config, "--merge", "--from", "2014-01-01T00:00Z").code == 1
+
+
+def test_a_range_may_be_dates_in_the_zone_of_the_sketch(run: Run, config: Path) -> None:
+    whole = run("profile", "-c", config, "--all").out
+    assert run("profile", "-c", config, "--all", "--from", "2013-01-01", "--to", "2013-01-02").out == whole
+    assert "no window" in run("profile", "-c", config, "--all", "--to", "2013-01-01").err
+    text = config.read_text()
+    config.write_text(text.replace('name = "hourly"', 'name = "hourly"\ntimezone = "America/New_York"'))
+    assert len(re.findall("2013-", run("profile", "-c", config, "--all", "--from", "2013-01-01").out)) == 0
+    assert len(re.findall("2013-", run("profile", "-c", config, "--all", "--from", "2012-12-31").out)) == 4
+    wrong = run("profile", "-c", config, "--all", "--from", "2013-1-1")
+    assert "or a date (in America/New_York), found '2013-1-1'" in wrong.complaint
 
 
 def test_a_range_is_text_or_a_time_with_its_zone(config: Path) -> None:

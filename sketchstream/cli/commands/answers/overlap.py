@@ -120,8 +120,9 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
         if every:
             title = f"{one.facts.get('window_start')}: {title}"
         show.table(("set", "estimate", "low", "high"), found, title)
-    held = all(one.intervals for one in answers)
-    click.echo(below(answers[0].overlap.to_dict(())) if held else words.NO_INTERVALS)
+    if answers:
+        held = all(one.intervals for one in answers)
+        click.echo(below(answers[0].overlap.to_dict(())) if held else words.NO_INTERVALS)
 
 
 def _draw(answer: OverlapAnswer, path: Path) -> None:

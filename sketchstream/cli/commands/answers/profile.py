@@ -101,8 +101,11 @@ def command(
     source.require_one(merge=merge)
     options.require_picture(plot, "--plot")
     every = source.every
-    if numbers and (form != "table" or not (every or by)):
-        msg = "--number chooses columns of the table of --all or --by group; other results have every number"
+    if numbers and form != "table":
+        msg = f"--number chooses columns of a table, and --format {form} has every number: leave one of them out"
+        raise ConfigError(msg)
+    if numbers and not (every or by):
+        msg = "--number chooses columns of the table of --all or --by group; one profile is shown with every number"
         raise ConfigError(msg)
     if several := [name for name in numbers if name in ("fractions", "counts")]:
         msg = f"--number must be one number, such as distinct, at_least.3 or exactly.1, found {several[0]!r}"

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MANY_PARTITIONS: Final = 256
 MEANS: Final = (2, 5, 10, 20)
 """Mean counts at which the share of heavy-tailed items beyond a modulus is said."""
+WRAPPED: Final = 0.05
+"""Share of items beyond the modulus, at the smallest of these means, from which that is a warning."""
 
 
 @click.command(short_help="Check a configuration without running it.")
@@ -240,8 +242,10 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         most, each = plan.early.most, plan.early.epsilon
         facts["early"] = f"up to {most} preliminary answers of each window, at a cost of {each} each"
     if getattr(spec, "modulus", None) is not None:
-        from sketchstream.kinds.profile.planner.heavy import share_beyond
+        from sketchstream.kinds.profile.planner.heavy import share_beyond, tail_note
 
+        if share_beyond(spec.modulus, MEANS[0]) > WRAPPED:
+            _warn(f"sketch {plan.name}: {tail_note(spec, MEANS[0])}")
         facts["modulus"] = spec.modulus
         facts["items_beyond_modulus"] = ", ".join(
             f"{share_beyond(spec.modulus, mean):.2%} at a mean of {mean}" for mean in MEANS

@@ -1,4 +1,4 @@
-"""`sketchstream init`: a first configuration, from a look at the records and four questions.
+"""`sketchstream init`: a first configuration, from a look at the records and five questions.
 
 In: a topic or a file; answers, from options or at the terminal. Out: a configuration and a hash key, what they cost,
 and the commands that follow. Touches: the two files; the newest records of the topic, or the first ones of the file.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from sketchstream.cli.progress import Progress
 
 if TYPE_CHECKING:
     from sketchstream.config.draft import Draft
+    from sketchstream.kinds.profile.group_list import Groups
     from sketchstream.kinds.profile.planner import Sizing
     from sketchstream.stream.input.field_survey import Survey
     from sketchstream.stream.windows.windows import Width
@@ -34,7 +36,7 @@ domain = {{ slots = 1024, levels = 2 }}
 """A sketch of any size, with which a configuration is valid before the questions are answered."""
 
 
-@click.command(short_help="Write a first configuration from a look at the records and four questions.")
+@click.command(short_help="Write a first configuration from a look at the records and five questions.")
 @click.option("--topic", help="Kafka topic with JSON records.")
 @click.option("--file", "file", type=options.FILE, help="File instead of a topic: jsonl, csv, parquet or avro.")
 @click.option("--bootstrap-servers", help="With --topic: brokers.  [default: localhost:9092]")
@@ -45,6 +47,11 @@ domain = {{ slots = 1024, levels = 2 }}
 @click.option("--time", "time", help="Field of the event time; 'record' for the records' own.  [default: as found]")
 @click.option("--unit", type=click.Choice(["item", "event"]),
               help="What is protected: all that an item does in a window, or each event.  [default: item]")  # fmt: skip
+@click.option("--group-by", help="Field by whose values answers are split, such as campaign.  [default: none]")
+@click.option("--groups", metavar="NAMES|FILE",
+              help="With --group-by: its values, between commas, or a file with one a line.")  # fmt: skip
+@click.option("--max-groups", type=click.IntRange(min=1),
+              help="With --groups: in how many of them one item may count.  [default: all]")  # fmt: skip
 @click.option("--window", help="Width of a window: 1h, 1d, 7d, ...  [default: 1d]")
 @click.option("--error", help="Relative error wanted, one standard deviation, such as 2%.  [default: 2%]")
 @click.option(
@@ -64,14 +71,18 @@ def command(
     item: str | None,
     time: str | None,
     unit: str | None,
+    group_by: str | None,
+    groups: str | None,
+    max_groups: int | None,
     window: str | None,
     error: str | None,
     numbers: tuple[str, ...],
     key_file: Path | None,
     output: Path,
 ) -> None:
-    r"""Look at a few records, ask what to count, who is protected, how wide windows are, and how exact answers must be;
-    then write a configuration and a hash key, and print what that costs and how many items it takes.
+    r"""Look at a few records, ask what to count, who is protected, by which field answers are split, how wide windows
+    are, and how exact answers must be; then write a configuration and a hash key, and print what that costs and how
+    many items it takes.
 
     The sample is read once and not kept; fields are named, values are not shown. With a topic, the producers'
     partitioner is found as `validate --write` does it, with differential privacy (at most 1/10 for an item).
@@ -81,6 +92,7 @@ def command(
       sketchstream init --file events.jsonl
       sketchstream init --topic events --bootstrap-servers localhost:9092
       sketchstream init --file events.jsonl --item user_id --unit item --window 1h --error 5%
+      sketchstream init --file events.jsonl --group-by campaign --groups spring,summer --error 20%
     """  # noqa: D205 - the first paragraph is the summary
     from sketchstream.config.draft import Draft
     from sketchstream.errors import StoreError
@@ -121,19 +133,21 @@ def command(
         unit, f"Protect everything that one {item} does in a window, or each single event", "item",
         click.Choice(["item", "event"]),
     )  # fmt: skip
+    split = _groups(survey, group_by, groups, max_groups, unit, item)
     window = options.ask(window, "How wide is a window (1h, 1d, 7d, ...)", "1d", str)
     wait_s = _wait_s(Width.parse(str(window)))
     target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
     wanted = numbers or NUMBERS
     with Progress("sizing the sketch") as bar:
         bar.reach(0)
-        found = planner.fewest(numbers=wanted, target=target, unit=unit, parts=partitions)
+        found = planner.fewest(numbers=wanted, target=target, unit=unit, parts=partitions, groups=split.groups)
     draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s, time_unit=survey.unit(time))
-    _write(draft, found, key, output, str(window))
+    listed = None if split.file is None else _relative(split.file, folder)
+    _write(draft, found.block(NAME, str(window), split.field, listed), key, output)
     _print(draft, found, output)
     if topic is not None:
         _find_partitioner(output)
-    _print_next(draft, str(window), output)
+    _print_next(draft, found, str(window), output)
 
 
 # ----------------------------------------------------------------------------------------------------- the records
@@ -203,10 +217,7 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
 
 def _item(survey: Survey, given: str | None) -> str:
     """Ask for the field that is counted, among those that there are."""
-    import difflib
-
     from sketchstream.config.checks import looks_like_people
-    from sketchstream.errors import ConfigError
 
     fields = survey.fields()
     names = [field.name for field in fields]
@@ -215,13 +226,71 @@ def _item(survey: Survey, given: str | None) -> str:
         for field in fields:
             click.echo(f"  {field.name:<24} {field.kind:<19} in {field.share:.0%}", err=True)
     likely = next(filter(looks_like_people, names), None)
-    item = str(options.ask(given, "What to count (a field)", likely, str, "--item", must=True))
-    if item not in survey.has:
-        near = difflib.get_close_matches(item, names, n=1)
+    return _there(survey, str(options.ask(given, "What to count (a field)", likely, str, "--item", must=True)))
+
+
+def _there(survey: Survey, name: str) -> str:
+    """A field, if records have it.
+
+    Raises:
+        ConfigError: none has it; names those that there are.
+    """
+    import difflib
+
+    from sketchstream.errors import ConfigError
+
+    if name not in survey.has:
+        names = [field.name for field in survey.fields()]
+        near = difflib.get_close_matches(name, names, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
-        msg = f"no record of the sample has the field {item!r:.60}; fields there are: {', '.join(sorted(names))}{meant}"
+        msg = f"no record of the sample has the field {name!r:.60}; fields there are: {', '.join(sorted(names))}{meant}"
         raise ConfigError(msg)
-    return item
+    return name
+
+
+@dataclass(frozen=True)
+class Split:
+    """By what answers are split: a field of the records, its declared values, and their file if they lie in one."""
+
+    field: str = "group"
+    groups: Groups | None = None
+    file: Path | None = None
+
+
+def _groups(
+    survey: Survey, field: str | None, listed: str | None, most: int | None, unit: str | None, item: str
+) -> Split:
+    """Ask for a field by which answers are split, its values, and in how many of them an item counts."""
+    from sketchstream.cli.deployments import Deployment
+
+    if field is None and (listed or most):
+        msg = "--groups and --max-groups belong to --group-by: name the field of the records"
+        raise click.UsageError(msg)
+    field = options.ask(field, "Split answers by a field, such as campaign or country", "none", str)
+    if field == "none":
+        return Split()
+    field = _there(survey, str(field))
+    question = (
+        f"Its values, which all may know: between commas, or a file with one a line; not taken from {item}'s data"
+    )
+    listed = str(options.ask(listed, question, None, str, "--groups")).strip()
+    if listed.isdecimal():
+        msg = f"--groups takes the values of {field!r}, between commas or in a file, found a number: {listed}"
+        raise click.UsageError(msg)
+    number = len(Deployment(listed, False, None, None, False, "promised").declared(1, 1) or ())
+    if unit == "item" and number > 1:
+        question = f"In how many of these {number:,} may one {item} count in a window (the fewer, the more exact)"
+        most = options.ask(most, question, number, click.IntRange(1, number))
+    elif most is not None and unit != "item":
+        msg = "--max-groups belongs to --unit item: an event counts in one group"
+        raise click.UsageError(msg)
+    few = None if most == number else most
+    deployment = Deployment(listed, False, None, few, False, "promised" if few is None else "ranked")
+    return Split(
+        field,
+        deployment.declared(1024, 2),
+        None if deployment.file_of_groups is None else Path(deployment.file_of_groups),
+    )
 
 
 def _share(text: str) -> float:
@@ -237,7 +306,7 @@ def _share(text: str) -> float:
 # ----------------------------------------------------------------------------------------------------- the answers
 
 
-def _write(draft: Draft, found: Sizing, key: Path, output: Path, window: str) -> None:
+def _write(draft: Draft, block: str, key: Path, output: Path) -> None:
     """Make the key where it is missing, and the configuration."""
     from sketchstream.files import write_durably
     from sketchstream.items.hashing import Key
@@ -247,7 +316,7 @@ def _write(draft: Draft, found: Sizing, key: Path, output: Path, window: str) ->
     else:
         Key.generate().save(key)
         click.echo(f"sketchstream: wrote {key}: secret, and needed for as long as you count", err=True)
-    write_durably(output, draft.text(found.block(NAME, window)).encode(), mode=0o644)
+    write_durably(output, draft.text(block).encode(), mode=0o644)
     click.echo(f"sketchstream: wrote {output}", err=True)
 
 
@@ -261,12 +330,13 @@ def _print(draft: Draft, found: Sizing, output: Path) -> None:
     config = Config.load(output)
     around = Context(window_ms=config.sketches[0].shortest_ms)
     guarantee = kinds.of(found.spec).guarantee(found.spec, kinds.planned(found.spec), around)
+    each = "" if found.spec.groups is None else f" in each of {found.spec.group_count:,} groups"
     click.echo(guarantee.summary)
     click.echo(
         f"{' and '.join(found.numbers)} have an error of at most {found.target:.2%} (one standard deviation) in "
-        f"windows with about {found.plan.items:,.0f} distinct values of {draft.item} or more; with fewer values it is "
-        f"larger, as `sketchstream plan` computes it. Memory: {show.number(found.memory)} bytes for each open window "
-        "and partition."
+        f"windows with about {found.plan.items:,.0f} distinct values of {draft.item}{each} or more; with fewer values "
+        f"it is larger, as `sketchstream plan` computes it. Memory: {show.number(found.memory)} bytes for each open "
+        "window and partition."
     )
     mistakes, doubts = factory.look_at_file(config)
     for text in mistakes + doubts:
@@ -292,10 +362,12 @@ def _wait_s(width: Width) -> int | None:
     return width.count * 10 if width.unit == "minute" and width.count < 60 else None
 
 
-def _print_next(draft: Draft, window: str, output: Path) -> None:
+def _print_next(draft: Draft, found: Sizing, window: str, output: Path) -> None:
     """The commands that follow, and when the first answer comes."""
     named = f"-c {output}"
-    steps = [f"sketchstream worker {named}", f"sketchstream profile {named} --sketch {NAME} --all"]
+    columns = "".join(f" --number {one}" for one in found.numbers if one not in ("fractions", "counts"))
+    by = "" if found.spec.groups is None else " --by group"
+    steps = [f"sketchstream worker {named}", f"sketchstream profile {named} --sketch {NAME} --all{by}{columns}"]
     if draft.topic is None:
         steps.append(f"sketchstream serve {named}")
     else:
