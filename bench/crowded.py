@@ -3,6 +3,7 @@
     python bench/crowded.py                        72 cells over the whole grid, 100 runs each: some hours of one core
     python bench/crowded.py --cells 0              every one of the 1,728 cells: days
     python bench/crowded.py --slots 65536 --seed 1 --method inverse --moduli 32 64
+    python bench/crowded.py --slots 16384 --users .002 .006 .02 .05    few users, who hardly show above the noise
 
 In: nothing. Out: a row a cell, and the coverage over all. Touches: nothing. Sketches like README's: epsilon 4, and 1
 for what is published. Each number: share of runs whose interval holds the truth (* below 92%, ? where most runs set no
@@ -18,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from helpers.crowds import MODULI, NAMES, Found, covered, grid, spread_out
+from helpers.crowds import MODULI, NAMES, USERS, Found, covered, grid, spread_out
 
 
 def told(found: Found) -> str:
@@ -42,11 +43,12 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=1 << 16, help="of each part")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--method", default="likelihood")
+    parser.add_argument("--users", type=float, nargs="*", help="users a slot, instead of those of the grid")
     parser.add_argument("--moduli", type=int, nargs="*", default=list(MODULI), help="only cells with these")
     asked = parser.parse_args()
     held, runs, cells = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
     print("users/slot mean law               modulus levels parts refused  " + " ".join(f"{one:21}" for one in NAMES))
-    for cell in spread_out(asked.cells) if asked.cells else grid():
+    for cell in spread_out(asked.cells, users=asked.users or USERS) if asked.cells else grid():
         if cell.modulus not in asked.moduli:
             continue
         found, refused = covered(cell, asked.runs, asked.slots, asked.method, asked.seed)

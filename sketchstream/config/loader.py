@@ -24,7 +24,7 @@ from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.toml import read_toml
 from sketchstream.config.validation import read_tables
-from sketchstream.errors import ConfigError, SpecError
+from sketchstream.errors import ConfigError, SpecError, StoreError
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import groups_of_item
 from sketchstream.naming import Names
@@ -259,8 +259,16 @@ class Config:
         """Read the hash key from its file; None if no sketch needs one and none is configured.
 
         Raises:
-            KeyMismatchError: the file cannot be read or does not contain a key.
+            StoreError: there is no such file, or it cannot be read.
+            KeyMismatchError: it does not contain a key.
         """
+        if self.key_file is not None and not self.key_file.exists():
+            msg = (
+                f"there is no key file {self.key_file}: bring it back from its backup, as with another key items fall "
+                "elsewhere and open windows are lost; only where nothing was counted yet, `sketchstream keygen -o "
+                f"{self.key_file}` makes one"
+            )
+            raise StoreError(msg)
         return None if self.key_file is None else Key.load(self.key_file)
 
     def plan(self, name: str) -> SketchPlan:

@@ -148,6 +148,27 @@ def test_validate_warns_of_unkeyed_topics_and_of_many_partitions(run: Run, key: 
     assert "257 partitions" in run("validate", "-c", "d.toml", "--partitions", "257").err
 
 
+@pytest.mark.parametrize(("modulus", "warned"), [(2, True), (4, True), (8, False), (32, False)])
+def test_validate_warns_of_a_modulus_that_wraps_usual_counts(
+    run: Run, key: Path, tmp_path: Path, modulus: int, warned: bool
+) -> None:
+    (tmp_path / "c.toml").write_text(GOOD.replace('unit = "event"', f'unit = "item"\nmodulus = {modulus}'))
+    result = run("validate", "-c", "c.toml", "--partitions", "3", "--offline")
+    assert result.code in (0, 2), result.err
+    assert ("of the items have" in result.err) == warned
+    assert ("modulus 32 leaves 0.48%" in result.err) == warned
+
+
+def test_a_lost_key_is_not_to_be_made_anew(run: Run, key: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(FILE)
+    key.unlink()
+    for command in ("validate", "worker"):
+        lost = run(command, "-c", "c.toml")
+        assert lost.code == 1
+        assert "bring it back from its backup" in lost.complaint
+        assert "only where nothing was counted yet" in lost.complaint
+
+
 def test_commands_for_topics_refuse_files(run: Run, key: Path, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(FILE)
     for command in (["topics", "create"], ["topics", "acls"], ["validate", "--online"]):

@@ -174,7 +174,8 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
     (tmp_path / "broken.jsonl").write_text("no json\n" * 20)
     cases = {
         ("--file", "e.jsonl", "--item", "user.ident"): "did you mean 'user.id'?",
-        ("--file", "e.jsonl"): "Missing option '--item'",
+        ("--file", "e.jsonl"): "Missing option '--item', such as --item user.id",
+        ("--file", "e.jsonl", "--item", "user.id", "--time", "att"): "did you mean 'at'?",
         ("--file", "e.jsonl", "--item", "user.id", "--error", "2"): "--error takes a share",
         ("--file", "e.jsonl", "--item", "user.id", "--window", "1 fortnight"): "window",
         ("--file", "untimed.jsonl", "--item", "user.id"): "no field of the sample is surely a time",

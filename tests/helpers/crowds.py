@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -61,10 +61,10 @@ def grid() -> Iterator[Cell]:
     yield from itertools.starmap(Cell, itertools.product(USERS, MEANS, LAWS, MODULI, LEVELS, PARTS))
 
 
-def spread_out(number: int, seed: int = 7) -> list[Cell]:
+def spread_out(number: int, seed: int = 7, users: Sequence[float] = USERS) -> list[Cell]:
     """So many cells over the whole grid: users and means in turn, everything else as evenly as it goes."""
     rng = np.random.default_rng(seed)
-    both = list(itertools.product(USERS, MEANS))
+    both = list(itertools.product(users, MEANS))
 
     def turns(size: int) -> list[int]:
         return np.concatenate([rng.permutation(size) for _ in range(-(-number // size))])[:number].tolist()

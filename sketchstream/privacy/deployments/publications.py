@@ -182,7 +182,7 @@ def _late_records(spec: Any, around: Context) -> Iterator[str]:
 
 
 def _sample(spec: Any, around: Context) -> Iterator[str]:
-    if around.partitions is not None and around.keyed:
+    if around.partitions is not None and around.partitions > 1 and around.keyed:  # one partition says nothing of keys
         unit = "an event" if spec.unit == "event" else "an item"
         yield (
             "partitioner found by `validate`, or compared with a sample of the topic before the first count: "

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MANY_PARTITIONS: Final = 256
 MEANS: Final = (2, 5, 10, 20)
 """Mean counts at which the share of heavy-tailed items beyond a modulus is said."""
-WRAPPED: Final = 0.05
+WRAPPED: Final = 0.1
 """Share of items beyond the modulus, at the smallest of these means, from which that is a warning."""
 
 

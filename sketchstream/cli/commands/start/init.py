@@ -119,6 +119,8 @@ def command(
     draft = Draft(item or "?", time or "record", _relative(key, folder), **source)
     survey, partitions = _survey(draft, file, output)
     item = _item(survey, item)
+    if time is not None and time != "record":
+        _there(survey, time)
     time = time or survey.time() or ("record" if topic is not None else None)
     if time is None:
         msg = (

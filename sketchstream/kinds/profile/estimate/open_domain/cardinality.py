@@ -41,10 +41,13 @@ class Curve:
     Args:
         items: (G,) ascending, from 0.
         distance: (G,) falling.
+        hidden: whether items hardly show above noise, so that the estimate is drawn towards none: its error does not
+            go with those of linear estimates.
     """
 
     items: Floats
     distance: Floats
+    hidden: bool = False
 
     @cached_property
     def value(self) -> float:

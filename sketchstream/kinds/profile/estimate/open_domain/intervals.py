@@ -105,6 +105,8 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
     ]
     reach = _reach(known, [one[1] for one in sliced], heavy, n, tuple(part.curve for part in found), events.limit)
     correlation = float(np.clip(joint / math.sqrt(max(noise * items_variance, 1e-12)), -0.99, 0.99))
+    if any(part.curve.hidden for part in found):
+        correlation = min(correlation, 0.0)
     longer, joint_all = _longer(known, [one[0] for one in sliced], heavy, n)
     single, single_variance = float(longer.low[1]), float(longer.variance[1])
     whole = reach.low.size - 1

@@ -13,7 +13,7 @@ nearly uniform has a transform near zero and no weight; nothing else decides whi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,13 @@ STEPS = 12
 """Most steps to the root of a curve."""
 NUMBERS, MEANS = 40, 14
 """Numbers of items, and means of their counts, among which a first law is chosen."""
+HIDDEN, LOOKS = 12.0, 21
+"""Standard deviations from none below which items hardly show above noise, and numbers of them that are looked at."""
+ABOVE = 0.85
+"""Part of the distance of larger numbers that counts there: laws of many counts draw the estimate towards none, by up
+to .7 standard deviations (`tests/kinds/profile/estimate/test_few_items.py`)."""
+TOLD = 31
+"""Most stretches of counts in which a law may differ from a first one, where items hardly show."""
 OTHER, SPREAD = 2.0, 0.02
 """Standard deviation of the number of items with one count about the first law: of itself, and of all items."""
 
@@ -180,19 +187,23 @@ class Residues:
 
         What is seen may also fit laws far from the true one: transforms of crowded levels turn more than once.
         """
-        t = np.arange(1.0, self.p)
-        logs = np.cumsum(np.log(t))
         numbers = np.append(0.0, np.geomspace(max(self.most * 1e-5, 1.0), self.most, NUMBERS))
         best, found = -math.inf, np.zeros(self.p)
+        for shape in self._shapes():
+            value = self._log_likelihood(self._laws(np.multiply.outer(numbers, shape)))
+            at = int(value.argmax())
+            if value[at] > best:
+                best, found = float(value[at]), shape * numbers[at]
+        return found
+
+    def _shapes(self) -> Iterator[Floats]:
+        """(p,) shares of items at each count: geometric and Poisson laws, index 0 unused."""
+        t = np.arange(1.0, self.p)
+        logs = np.cumsum(np.log(t))
         for mean in np.geomspace(1.01, max(self.p / 2.0, 2.0), MEANS):
             for law in (t * math.log1p(-1.0 / mean), t * math.log(mean) - logs):
                 shape = np.append(0.0, np.exp(law - law.max()))
-                shape /= shape.sum()
-                value = self._log_likelihood(self._laws(np.multiply.outer(numbers, shape)))
-                at = int(value.argmax())
-                if value[at] > best:
-                    best, found = float(value[at]), shape * numbers[at]
-        return found
+                yield shape / shape.sum()
 
     def law(self, start: Floats, intensity: Floats) -> Floats:
         """(p-1,) a step from a law of items to the likeliest one, held to the start where the data say nothing."""
@@ -255,6 +266,9 @@ class Residues:
             near = max(root + z * deviation, 0.0)
             if near < self.most:
                 distance(near)
+        hidden = known[0.0] < HIDDEN
+        if hidden:
+            root, known = self._hidden(shape, root, deviation)
         far, best = max(*known, FEWEST), self.plausible(shape, root)
         for number in np.geomspace(far, 1.01 * self.most, FAR + 1)[1:].tolist():
             known[number] = -math.sqrt(2.0 * max(best - self.plausible(shape, number), 0.0))
@@ -262,7 +276,67 @@ class Residues:
         endless = -math.sqrt(2.0 * max(best - float(self._log_likelihood(uniform)), 0.0))
         known[max(known)] = max(known[max(known)], endless)
         at = np.array(sorted(known))
-        return Curve(at, _falling(np.array([known[one] for one in at.tolist()]), at <= root))
+        return Curve(at, _falling(np.array([known[one] for one in at.tolist()]), at <= root), hidden)
+
+    def _hidden(self, shape: Floats, root: float, deviation: float) -> tuple[float, dict[float, float]]:
+        """The likeliest number of items where they hardly show above the noise, and distances from others.
+
+        The law that fits best finds items in mere noise. So each number is as likely as under many first laws, and
+        laws about them: too few items by their mean, as the best of many laws is no evidence, too many by the best.
+
+        Args:
+            shape: of the law that fits best, around which likelihoods are expanded.
+            root: the number of items that goes with it.
+            deviation: its standard deviation.
+        """
+        from scipy.special import logsumexp
+
+        shapes = np.array(list(self._shapes()))
+        shapes = np.concatenate([shapes, (shapes[2:] + np.eye(self.p)[1]) / 2.0])  # also half of the items once
+        starts = np.arange(self.p - 1)
+        if starts.size > TOLD:
+            starts = np.unique(np.geomspace(1, self.p, TOLD + 1).astype(np.int64))[:-1] - 1
+        sizes = np.diff(np.append(starts, self.p - 1))
+        spreads = np.array([self._spread(one, max(root, deviation)) for one in shapes])
+        held = np.sqrt(np.add.reduceat(spreads**2, starts, axis=1))
+        whole = held / np.sqrt((held**2).sum(axis=1, keepdims=True))  # laws differ, but not in their sum
+
+        def mean(x: Floats) -> Floats:
+            return np.asarray(np.add.reduceat(x, starts, axis=-1) / sizes)
+
+        # likelihoods with errors at this law: larger ones at another number would count as evidence of items
+        information, score = self._information(shape * root)
+        known = held[:, :, None] * mean(mean(information).T) * held[:, None, :]
+        across = np.einsum("nij,nj->ni", known, whole)
+        known -= whole[:, :, None] * (across - whole * (across * whole).sum(axis=1, keepdims=True))[:, None, :]
+        known -= across[:, :, None] * whole[:, None, :]
+        known += np.eye(starts.size)
+        inverse, size = np.linalg.inv(known), np.linalg.slogdet(known)[1]
+        numbers = np.linspace(0.0, min(root + REACH * deviation, self.most), LOOKS)
+        likely = np.empty((LOOKS, len(shapes)))
+        for at, number in enumerate(numbers.tolist()):
+            way = (number * shapes - root * shape)[:, 1:]
+            pull = way @ information
+            left = held * mean(score - pull)
+            left -= whole * (whole * left).sum(axis=1, keepdims=True)
+            likely[at] = (way * (score - pull / 2.0)).sum(axis=1) - size / 2.0
+            likely[at] += np.einsum("ni,nij,nj->n", left, inverse, left) / 2.0
+        (middle, most), (_, best) = (_top(numbers, one) for one in (logsumexp(likely, axis=1), likely.max(axis=1)))
+        few = np.sqrt(2.0 * np.maximum(most - logsumexp(likely, axis=1), 0.0))
+        many = np.minimum(few, np.sqrt(2.0 * np.maximum(best - likely.max(axis=1), 0.0)))
+        distances = np.where(numbers < middle, few, -ABOVE * many)
+        return middle, {**dict(zip(numbers.tolist(), distances.tolist(), strict=True)), middle: 0.0}
+
+
+def _top(at: Floats, value: Floats) -> tuple[float, float]:
+    """Where values are largest, and that value, by the parabola through three of them."""
+    i = int(value.argmax())
+    if i in (0, at.size - 1):
+        return float(at[i]), float(value[i])
+    before, here, after = value[i - 1 : i + 2].tolist()
+    bend, slope = 2.0 * here - before - after, (after - before) / 2.0
+    step = slope / bend if bend > 0.0 else 0.0
+    return float(at[i] + step * (at[1] - at[0])), here + slope * step / 2.0
 
 
 def saturated(levels: Sequence[Level], found: Curve) -> bool:

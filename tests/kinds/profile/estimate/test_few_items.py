@@ -1,0 +1,81 @@
+"""Where items hardly show above the noise, noise is not told as items, and intervals hold the truth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from helpers.crowds import Cell, seen, truths
+from sketchstream.kinds.profile.estimate import reconstruct
+from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.estimate.open_domain.collisions import read_levels
+from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
+from sketchstream.kinds.profile.estimate.simulate import publish
+
+SLOTS, LEVELS = 1 << 13, 8
+CELLS = [
+    (items, mean, law, modulus)
+    for items in (30, 100, 300)
+    for mean, law, modulus in ((3.0, "geometric", 32), (2.0, "zipf", 32), (5.0, "negative binomial", 64))
+]
+
+
+def nothing(seed: int, epsilon: str, modulus: int = 32) -> list[object]:
+    """What is published of no items."""
+    rng = np.random.default_rng([seed, modulus])
+    sizes = [SLOTS >> min(j + 1, LEVELS - 1) for j in range(LEVELS)]
+    empty = [np.zeros(m, np.int64) for m in sizes]
+    more = {"unit": "item", "form": "bins", "open_domain": True, "grouped": True}
+    return [publish(empty, epsilon=epsilon, cost="1", rng=rng, modulus=modulus, **more)]  # type: ignore[arg-type]
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize(("epsilon", "modulus"), [("4", 32), ("1", 32), ("4", 128)])
+def test_an_empty_sketch_is_not_told_to_hold_items(epsilon: str, modulus: int) -> None:
+    """Taken as known, the law that fits best found items in half of all empty sketches."""
+    runs, some, likeliest = 60, 0, 0
+    for seed in range(runs):
+        found = reconstruct(nothing(seed, epsilon, modulus), max_count=modulus - 1)  # type: ignore[arg-type]
+        some += found.distinct.low > 0.0
+        likeliest += found.distinct.value < 0.5
+        assert all(found.at_least(k).low <= found.distinct.low for k in (2, 5, 10))
+    # 5%, and four standard deviations of a share of the runs
+    assert some <= runs * (0.05 + 4.0 * math.sqrt(0.05 * 0.95 / runs)), some
+    assert likeliest >= runs / 5, "none is the likeliest number for a good part of them"
+
+
+@pytest.mark.statistics
+@pytest.mark.timeout(900)
+def test_intervals_hold_few_items() -> None:
+    runs, held = 24, {}
+    for items, mean, law, modulus in CELLS:
+        cell = Cell(items / SLOTS, mean, law, modulus, LEVELS, 1)
+        for run in range(runs):
+            parts, numbers = seen(cell, SLOTS, np.random.default_rng([run, items]))
+            profile = reconstruct(parts, max_count=modulus - 1)
+            for name, truth in truths(numbers).items():
+                one = profile.interval(name)
+                held.setdefault((cell, name), []).append(one.low <= truth <= one.high)
+    for case, one in held.items():
+        assert sum(one) >= runs * (0.95 - 5.0 * math.sqrt(0.05 * 0.95 / runs)), case
+    for name in truths(np.ones(3)):
+        every = [hit for (_, which), hits in held.items() if which == name for hit in hits]
+        assert sum(every) >= len(every) * (0.95 - 4.0 * math.sqrt(0.05 * 0.95 / len(every))), name
+
+
+def test_a_law_that_differs_has_the_likelihood_of_all_its_counts() -> None:
+    """With as many stretches as counts, nothing is lost; with fewer, the curve hardly moves."""
+    parts, _ = seen(Cell(100 / SLOTS, 3.0, "geometric", 64, LEVELS, 1), SLOTS, np.random.default_rng(5))
+    data = Residues(read_levels(parts[0], 63))
+    ends: list[Floats] = []
+    from sketchstream.kinds.profile.estimate.open_domain import residues
+
+    for told in (63, 31):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(residues, "TOLD", told)
+            curve = data.curve(data.start())
+            ends.append(np.array([curve.value, *curve.ends(1.96)]))
+    deviation = (ends[0][2] - ends[0][1]) / 3.92
+    assert np.abs(ends[0] - ends[1]).max() < 0.25 * deviation, ends
