@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.items.arrays import Items
+from sketchstream.items.events import Events
 from sketchstream.items.hashing import Key
 from sketchstream.kernels import compile_first, kernel
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -48,18 +49,9 @@ START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
 KEY = Key(bytes(range(16)))
 
 
-class Batch:
-    """n text items, one a record."""
-
-    def __init__(self, items: Items, times: np.ndarray) -> None:
-        self.record = None
-        self.items = items
-        self.weights = None
-        self.weight = None
-        self.columns: dict[str, object] = {}
-        self.valid = np.ones(len(items), np.bool_)
-        self.times = times
-        self.null = np.zeros(len(items), np.bool_)
+def batch_of(given: Items, times: np.ndarray) -> Events:
+    """N text items, one a record."""
+    return Events(None, given, None, np.ones(len(given), np.bool_), times, np.zeros(len(given), np.bool_))
 
 
 def items(n: int, seed: int) -> Items:
@@ -111,7 +103,7 @@ class Spread:
         begin = self._positions[partition]
         self._positions[partition] = begin + self.n
         offsets = np.arange(begin, begin + self.n, dtype=np.int64)
-        return [Chunk(partition, begin, begin + self.n, offsets, None, Batch(self._items, self._times))]
+        return [Chunk(partition, begin, begin + self.n, offsets, None, batch_of(self._items, self._times))]
 
     def seek(self, partition: int, position: int) -> None:
         """Go on from here."""
@@ -163,7 +155,7 @@ def memory(partitions: int, windows: int, slots: int) -> None:
     n = 20_000
     warm = PartitionState.fresh(rules(64, windows * HOUR_MS), 0, 0, 1)
     source = Spread(partitions, windows, n)
-    warm.apply(Chunk(0, 0, n, np.arange(n), None, Batch(source._items, source._times)))
+    warm.apply(Chunk(0, 0, n, np.arange(n), None, batch_of(source._items, source._times)))
     warm.capture()
     before = resident_bytes()
     worker = Worker(
@@ -190,7 +182,7 @@ def memory(partitions: int, windows: int, slots: int) -> None:
 def stall(slots: int, rounds: int, limit_ms: float) -> None:
     """How long a capture of one window holds up consumption, beside one pass of numpy over as many bytes."""
     state = PartitionState.fresh(rules(slots, 0), 0, 0, 1)
-    batch = Batch(items(1000, 3), np.full(1000, START_MS))
+    batch = batch_of(items(1000, 3), np.full(1000, START_MS))
     times, packing, copies = [], [], []
     warm, whole, buffers = np.zeros(slots, np.int32), np.ones(slots, np.int32), Buffers()
     for number in range(rounds):
@@ -279,6 +271,8 @@ def run_for(worker: Worker, every: float, seconds: float) -> tuple[float, float,
     """Records a second, longest step, snapshots, seconds; until the last snapshot that was begun in time has ended."""
     counters = worker.metrics.counters
     worker.settings = replace(worker.settings, snapshot_every_s=every)
+    for slot in worker._partitions.values():
+        slot.snapshot_every_s = 0.0  # what the last snapshot asked for, which was at another interval
     records, saved = counters["records"], counters["snapshots"]
     began = last = time.perf_counter()
     longest = 0.0
@@ -308,8 +302,8 @@ def throughput(rounds: int) -> None:
         ratios, rates = [], []
         for _ in range(rounds):
             state = PartitionState.fresh(common, 0, 0, 1)
-            state.apply(Chunk(0, 0, n, np.arange(n), None, Batch(batch, times())))
-            chunk = Chunk(0, n, 2 * n, n + np.arange(n), None, Batch(batch, times()))
+            state.apply(Chunk(0, 0, n, np.arange(n), None, batch_of(batch, times())))
+            chunk = Chunk(0, n, 2 * n, n + np.arange(n), None, batch_of(batch, times()))
             began = time.perf_counter()
             bare.update(batch, invalid="noop")
             between = time.perf_counter()

@@ -130,10 +130,11 @@ def _one_line(text: str) -> str:
 
 def _warn(message: Warning | str, category: type[Warning], *where: Any, **also: Any) -> None:
     """Print one line on standard error for a warning of this package, without its code location; hide others."""
-    text = f"sketchstream: warning: {_one_line(str(message))}"
-    if category.__module__.startswith("sketchstream") and text not in _SAID:
+    text = _one_line(str(message))
+    # a configuration names the sketch of which what it published warns as well
+    if category.__module__.startswith("sketchstream") and not any(said.endswith(text) for said in _SAID):
         _SAID.add(text)
-        click.echo(text, err=True)
+        click.echo(f"sketchstream: warning: {text}", err=True)
 
 
 def _explain(error: BaseException) -> list[str]:

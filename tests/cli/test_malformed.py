@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -301,3 +302,20 @@ def test_epsilon_above_ten_warns_on_standard_error(run: Run) -> None:
     assert "warning" in result.err
     for command in (["inspect", "s"], ["seal", "s", "-o", "a"], ["inspect", "a"], ["profile", "a"]):
         assert "NO PRIVACY" in run(*command).err, command
+
+
+def test_a_configuration_and_what_it_published_warn_once(run: Run, tmp_path: Path) -> None:
+    events = [{"u": n, "g": "ab"[n % 2], "ts": 1_700_000_000_000 + n} for n in range(200)]
+    (tmp_path / "e.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in events))
+    (tmp_path / "c.toml").write_text(
+        '[input]\nfile = "e.jsonl"\nitem = "u"\nitem_type = "int"\ntime = "ts"\nclose_at_end = true\n'
+        '[key]\nfile = "k"\n[output]\ndirectory = "sealed"\n[[sketch]]\nname = "s"\nwindow = "1d"\nunit = "item"\n'
+        'epsilon = "6"\nepsilon_publish = "1"\ndomain = { slots = 512, levels = 2 }\n'
+        'group_by = "g"\ngroups = ["a", "b"]\n'
+    )
+    assert run("keygen", "-o", "k").code == 0
+    for command in (("worker",), ("profile", "--group", "a"), ("ledger",)):
+        done = run(command[0], "-c", "c.toml", *command[1:])
+        assert done.code == 0, done.err
+        assert done.err.count("NO PRIVACY") == 1, done.err
+    assert "one item loses at most 2 by what it does in one UTC day and 2 over everything published\n" in done.out

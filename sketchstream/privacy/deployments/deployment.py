@@ -34,7 +34,7 @@ from sketchstream.privacy.ledgers.ledger import Ledger, Loss, show
 from sketchstream.privacy.losses.composition import Composed, Losses, compose
 from sketchstream.privacy.losses.gaussian import ROUNDINGS, GaussianLoss, Smoothed
 from sketchstream.privacy.losses.measures import concentrated
-from sketchstream.privacy.losses.zcdp import DELTA
+from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import Epsilon
 
 if TYPE_CHECKING:
@@ -469,10 +469,10 @@ class Deployment:
         days = self.by_day()
         if any(record.ledger.unit == "item" and not record.gaussian for record in self.records):
             worst = max(days.values(), key=lambda one: one.item)
+            less = to_approximate(total.item_zcdp, DELTA) < total.item
             lines.append(
                 f"one item loses at most {show(worst.item)} by what it does in one UTC day and {show(total.item)} over "
-                f"everything published "
-                f"({approximate(total.item_zcdp)} by zCDP, delta {DELTA:g})"
+                f"everything published" + (f" ({approximate(total.item_zcdp)} by zCDP)" if less else "")
             )
         for unit, loss, together, pure in (
             ("event", total.event_gaussian, total.event_at, total.event),
