@@ -12,7 +12,7 @@ from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
-from sketchstream.kinds.profile.estimate.simulate import publish
+from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 SLOTS, LEVELS = 1 << 13, 8
 CELLS = [
@@ -44,6 +44,26 @@ def test_an_empty_sketch_is_not_told_to_hold_items(epsilon: str, modulus: int) -
     # 5%, and four standard deviations of a share of the runs
     assert some <= runs * (0.05 + 4.0 * math.sqrt(0.05 * 0.95 / runs)), some
     assert likeliest >= runs / 5, "none is the likeliest number for a good part of them"
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 7, 600])
+def test_an_empty_sketch_of_any_modulus_has_an_answer(modulus: int) -> None:
+    for seed in range(2):
+        found = reconstruct(nothing(seed, "4", modulus), max_count=modulus - 1)  # type: ignore[arg-type]
+        for name in ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage"):
+            one = found.number(name)
+            assert one.low <= one.value <= one.high, (seed, name)
+            assert math.isfinite(one.value)
+
+
+def test_counts_that_end_at_the_last_resolved_one_have_an_answer() -> None:
+    """Of a modulus above 512 counts up to 32 are resolved: nothing was left over which to spread larger ones."""
+    for seed in (0, 3, 4):
+        rng = np.random.default_rng(seed)
+        more = {"unit": "item", "form": "bins", "open_domain": True}
+        counters = hashed(np.full(300, 25), 1 << 12, 8, rng)
+        found = reconstruct([publish(counters, epsilon="4", cost="1", rng=rng, modulus=600, **more)], max_count=599)
+        assert found.distinct.low <= 300 <= found.distinct.high
 
 
 @pytest.mark.statistics

@@ -326,7 +326,7 @@ def fit(observed: Observed, part: Part) -> Model:
     beyond = most * float(f[top + 1])
     rest = float(start.intensity[top + 1 :].sum()) + start.beyond
     if rest <= 0.0:
-        if observed.modulus is not None:  # the last node was spread evenly
+        if observed.modulus is not None and top < span:  # the last node was spread evenly
             intensity[top + 1 :] = beyond / (span - top)
             beyond = 0.0
         return Model(intensity, beyond, start.heavy)
