@@ -3,8 +3,9 @@
 In: a plan, decoded records of a sample. Out: sentences: that a sketch counts none of them, or leaves many out; which
 listed values none of them has. Touches: nothing.
 
-As in `stream.input.sampling`, these are exact statements about payloads, for the operator who asks. They name values
-that the configuration lists, and no value of a record.
+As in `stream.input.sampling`, these are exact statements about payloads, for the operator who asks: they name values
+that the configuration lists, and no value of a record. A worker, whose log is kept, says only that all records are left
+out.
 """
 
 from __future__ import annotations

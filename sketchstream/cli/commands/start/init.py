@@ -272,9 +272,7 @@ def _groups(
     if field == "none":
         return Split()
     field = _there(survey, str(field))
-    question = (
-        f"Its values, which all may know: between commas, or a file with one a line; not taken from {item}'s data"
-    )
+    question = "Its values: between commas, or a file with one a line (the list is public: take it from no user's data)"
     listed = str(options.ask(listed, question, None, str, "--groups")).strip()
     if listed.isdecimal():
         msg = f"--groups takes the values of {field!r}, between commas or in a file, found a number: {listed}"

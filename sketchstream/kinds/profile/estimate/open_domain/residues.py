@@ -266,7 +266,7 @@ class Residues:
             near = max(root + z * deviation, 0.0)
             if near < self.most:
                 distance(near)
-        hidden = known[0.0] < HIDDEN
+        hidden = known[0.0] < HIDDEN and distance(0.0)[1] > 1.0  # less noise than an item hides none
         if hidden:
             root, known = self._hidden(shape, root, deviation)
         far, best = max(*known, FEWEST), self.plausible(shape, root)
