@@ -149,7 +149,7 @@ class Deployment:
             raise ConfigError(msg)
         return items / groups
 
-    def windows(self, spec: ProfileSpec) -> Windows | None:
+    def windows(self, spec: ProfileSpec) -> PlannedWindows | None:
         """The windows of a sketch; None: it has none.
 
         Raises:
@@ -173,11 +173,11 @@ class Deployment:
         late = table["lateness"].default if self.lateness is None else duration_ms(self.lateness, "--lateness")
         hops = hopping(self.window, self.every, self.timezone)
         early = early_answers(spec, hops[:2], self.emit_every, self.epsilon_early, late)
-        return Windows(*hops, late + table["quorum_time"].default, early)
+        return PlannedWindows(*hops, late + table["quorum_time"].default, early)
 
 
 @dataclass(frozen=True)
-class Windows:
+class PlannedWindows:
     """Windows of a planned sketch.
 
     Args:
@@ -246,7 +246,7 @@ class Around:
     """
 
     plan: Planned
-    given: Windows | None
+    given: PlannedWindows | None
 
     @property
     def partitions(self) -> int:

@@ -62,7 +62,7 @@ class Source:
         return not (self.from_ or self.to)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Windows]:
+    def opened(self) -> Iterator[ChosenWindows]:
         """The windows of the configuration, while they can be read."""
         from sketchstream.cli import clusters
         from sketchstream.query.windows import to_ms
@@ -72,11 +72,11 @@ class Source:
         with open_published(clusters.load(self.config_file)) as published:
             plan = published.plan(self.sketch)
             zone = plan.calendar.timezone
-            yield Windows(published, plan.name, (to_ms(self.from_, "--from", zone), to_ms(self.to, "--to", zone)))
+            yield ChosenWindows(published, plan.name, (to_ms(self.from_, "--from", zone), to_ms(self.to, "--to", zone)))
 
 
 @dataclass(frozen=True)
-class Windows:
+class ChosenWindows:
     """The windows that the options choose.
 
     Args:

@@ -71,7 +71,7 @@ class QualityTable(Table):
     refused: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class Windows(Protocol):
+class BlockWindows(Protocol):
     """What a sketch's table may ask of its windows."""
 
     def positions(self, step: str) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class Around:
     unchecked: bool
     weights: bool
     packed: bool
-    windows: Windows | None = None
+    windows: BlockWindows | None = None
     folder: Path = Path()
 
 

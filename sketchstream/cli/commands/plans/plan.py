@@ -20,7 +20,7 @@ from sketchstream.cli.specs import Description, described
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sketchstream.cli.deployments import Windows
+    from sketchstream.cli.deployments import PlannedWindows
     from sketchstream.kinds.profile import planner
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.stream.windows.plans import EarlyAnswers
@@ -284,7 +284,7 @@ def _print_around(around: Around) -> None:
 
 
 def _print_sets(
-    spec: ProfileSpec, expected: Mapping[str, Any], shared: float, given: Windows | None, form: show.Format
+    spec: ProfileSpec, expected: Mapping[str, Any], shared: float, given: PlannedWindows | None, form: show.Format
 ) -> None:
     """The expected errors of sets of groups."""
     from sketchstream.kinds.profile.overlap.forecast import COLUMNS, forecast
