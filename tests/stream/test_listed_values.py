@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from sketchstream.config.loader import Config
+from sketchstream.items.domains import Index
+from sketchstream.stream.input.sampling import Sample
 from sketchstream_connectors import factory
-from sketchstream_connectors.files.source import sample_of
+from sketchstream_connectors.files.source import look, pieces, sample_of
 
 SEEN = ("zebra", "yak", "xerus", "wombat")
 HEAD = """
@@ -134,3 +136,20 @@ def test_windows_of_several_lengths_say_it_once(tmp_path: Path) -> None:
     sample = sample_of(path, factory.file_layout(config), factory.wanted_fields(config))
     assert len(config.sketches) == 2
     assert len(sample.verdict()[1]) == 1
+
+
+def test_an_index_is_built_once_for_all_partitions_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    build = Index.build
+    monkeypatch.setattr(Index, "build", lambda *given: (built.append(1), build(*given))[1])
+    (tmp_path / "items.txt").write_text("".join(f"{n}\n" for n in range(50)))
+    block = 'kind = "profile"\ndomain = { items_file = "items.txt" }\n'
+    assert doubts(tmp_path, block) == []
+    config = Config.parse(HEAD + block, tmp_path / "sketchstream.toml", {})
+    sample = Sample(factory.wanted_fields(config))
+    built.clear()
+    for _ in range(5):
+        for piece in pieces(tmp_path / "events.jsonl", factory.file_layout(config)):
+            if piece is not None:
+                look(piece, sample)
+    assert (sample.records, len(built)) == (2000, 1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from sketchstream import kinds
 from sketchstream.items.columns import Choices
 from sketchstream.items.events import Events
 from sketchstream.items.hashing import Key
+from sketchstream.kinds.interface import Places
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.windows.plans import SketchPlan
 
@@ -52,9 +54,8 @@ class ListedValues:
         columns = {role: given.columns[name] for role, name in self.plan.fields.items()}
         found = kind.events(spec, replace(given, weights=None, weight=None, columns=columns, window=(0, 1)))
         good = np.ones(len(given), np.bool_) if found.good is None else found.good
-        if not isinstance(spec.domain, OpenDomain):
-            index = kind.index(spec, Key.generate(), None)
-            good = good & (index.locate(found.items) != -1)
+        if self._index is not None:
+            good = good & (self._index.locate(found.items) != -1)
         self.records += len(given)
         self.counted += int(np.count_nonzero(good))
         for role, values in self.plan.listed.items():
@@ -62,6 +63,12 @@ class ListedValues:
             counts = np.bincount(places[places >= 0], minlength=len(values))
             self.having[role] = self.having.get(role, 0) + counts
             self.without[role] = self.without.get(role, 0) + int(np.count_nonzero(places < 0))
+
+    @cached_property
+    def _index(self) -> Places | None:
+        """Finds out which items are in a closed domain, under any key; None: all are."""
+        spec = self.plan.spec
+        return None if isinstance(spec.domain, OpenDomain) else kinds.of(spec).index(spec, Key.generate(), None)
 
     def nothing(self) -> Iterator[str]:
         """That the sketch would stay empty."""
