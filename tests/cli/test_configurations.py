@@ -154,9 +154,18 @@ def test_validate_warns_of_a_modulus_that_wraps_usual_counts(
 ) -> None:
     (tmp_path / "c.toml").write_text(GOOD.replace('unit = "event"', f'unit = "item"\nmodulus = {modulus}'))
     result = run("validate", "-c", "c.toml", "--partitions", "3", "--offline")
-    assert result.code in (0, 2), result.err
+    assert result.code == 0, result.err
     assert ("of the items have" in result.err) == warned
     assert ("modulus 32 leaves 0.48%" in result.err) == warned
+
+
+def test_counters_of_presence_have_no_counts_that_wrap(run: Run, key: Path, tmp_path: Path) -> None:
+    block = 'unit = "item"\ngroup_by = "g"\ngroups = ["a", "b"]\noverlap = true\ncounts = "presence"\nmodulus = 3'
+    (tmp_path / "c.toml").write_text(GOOD.replace('unit = "event"', block))
+    result = run("validate", "-c", "c.toml", "--partitions", "3", "--offline", "--format", "json")
+    assert result.code == 0, result.err
+    assert "of the items have" not in result.err
+    assert "items_beyond_modulus" not in result.out
 
 
 def test_a_lost_key_is_not_to_be_made_anew(run: Run, key: Path, tmp_path: Path) -> None:

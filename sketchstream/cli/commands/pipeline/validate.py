@@ -241,7 +241,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     if plan.early is not None:
         most, each = plan.early.most, plan.early.epsilon
         facts["early"] = f"up to {most} preliminary answers of each window, at a cost of {each} each"
-    if getattr(spec, "modulus", None) is not None:
+    if getattr(spec, "modulus", None) is not None and spec.sums_refused is None:  # counts, and no marks of presence
         from sketchstream.kinds.profile.planner.heavy import share_beyond, tail_note
 
         if share_beyond(spec.modulus, MEANS[0]) > WRAPPED:
