@@ -5,7 +5,7 @@ In: answers. Out: tables, JSON (one object a line), CSV. Touches: standard outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,7 +17,6 @@ from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows_report import WindowsReport
-    from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
@@ -79,7 +78,8 @@ def print_windows(
                 _print_csv(answer, header=number == unanswered)
             else:
                 found = chosen(answer.profile, numbers)
-                rows.append((*_front(window), window.describe(), *_cells(found, answer)))
+                cells = (show.cell(one, intervals=answer.intervals) for one in found.values())
+                rows.append((*_front(window), window.describe(), *cells))
                 untold |= {name: answer.profile.max_count for name, one in found.items() if one is None}
             bar.advance()
     if unanswered and form != "csv":
@@ -119,8 +119,3 @@ def _csv_cell(text: str) -> str:
 def _front(window: SealedWindow) -> tuple[str, ...]:
     """The first columns of a window in a table of many."""
     return (str(window.fields()["window_start"]), *(() if window.group is None else (window.group,)))
-
-
-def _cells(found: Mapping[str, Estimate | None], answer: Answer) -> Iterator[str]:
-    """A window's numbers in the table of many."""
-    return (show.cell(one, intervals=answer.intervals) for one in found.values())

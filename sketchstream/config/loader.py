@@ -262,14 +262,16 @@ class Config:
             StoreError: there is no such file, or it cannot be read.
             KeyMismatchError: it does not contain a key.
         """
-        if self.key_file is not None and not self.key_file.exists():
+        try:
+            return None if self.key_file is None else Key.load(self.key_file)
+        except StoreError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
             msg = (
-                f"there is no key file {self.key_file}: bring it back from its backup, as with another key items fall "
-                "elsewhere and open windows are lost; only where nothing was counted yet, `sketchstream keygen -o "
-                f"{self.key_file}` makes one"
+                f"there is no key file {self.key_file}: bring it back from its backup, as another key loses open "
+                f"windows; only where nothing was counted yet, `sketchstream keygen -o {self.key_file}` makes one"
             )
-            raise StoreError(msg)
-        return None if self.key_file is None else Key.load(self.key_file)
+            raise StoreError(msg) from None
 
     def plan(self, name: str) -> SketchPlan:
         """Find the sketch of a name. Raises ConfigError with the list of names."""

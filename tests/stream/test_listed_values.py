@@ -153,3 +153,9 @@ def test_an_index_is_built_once_for_all_partitions_of_a_sample(tmp_path: Path, m
             if piece is not None:
                 look(piece, sample)
     assert (sample.records, len(built)) == (2000, 1)
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_records_without_an_item_say_nothing_of_lists(tmp_path: Path, kind: str) -> None:
+    found = doubts(tmp_path, LISTS[kind].format('["zebbra"]'), lambda _: {"user": None})
+    assert not any("lists" in one or "counts none" in one for one in found), found

@@ -57,7 +57,7 @@ class ProfileTable(SketchTable):
 
     def listed(self) -> Mapping[str, tuple[str, ...]]:
         """The groups, and the values of the filter."""
-        given = {f"where.{name}": one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()}
+        given = {f"where.{name}": values for name, values in self._filters.items()}
         if self.group_by is not None and isinstance(self.groups, tuple):
             given["group"] = self.groups
         return {role: tuple(map(str, values)) for role, values in given.items()}
@@ -125,8 +125,13 @@ class ProfileTable(SketchTable):
             histograms=self.histograms,
             counts=self.counts,
             noise=self.noise,
-            where={name: one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()},
+            where=self._filters,
         )
+
+    @property
+    def _filters(self) -> dict[str, tuple[Value, ...]]:
+        """The values of each field of `where`."""
+        return {name: one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()}
 
     def _groups(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> Groups | None:
         """The groups, read from their file if they have one, or the periods of the window."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
@@ -28,6 +28,8 @@ from sketchstream.stream.windows.plans import SketchPlan
 
 SHOWN: Final = 8
 """Most values that one sentence names."""
+PREPARED: Final = lru_cache(maxsize=64)(Choices)
+"""Listed values for `Column.codes`, prepared once for all partitions of a sample."""
 SHARES: Final = ((2, "half"), (4, "a quarter"), (10, "one in ten"), (20, "one in twenty"))
 
 
@@ -43,13 +45,10 @@ class ListedValues:
     records: int = 0
     counted: int = field(default=0, repr=False)
     having: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict, repr=False)
-    without: dict[str, int] = field(default_factory=dict, repr=False)
 
     def add(self, decoded: Events) -> None:
         """Add the records of a batch that hold an item."""
         given = decoded.usable()
-        if not len(given):
-            return
         spec, kind = self.plan.spec, kinds.of(self.plan.spec)
         columns = {role: given.columns[name] for role, name in self.plan.fields.items()}
         found = kind.events(spec, replace(given, weights=None, weight=None, columns=columns, window=(0, 1)))
@@ -59,10 +58,9 @@ class ListedValues:
         self.records += len(given)
         self.counted += int(np.count_nonzero(good))
         for role, values in self.plan.listed.items():
-            places = columns[role].codes(Choices(values))
+            places = columns[role].codes(PREPARED(values))
             counts = np.bincount(places[places >= 0], minlength=len(values))
             self.having[role] = self.having.get(role, 0) + counts
-            self.without[role] = self.without.get(role, 0) + int(np.count_nonzero(places < 0))
 
     @cached_property
     def _index(self) -> Places | None:
@@ -85,7 +83,7 @@ class ListedValues:
         said = False
         for role, counts in self.having.items():
             missing = [value for value, count in zip(self.plan.listed[role], counts, strict=True) if not count]
-            share = self._share(self.without[role])
+            share = self._share(self.records - int(counts.sum()))
             if missing and (share or role.startswith("where.")):
                 named = ", ".join(repr(one) for one in missing[:SHOWN])
                 more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""

@@ -93,7 +93,7 @@ class Sample:
     arrays: int = field(default=0, repr=False)
     has: Counter[str] = field(default_factory=Counter, repr=False)
     names: Counter[str] = field(default_factory=Counter, repr=False)
-    sketches: list[ListedValues] = field(default_factory=list, repr=False)
+    sketches: list[ListedValues] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         different = {(one.spec.fingerprint, *one.fields.items()): one for one in self.wanted.plans}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -277,20 +277,18 @@ def _groups(
     if listed.isdecimal():
         msg = f"--groups takes the values of {field!r}, between commas or in a file, found a number: {listed}"
         raise click.UsageError(msg)
-    number = len(Deployment(listed, False, None, None, False, "promised").declared(1, 1) or ())
+    given = Deployment(listed, False, None, None, False, "promised")
+    groups = given.declared(1024, 2)
+    number = len(groups or ())
     if unit == "item" and number > 1:
         question = f"In how many of these {number:,} may one {item} count in a window (the fewer, the more exact)"
         most = options.ask(most, question, number, click.IntRange(1, number))
     elif most is not None and unit != "item":
         msg = "--max-groups belongs to --unit item: an event counts in one group"
         raise click.UsageError(msg)
-    few = None if most == number else most
-    deployment = Deployment(listed, False, None, few, False, "promised" if few is None else "ranked")
-    return Split(
-        field,
-        deployment.declared(1024, 2),
-        None if deployment.file_of_groups is None else Path(deployment.file_of_groups),
-    )
+    if groups is not None and most not in (None, number):
+        groups = replace(groups, max_groups=most, limit="ranked")
+    return Split(field, groups, None if given.file_of_groups is None else Path(given.file_of_groups))
 
 
 def _share(text: str) -> float:
@@ -365,7 +363,7 @@ def _wait_s(width: Width) -> int | None:
 def _print_next(draft: Draft, found: Sizing, window: str, output: Path) -> None:
     """The commands that follow, and when the first answer comes."""
     named = f"-c {output}"
-    columns = "".join(f" --number {one}" for one in found.numbers if one not in ("fractions", "counts"))
+    columns = "".join(f" --number {one}" for one in found.numbers)
     by = "" if found.spec.groups is None else " --by group"
     steps = [f"sketchstream worker {named}", f"sketchstream profile {named} --sketch {NAME} --all{by}{columns}"]
     if draft.topic is None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from helpers.crowds import Cell, seen, truths
 from sketchstream.kinds.profile.estimate import reconstruct
-from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.kinds.profile.estimate.observed import Floats, Observed
+from sketchstream.kinds.profile.estimate.open_domain import residues
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_levels
 from sketchstream.kinds.profile.estimate.open_domain.residues import Residues
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
@@ -22,13 +24,13 @@ CELLS = [
 ]
 
 
-def nothing(seed: int, epsilon: str, modulus: int = 32) -> list[object]:
+def nothing(seed: int, epsilon: str, modulus: int = 32) -> list[Observed]:
     """What is published of no items."""
     rng = np.random.default_rng([seed, modulus])
     sizes = [SLOTS >> min(j + 1, LEVELS - 1) for j in range(LEVELS)]
     empty = [np.zeros(m, np.int64) for m in sizes]
-    more = {"unit": "item", "form": "bins", "open_domain": True, "grouped": True}
-    return [publish(empty, epsilon=epsilon, cost="1", rng=rng, modulus=modulus, **more)]  # type: ignore[arg-type]
+    more: dict[str, Any] = {"unit": "item", "form": "bins", "open_domain": True, "grouped": True}
+    return [publish(empty, epsilon=epsilon, cost="1", rng=rng, modulus=modulus, **more)]
 
 
 @pytest.mark.statistics
@@ -37,7 +39,7 @@ def test_an_empty_sketch_is_not_told_to_hold_items(epsilon: str, modulus: int) -
     """Taken as known, the law that fits best found items in half of all empty sketches."""
     runs, some, likeliest = 60, 0, 0
     for seed in range(runs):
-        found = reconstruct(nothing(seed, epsilon, modulus), max_count=modulus - 1)  # type: ignore[arg-type]
+        found = reconstruct(nothing(seed, epsilon, modulus), max_count=modulus - 1)
         some += found.distinct.low > 0.0
         likeliest += found.distinct.value < 0.5
         assert all(found.at_least(k).low <= found.distinct.low for k in (2, 5, 10))
@@ -49,7 +51,7 @@ def test_an_empty_sketch_is_not_told_to_hold_items(epsilon: str, modulus: int) -
 @pytest.mark.parametrize("modulus", [2, 3, 7, 600])
 def test_an_empty_sketch_of_any_modulus_has_an_answer(modulus: int) -> None:
     for seed in range(2):
-        found = reconstruct(nothing(seed, "4", modulus), max_count=modulus - 1)  # type: ignore[arg-type]
+        found = reconstruct(nothing(seed, "4", modulus), max_count=modulus - 1)
         for name in ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage"):
             one = found.number(name)
             assert one.low <= one.value <= one.high, (seed, name)
@@ -90,8 +92,6 @@ def test_a_law_that_differs_has_the_likelihood_of_all_its_counts() -> None:
     parts, _ = seen(Cell(100 / SLOTS, 3.0, "geometric", 64, LEVELS, 1), SLOTS, np.random.default_rng(5))
     data = Residues(read_levels(parts[0], 63))
     ends: list[Floats] = []
-    from sketchstream.kinds.profile.estimate.open_domain import residues
-
     for told in (63, 31):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(residues, "TOLD", told)

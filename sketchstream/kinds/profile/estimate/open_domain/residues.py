@@ -46,8 +46,7 @@ NUMBERS, MEANS = 40, 14
 HIDDEN, LOOKS = 12.0, 21
 """Standard deviations from none below which items hardly show above noise, and numbers of them that are looked at."""
 ABOVE = 0.85
-"""Part of the distance of larger numbers that counts there: laws of many counts draw the estimate towards none, by up
-to .7 standard deviations (`tests/kinds/profile/estimate/test_few_items.py`)."""
+"""Part of the distance of larger numbers that counts there: laws of many counts draw the estimate towards none."""
 TOLD = 31
 """Most stretches of counts in which a law may differ from a first one, where items hardly show."""
 OTHER, SPREAD = 2.0, 0.02
@@ -262,11 +261,12 @@ class Residues:
                 break
             root = min(max(found, root / 2.0, 0.0), 2.0 * root + deviation, self.most)
         known = {}
-        for z in (-math.inf, *np.linspace(-REACH, REACH, NEAR).tolist()):
+        _, without = distance(0.0)
+        for z in np.linspace(-REACH, REACH, NEAR).tolist():
             near = max(root + z * deviation, 0.0)
             if near < self.most:
                 distance(near)
-        hidden = known[0.0] < HIDDEN and distance(0.0)[1] > 1.0  # less noise than an item hides none
+        hidden = known[0.0] < HIDDEN and without > 1.0  # less noise than an item hides none
         if hidden:
             root, known = self._hidden(shape, root, deviation)
         far, best = max(*known, FEWEST), self.plausible(shape, root)
