@@ -107,7 +107,7 @@ pythons: setup  ## wheel and sdist under other Pythons: install, life cycle, qui
 	  "$$python" -c 'import venv' 2>/dev/null || { echo "$$python: not found, not tried"; continue; }; \
 	  place=.cache/pythons/$$(basename "$$python"); rm -rf "$$place"; mkdir -p "$$place"; "$$python" -m venv "$$place/env"; \
 	  "$$place/env/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt "$$(ls .cache/dist/*.whl)[all,dev]"; \
-	  tar xzf .cache/dist/*.tar.gz --strip-components=1 -C "$$place" && rm -rf "$$place/sketchstream" "$$place/connectors"; \
+	  tar xzf .cache/dist/*.tar.gz --strip-components=1 -C "$$place" && rm -rf "$$place/sketchstream" "$$place/connectors" "$$place/examples/sketchstream_demo"; \
 	  ( cd "$$place" && NUMBA_CACHE_DIR=$$PWD/numba env/bin/python -m pytest -q -m 'not slow and not statistics and not kafka and not browser' \
 	    tests/sketch tests/wire tests/noise tests/config tests/query ) || exit 1; done
 

@@ -15,7 +15,11 @@ from helpers import late_imports, long_tests
 from helpers.paths import ROOT
 from helpers.syntax import parsed, statements
 
-PACKAGES = [ROOT / "sketchstream", ROOT / "connectors" / "sketchstream_connectors"]
+PACKAGES = [
+    ROOT / "sketchstream",
+    ROOT / "connectors" / "sketchstream_connectors",
+    ROOT / "examples" / "sketchstream_demo",
+]
 SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 COMPILED = re.compile(r"kernel|intrinsic|njit|overload|^part$")
 
@@ -67,7 +71,7 @@ WRITTEN = ("*.py", "*.md", "*.toml", "*.sh", "*.yml", "*.java", "Makefile", "Doc
 
 def texts() -> list[Path]:
     """Every text file of the repository that people write."""
-    folders = ("sketchstream", "connectors", "tests", "bench", "docs", "docker")
+    folders = ("sketchstream", "connectors", "examples", "tests", "bench", "docs", "docker")
     found = [path for folder in folders for name in WRITTEN for path in (ROOT / folder).rglob(name)]
     return [*found, *(path for name in WRITTEN for path in ROOT.glob(name))]
 
@@ -215,10 +219,9 @@ def test_wrong_entries_of_args_are_found(entries: str) -> None:
 
 def test_imports_stand_at_the_top_unless_they_are_slow_or_close_a_circle() -> None:
     texts = {
-        late_imports.module_of(path, root): path.read_text()
-        for root in (ROOT, ROOT / "connectors")
-        for path in SOURCES
-        if path.is_relative_to(root / "sketchstream") or path.is_relative_to(root / "sketchstream_connectors")
+        late_imports.module_of(path, package.parent): path.read_text()
+        for package in PACKAGES[:2]
+        for path in sorted(package.rglob("*.py"))
     }
     graph = late_imports.Graph(texts)
     assert sum(len(one.inside) for one in graph.modules.values()) > 100

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.commands import Run
-from sketchstream.cli.flights import Flights, read_flights
+from sketchstream_demo.flights import Flights, read_flights
 
 
 @pytest.fixture(scope="module")

@@ -25,13 +25,13 @@ import pytest
 
 from helpers.commands import Run
 from helpers.kafka.app import MINUTE, MISSED_SOON, App
-from sketchstream.cli.flights import data_folder
 from sketchstream.image import is_large
 from sketchstream.items.arrays import Items
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.stream.windows.windows import DAY_MS, Calendar, Width
+from sketchstream_demo.flights import data_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 INPUT = 'item = "tailnum"\ntime = "ts"\nidle = "off"'

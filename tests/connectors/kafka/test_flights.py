@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from helpers.kafka.app import MINUTE, App
-from sketchstream.cli.flights import Flights, read_flights
+from sketchstream_demo.flights import Flights, read_flights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 INPUT = 'item = "tailnum"\ntime = "ts"\nidle = "off"'

@@ -12,7 +12,7 @@ import pytest
 import sketchstream as ss
 from helpers.commands import Run
 from helpers.paths import ROOT
-from sketchstream.cli.flights import read_flights
+from sketchstream_demo.flights import read_flights
 
 TEXT, EXAMPLE = (ROOT / "docs" / "backfill.md").read_text().split("## A worked example")
 

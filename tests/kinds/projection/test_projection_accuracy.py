@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 from helpers.noise.words import Seeded
-from sketchstream.cli.flights import data_folder
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection
 from sketchstream.kinds.projection.reading.neighbours import Distances
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.noise import discrete_gaussian
+from sketchstream_demo.flights import data_folder
 
 ROWS = 100
 K = 64

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from sketchstream.cli.demo.chapter import SHOWN, Chapter, july
-from sketchstream.cli.demo.rows import AIRPORTS
+from sketchstream_demo.chapter import SHOWN, Chapter, july
+from sketchstream_demo.rows import AIRPORTS
 
 if TYPE_CHECKING:
-    from sketchstream.cli.flights import Flights
+    from sketchstream_demo.flights import Flights
 
 SKETCH: Final = "reach"
 CHAPTER: Final = Chapter(

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli.demo.chapter import Chapter, write_csv
+from sketchstream_demo.chapter import Chapter, write_csv
 
 if TYPE_CHECKING:
-    from sketchstream.cli.flights import Flights
     from sketchstream.kinds.convolution.reading.series import Series
+    from sketchstream_demo.flights import Flights
 
 HOUR: Final = 3_600_000
 SHOWN: Final = (1000, 4000, 8000)

@@ -16,7 +16,7 @@ from sketchstream.cli import show
 from sketchstream.cli.commands.pipeline import worker
 
 if TYPE_CHECKING:
-    from sketchstream.cli.flights import Flights
+    from sketchstream_demo.flights import Flights
 
 SHOWN: Final = 6
 """The month that is shown: July."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli.demo.chapter import SHOWN, Chapter, july, write_csv
+from sketchstream_demo.chapter import SHOWN, Chapter, july, write_csv
 
 if TYPE_CHECKING:
-    from sketchstream.cli.flights import Flights
     from sketchstream.kinds.workload.answers import WorkloadAnswers
     from sketchstream.kinds.workload.queries.factors import Floats
     from sketchstream.kinds.workload.spec import WorkloadSpec
+    from sketchstream_demo.flights import Flights
 
 ORIGINS: Final = ("origin EWR", "origin JFK", "origin LGA", "carrier UA origin EWR", "origin EWR hour 6")
 DELAYS: Final = ("delay -60..-50 to -10..0", "delay 0..10", "delay 10..20 to 50..60", "delay 60..70 to 170..180")

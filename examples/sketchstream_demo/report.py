@@ -17,10 +17,10 @@ from sketchstream.pictures import charts, report
 from sketchstream.query import words
 
 if TYPE_CHECKING:
-    from sketchstream.cli.flights import Month
     from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.spec import Unit
+    from sketchstream_demo.flights import Month
 
 KS: Final = (1, 2, 10, 30)
 FAR: Final = 60

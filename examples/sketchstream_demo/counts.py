@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli.demo.chapter import SHOWN, Chapter, july, write_csv
+from sketchstream_demo.chapter import SHOWN, Chapter, july, write_csv
 
 if TYPE_CHECKING:
-    from sketchstream.cli.flights import Flights
+    from sketchstream_demo.flights import Flights
 
 SKETCH: Final = "flights"
 BUSIEST: Final = 5

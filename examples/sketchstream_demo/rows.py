@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.cli.demo.chapter import SHOWN, Chapter, july
+from sketchstream_demo.chapter import SHOWN, Chapter, july
 
 if TYPE_CHECKING:
-    from sketchstream.cli.flights import Flights
+    from sketchstream_demo.flights import Flights
 
 AIRPORTS: Final = ("EWR", "JFK", "LGA")
 PROMISE: Final = 6000
