@@ -1,6 +1,7 @@
 """Every error that sketchstream raises, in one tree.
 
-In: nothing. Out: the classes below, and how a missing package becomes one. Touches: nothing.
+In: nothing. Out: the classes below, how a missing package becomes one, and what a misspelt name probably means.
+Touches: nothing.
 
 SketchstreamError                     catch this to catch all of them
     SpecError (ValueError)            an invalid specification: epsilon, slots, modulus, ...
@@ -34,7 +35,8 @@ in `sketchstream.cli.exits`, HTTP codes one in the query service: lower layers d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 
@@ -182,3 +184,14 @@ class BusyError(SketchstreamError, RuntimeError):
     """Too many requests are waiting; this one was rejected."""
 
     retriable = True
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that an unknown one probably stands for, if there is one; `cutoff` is difflib's."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """End of a message about an unknown name: what it probably stands for, or nothing."""
+    near = nearest(name, known)
+    return "" if near is None else f"; did you mean {near!r}?"

@@ -5,7 +5,6 @@ In: arguments. Out: an exit code. Touches: standard error, the process's warning
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import logging
 import os
@@ -73,9 +72,10 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command as click does, with a suggestion for a misspelled name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            advice = f"did you mean {close[0]!r}?" if close else "`sketchstream --help` lists the commands"
-            ctx.fail(f"there is no command {args[0]!r}: {advice}")
+            from sketchstream.errors import meant
+
+            hint = meant(args[0], COMMANDS) or "; `sketchstream --help` lists the commands"
+            ctx.fail(f"there is no command {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -9,13 +9,13 @@ Names are Kafka's; if its clients differ, the spellings of Java and librdkafka a
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from sketchstream.config.addresses import is_loopback
+from sketchstream.errors import nearest
 
 Client = Literal["consumer", "producer", "admin"]
 Option = str | int | float | bool
@@ -299,8 +299,7 @@ def _unknown(given: str, client: Client | None, name: str) -> str | None:
 
 def _near(name: str) -> str | None:
     """The setting that an unknown name probably stands for."""
-    near = difflib.get_close_matches(name, [*KNOWN, *ALIASES], n=1, cutoff=0.7)
-    return near[0] if near else None
+    return nearest(name, [*KNOWN, *ALIASES], cutoff=0.7)
 
 
 def _meant(name: str) -> str:
@@ -322,8 +321,8 @@ def _wrong(given: str, name: str, value: object) -> str | None:
     if name in _INTS and int(str(value)) < 0:
         return f'kafka "{given}" must not be negative{shown}'
     if name in CHOICES and _choice(name, value) is None:
-        near = difflib.get_close_matches(str(value).upper(), [one.upper() for one in CHOICES[name]], n=1)
-        hint = next((f'; did you mean "{one}"?' for one in CHOICES[name] if near and one.upper() == near[0]), "")
+        near = nearest(str(value).upper(), [one.upper() for one in CHOICES[name]])
+        hint = next((f'; did you mean "{one}"?' for one in CHOICES[name] if one.upper() == near), "")
         return f'kafka "{given}" must be {_listed(CHOICES[name])}{shown}{hint}'
     if name in _TEXTS and isinstance(value, bool):
         return f'kafka "{given}" must be a text{shown}'

@@ -8,7 +8,6 @@ Every mistake is one line of a ConfigError with the key, the expected and the fo
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections import Counter
@@ -24,7 +23,7 @@ from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.toml import read_toml
 from sketchstream.config.validation import read_tables
-from sketchstream.errors import ConfigError, SpecError, StoreError
+from sketchstream.errors import ConfigError, SpecError, StoreError, meant
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import groups_of_item
 from sketchstream.naming import Names
@@ -278,10 +277,8 @@ class Config:
         for plan in self.sketches:
             if plan.name == name:
                 return plan
-        near = difflib.get_close_matches(name, [plan.name for plan in self.sketches], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        names = ", ".join(plan.name for plan in self.sketches)
-        msg = f"no sketch is named {name!r:.60} in {self.path} (there are: {names}){hint}"
+        names = [plan.name for plan in self.sketches]
+        msg = f"no sketch is named {name!r:.60} in {self.path} (there are: {', '.join(names)}){meant(name, names)}"
         raise ConfigError(msg)
 
     def memory_bytes(self, partitions: int, of: int | None = None) -> int:

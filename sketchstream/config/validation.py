@@ -9,11 +9,11 @@ again. A misspelled key is read under the most similar name.
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.config.env import flatten
+from sketchstream.errors import nearest
 from sketchstream.spec import units_in_words
 
 if TYPE_CHECKING:
@@ -165,9 +165,9 @@ def _mend_kind(block: dict[str, Any]) -> None:
     """Read a block of an unknown kind as the kind with the nearest name, or else the nearest keys."""
     from sketchstream.kinds.tables import names, table_of
 
-    near = difflib.get_close_matches(str(block.get("kind")), names(), n=1, cutoff=0.6)
+    near = nearest(str(block.get("kind")), names())
     fits = {name: len(block.keys() & set(table.model_fields)) for name in names() if (table := table_of(name))}
-    block["kind"] = near[0] if near else max(fits, key=lambda name: fits[name])
+    block["kind"] = near or max(fits, key=lambda name: fits[name])
 
 
 def _key(loc: Path) -> str:
@@ -186,8 +186,7 @@ def _needed(loc: Path, data: Mapping[str, Any]) -> bool:
 
 def _near(loc: Path, data: Mapping[str, Any]) -> str | None:
     """The known key that an unknown one probably stands for."""
-    near = difflib.get_close_matches(str(loc[-1]), list(_model(loc[:-1], data).model_fields), n=1, cutoff=0.6)
-    return near[0] if near else None
+    return nearest(str(loc[-1]), _model(loc[:-1], data).model_fields)
 
 
 def _spelled(loc: Path, data: Mapping[str, Any]) -> str:

@@ -5,14 +5,13 @@ In: the table. Out: a registry, mistakes. Touches: nothing yet; the registry is 
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sketchstream.errors import ConfigError
+from sketchstream.errors import ConfigError, meant
 from sketchstream.events import say
 from sketchstream_connectors.registry.client import Access, SchemaRegistry, urls_of
 
@@ -104,10 +103,8 @@ def require_fields(wanted: Sequence[str], known: Sequence[str], path: Path) -> N
     mistakes = []
     for name in wanted:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            fields = ", ".join(sorted(known)[:SHOWN])
-            mistakes.append(f"the schema in {path} has no field {name!r:.60}; fields there are: {fields}{meant}")
+            there = f"fields there are: {', '.join(sorted(known)[:SHOWN])}{meant(name, known)}"
+            mistakes.append(f"the schema in {path} has no field {name!r:.60}; {there}")
     if mistakes:
         raise ConfigError(*mistakes)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DomainError, EstimateError, WeightError
+from sketchstream.errors import DomainError, EstimateError, WeightError, meant
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items.arrays import Items, Pairs, Weights, as_weights
 from sketchstream.items.batch import Invalid, Outside, locate
@@ -313,10 +313,7 @@ def position(spec: ProfileSpec, name: str) -> int:
         msg = "this sketch has no groups: it was made without group_by"
         raise EstimateError(msg)
     if name not in spec.groups.all:
-        import difflib
-
-        near = difflib.get_close_matches(name, spec.groups.all, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = meant(name, spec.groups.all)
         msg = f"there is no group {name!r:.60} among the {len(spec.groups)} groups of this sketch{hint}"
         raise EstimateError(msg)
     return spec.groups.all.index(name)

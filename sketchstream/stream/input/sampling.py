@@ -10,7 +10,6 @@ them; it holds no value.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import ConfigError
+from sketchstream.errors import ConfigError, meant
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.input.listed_values import ListedValues
@@ -286,9 +285,7 @@ class Sample:
         known = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:SHOWN]
         if not known:
             return ""
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        return f"; fields there are: {', '.join(sorted(known))}{meant}"
+        return f"; fields there are: {', '.join(sorted(known))}{meant(name, known)}"
 
 
 def paths(document: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:

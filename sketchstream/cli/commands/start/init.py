@@ -237,15 +237,12 @@ def _there(survey: Survey, name: str) -> str:
     Raises:
         ConfigError: none has it; names those that there are.
     """
-    import difflib
-
-    from sketchstream.errors import ConfigError
+    from sketchstream.errors import ConfigError, meant
 
     if name not in survey.has:
         names = [field.name for field in survey.fields()]
-        near = difflib.get_close_matches(name, names, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        msg = f"no record of the sample has the field {name!r:.60}; fields there are: {', '.join(sorted(names))}{meant}"
+        there = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
+        msg = f"no record of the sample has the field {name!r:.60}; {there}"
         raise ConfigError(msg)
     return name
 

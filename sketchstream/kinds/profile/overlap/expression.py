@@ -9,14 +9,13 @@ and `:` is written in quotes.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import SpecError
+from sketchstream.errors import SpecError, meant
 
 Mask = npt.NDArray[np.bool_]
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>\"[^\"]*\"|'[^']*')|(?P<word>[\w.:]+)|(?P<sign>[~!&|()\u2229\u222a\\-]))")
@@ -35,9 +34,7 @@ def member(groups: Sequence[str], name: str) -> Mask:
         SpecError: there is no such group.
     """
     if name not in groups:
-        near = difflib.get_close_matches(name, groups, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        shown = ", ".join(groups)
+        shown, hint = ", ".join(groups), meant(name, groups)
         msg = f"there is no group {name!r:.60} among those whose patterns were published ({shown:.200}){hint}"
         raise SpecError(msg)
     found: Mask = (np.arange(2 ** len(groups)) >> (len(groups) - 1 - list(groups).index(name))) & 1 == 1
