@@ -71,6 +71,6 @@ class Progress:
         else:
             columns.append(parts.TaskProgressColumn())
         columns.append(parts.TimeElapsedColumn())
-        self._bar = parts.Progress(*columns, console=rich.console.Console(stderr=True), transient=True)
+        self._bar = parts.Progress(*columns, console=rich.console.Console(file=sys.__stderr__), transient=True)
         self._task = self._bar.add_task(self.what, total=self.total)
         self._bar.start()

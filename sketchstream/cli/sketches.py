@@ -53,11 +53,11 @@ def read_header(path: Path) -> Mapping[str, Any]:
     return header
 
 
-def read_published(path: Path, purpose: str, data: bytes | None = None) -> Published:
-    """A published object, of bytes that were read already if given; an open sketch is refused with what to do."""
+def read_published(path: Path, purpose: str) -> Published:
+    """A published object; an open sketch is refused with what to do."""
     from sketchstream import published, wire
 
-    data = read_bytes(path) if data is None else data
+    data = read_bytes(path)
     with named(path):
         found = published.read(data) if wire.unpack(data)[0]["kind"] != "sketch" else None
     if found is None:

@@ -1,10 +1,11 @@
-"""Answers that the command line gave before: the same question about the same published bytes is not computed again.
+"""Answers that the command line gave before: the same question about the same publications is not computed again.
 
-In: the bytes of a published file, and the question. Out: the text that was printed. Touches: a folder in the user's
+In: the options of a command, the files that it reads. Out: the text that was printed. Touches: a folder in the user's
 cache that only its owner may read and write.
 
-An answer is a function of what was published, so keeping it loses no privacy; a file that gave no answer has none here.
-The name of an answer is a digest of the bytes, the question and the package's own files: none outlives an upgrade.
+An answer is a function of what was published, so keeping it loses no privacy; what gave no answer has none here. The
+name of an answer is a digest of the files, the question and the package's own files: none outlives an upgrade.
+Topics have no kept answers: only the cluster knows what is in them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -25,22 +28,36 @@ FOLDER: Final = "SKETCHSTREAM_ANSWERS"
 """Environment variable: another folder, or, if it is empty, none."""
 MOST: Final = 200
 """Answers that are kept; the oldest go."""
+LONGEST: Final = 1 << 20
+"""Characters of an answer that is kept."""
+WRITTEN: Final = ("plot", "html", "upset", "arrow", "matrix")
+"""Options that name a file to be written: what they ask for is more than a text."""
 
 
-class _Copy(io.StringIO):
-    """What is printed, kept instead of shown; tables are as wide as on the true output."""
+class Answering(click.Command):
+    """A command whose answer is printed again where the same question was answered before."""
 
-    def isatty(self) -> bool:
-        return bool(sys.__stdout__ and sys.__stdout__.isatty())
+    def invoke(self, ctx: click.Context) -> Any:
+        """Print the kept answer, or run the command and keep what it prints."""
+        where = place(str(self.name), ctx.params)
+        if where is None:
+            return super().invoke(ctx)
+        if shown(where):
+            return None
+        with kept(where):
+            return super().invoke(ctx)
 
 
-def place(data: bytes, question: object) -> Path | None:
-    """Where the answer to a question about published bytes is, or would be; None: nowhere.
+def place(command: str, asked: Mapping[str, Any]) -> Path | None:
+    """Where the answer to a question is, or would be; None: nowhere.
 
-    `question` says by its `repr` all that the printed text depends on, beside the bytes and the terminal.
+    Args:
+        command: its name.
+        asked: its options, by their names. Beside files that are read and the terminal, they say all that the printed
+            text depends on.
     """
     folder = os.environ.get(FOLDER)
-    if folder == "":
+    if folder == "" or any(asked.get(name) for name in WRITTEN):
         return None
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
@@ -49,37 +66,109 @@ def place(data: bytes, question: object) -> Path | None:
         found = home.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
             return None  # others could read answers there, or put some there
-        package = Path(__file__).parents[1]
-        files = [(str(one), one.stat().st_mtime_ns, one.stat().st_size) for one in sorted(package.rglob("*.py"))]
-    except (OSError, RuntimeError):  # read-only, or nobody's home
+        read = _read(asked)
+        package = _listed(Path(__file__).parents[1], "*.py")
+    except (OSError, RuntimeError, ValueError):  # read-only, nobody's home, or what the command itself will refuse
         return None
-    terminal = (shutil.get_terminal_size(), os.environ.get("TERM"), os.environ.get("NO_COLOR"))
-    asked = repr((files, question, terminal if sys.stdout.isatty() else None))
-    return home / hashlib.blake2b(hashlib.blake2b(data).digest() + asked.encode(), digest_size=16).hexdigest()
+    if read is None:
+        return None
+    screen = (shutil.get_terminal_size(), os.environ.get("TERM"), os.environ.get("NO_COLOR"))
+    terminal = screen if sys.stdout.isatty() else None
+    question = repr((package, read, command, sorted(asked.items(), key=lambda one: one[0]), terminal))
+    return home / hashlib.blake2b(question.encode(), digest_size=16).hexdigest()
 
 
-def shown(where: Path | None) -> bool:
+def _read(asked: Mapping[str, Any]) -> list[object] | None:
+    """What identifies the contents of the files that a question is about; None: they are not known by files."""
+    config = asked.get("config_file")
+    given = (one if isinstance(one, tuple) else (one,) for name, one in asked.items() if name != "config_file")
+    files = sorted(one for several in given for one in several if isinstance(one, Path))
+    contents: list[object] = [hashlib.blake2b(one.read_bytes(), digest_size=16).digest() for one in files]
+    if config is None:
+        return contents
+    text = config.read_bytes()
+    tables = tomllib.loads(text.decode())
+    topic = tables.get("input", {}).get("topic")
+    if topic or any(name.startswith("SKETCHSTREAM__") for name in os.environ):  # which may name others
+        return None
+    folders = (tables.get("output", {}).get("directory", "sealed"), tables.get("store", {}).get("path", "state"))
+    listed = [_listed(config.parent / Path(one).expanduser(), "*") for one in folders]
+    return [*contents, config.absolute(), text, listed, *_named(tables, config.parent)]
+
+
+def _listed(folder: Path, names: str) -> list[tuple[object, ...]]:
+    """Files of a folder, and those of its folders, with what changes when they do."""
+    return [_state(one) for one in sorted(folder.rglob(names))]
+
+
+def _state(file: Path) -> tuple[object, ...]:
+    """What changes when a file does."""
+    found = file.stat()
+    return (str(file), found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def _named(value: object, folder: Path) -> Iterator[tuple[object, ...]]:
+    """The files that any text of a configuration names, such as lists of items."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _named(one, folder)
+    elif isinstance(value, str):
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # a text that cannot be a path
+            yield _state(folder / Path(value).expanduser())
+
+
+def shown(where: Path) -> bool:
     """Print the answer that is kept there, if there is one."""
     try:
-        text = "" if where is None else where.read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        out, remarks = json.loads(where.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
         return False
-    click.echo(text, nl=False)
-    return bool(text)
+    click.echo(remarks, nl=False, err=True)
+    click.echo(out, nl=False)
+    return True
+
+
+class _Both(io.TextIOBase):
+    """What is printed, shown and copied."""
+
+    def __init__(self, shown: TextIO) -> None:
+        self._shown = shown
+        self._copy = io.StringIO()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._shown.encoding
+
+    def write(self, text: str) -> int:
+        if self._copy.tell() <= LONGEST:
+            self._copy.write(text)
+        return self._shown.write(text)
+
+    def flush(self) -> None:
+        self._shown.flush()
+
+    def isatty(self) -> bool:
+        return self._shown.isatty()
+
+    def text(self) -> str:
+        return self._copy.getvalue()
 
 
 @contextlib.contextmanager
-def kept(where: Path | None) -> Iterator[None]:
-    """Print what is printed within the block, and keep it if the block ends well."""
-    copy = _Copy()
-    with contextlib.redirect_stdout(copy):
+def kept(where: Path) -> Iterator[None]:
+    """Keep what is printed within the block if it ends well: an answer, and remarks on standard error."""
+    out, remarks = _Both(sys.stdout), _Both(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(remarks):
         yield
-    click.echo(copy.getvalue(), nl=False)
-    if where is not None:
-        from sketchstream.errors import StoreError
-        from sketchstream.files import write_durably
+    text = json.dumps([out.text(), remarks.text()])
+    if not out.text() or len(text) > LONGEST:
+        return
+    from sketchstream.errors import StoreError
+    from sketchstream.files import write_durably
 
-        with contextlib.suppress(StoreError, OSError):
-            write_durably(where, copy.getvalue().encode(), replace=True)
-            for old in sorted(where.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-MOST]:
-                old.unlink()
+    with contextlib.suppress(StoreError, OSError):
+        write_durably(where, text.encode(), replace=True)
+        for old in sorted(where.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns)[:-MOST]:
+            old.unlink()

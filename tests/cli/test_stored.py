@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ def answers(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "answers"
 
 
+PLANTED = '["planted\\n", ""]'
 QUESTION = ("profile", "one.sealed", "--method", "inverse")
 
 
@@ -33,10 +35,10 @@ QUESTION = ("profile", "one.sealed", "--method", "inverse")
 def test_the_second_answer_is_the_first_one(run: Run, answers: Path, form: str) -> None:
     first = run(*QUESTION, "--format", form)
     (kept,) = answers.iterdir()
-    assert (first.code, kept.read_text()) == (0, first.out)
+    assert (first.code, json.loads(kept.read_text())) == (0, [first.out, first.err])
     assert run(*QUESTION, "--format", form).out == first.out
-    kept.write_text("from the folder\n")
-    assert run(*QUESTION, "--format", form).out == "from the folder\n"
+    kept.write_text(PLANTED)
+    assert run(*QUESTION, "--format", form).out == "planted\n"
 
 
 def test_a_kept_answer_loads_no_numpy(run: Run, answers: Path) -> None:
@@ -67,7 +69,7 @@ def test_only_the_owner_reads_answers(run: Run, answers: Path) -> None:
     run(*QUESTION)
     (kept,) = answers.iterdir()
     assert (answers.stat().st_mode & 0o777, kept.stat().st_mode & 0o777) == (0o700, 0o600)
-    kept.write_text("planted\n")
+    kept.write_text(PLANTED)
     answers.chmod(0o770)
     assert run(*QUESTION).out != "planted\n"
 
@@ -77,9 +79,10 @@ def test_a_warning_is_given_each_time(run: Run, answers: Path, tmp_path: Path) -
         spec = ss.ProfileSpec(epsilon="40", domain=ss.ClosedDomain(size=100), max_count=20)
     loud = ss.Sketch.create(spec).seal()
     (tmp_path / "one.sealed").write_bytes(loud.to_bytes())
-    for _ in range(2):
-        assert "NO PRIVACY" in run(*QUESTION).err
-    assert list(answers.iterdir()) == []
+    first, again = run(*QUESTION), run(*QUESTION)
+    assert "NO PRIVACY" in first.err
+    assert (again.out, again.err) == (first.out, first.err)
+    assert len(list(answers.iterdir())) == 1
 
 
 def test_what_gives_no_answer_or_more_than_an_answer_is_not_kept(run: Run, answers: Path) -> None:
@@ -105,19 +108,120 @@ def test_an_edit_of_the_package_ends_all_answers(answers: Path, monkeypatch: pyt
     package.mkdir(parents=True)
     (package / "stored.py").write_text("1")
     monkeypatch.setattr(stored, "__file__", str(package / "stored.py"))
-    before = stored.place(b"bytes", "question")
+    before = stored.place("question", {})
     assert before is not None
-    assert before == stored.place(b"bytes", "question")
+    assert before == stored.place("question", {})
     (package / "other.py").write_text("1")
-    assert before != stored.place(b"bytes", "question")
+    assert before != stored.place("question", {})
 
 
 def test_the_oldest_answers_go(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "MOST", 2)
-    places = [stored.place(bytes([number]), "question") for number in range(3)]
+    places = [stored.place("question", {"number": number}) for number in range(3)]
     for number, where in enumerate(places):
         assert where is not None
         with stored.kept(where):
             print(number)
         os.utime(where, ns=(number, number))
     assert sorted(answers.iterdir()) == sorted(where for where in places[1:] if where is not None)
+
+
+def test_an_answer_that_is_too_long_is_only_printed(
+    answers: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "LONGEST", 100)
+    where = stored.place("question", {})
+    assert where is not None
+    with stored.kept(where):
+        print("x" * 90)
+        print("y" * 90)
+    assert capfd.readouterr().out == "x" * 90 + "\n" + "y" * 90 + "\n"
+    assert list(answers.iterdir()) == []
+
+
+CONFIG = """
+[input]
+file = "events.jsonl"
+format = "json"
+item = "user"
+item_type = "int"
+time = "ts"
+close_at_end = true
+[key]
+file = "key"
+[[sketch]]
+name = "hourly"
+unit = "event"
+window = "1h"
+epsilon = "1"
+max_count = 20
+domain = { items_file = "users.txt" }
+"""
+
+
+@pytest.fixture
+def published(run: Run, answers: Path, tmp_path: Path) -> Path:
+    """A configuration whose worker has published one window."""
+    config = tmp_path / "c.toml"
+    config.write_text(CONFIG)
+    (tmp_path / "users.txt").write_text("".join(f"{user}\n" for user in range(50)))
+    rows = (json.dumps({"user": i % 50, "ts": 1_764_000_000_000 + i}) for i in range(400))
+    (tmp_path / "events.jsonl").write_text("\n".join(rows) + "\n")
+    assert run("keygen", "-o", "key").code == 0
+    done = run("worker", "-c", "c.toml")
+    assert done.code == 0, done.err
+    assert not answers.exists()
+    return config
+
+
+def test_windows_of_a_folder_are_answered_again_without_reading_them(run: Run, answers: Path, published: Path) -> None:
+    for more in ((), ("--all",), ("--format", "json")):
+        first = run("profile", "-c", "c.toml", *more)
+        assert first.code == 0, first.err
+        again = run("profile", "-c", "c.toml", *more)
+        assert (again.out, again.err) == (first.out, first.err)
+    kept = list(answers.iterdir())
+    assert len(kept) == 3
+    for one in kept:
+        one.write_text(PLANTED)
+    assert run("profile", "-c", "c.toml").out == "planted\n"
+
+
+@pytest.mark.parametrize("file", ["c.toml", "users.txt", "sealed", "state"])
+def test_whatever_a_configuration_reads_ends_its_answers(
+    run: Run, answers: Path, published: Path, tmp_path: Path, file: str
+) -> None:
+    run("profile", "-c", "c.toml")
+    (kept,) = answers.iterdir()
+    kept.write_text(PLANTED)
+    changed = tmp_path / file
+    if changed.is_dir():
+        (changed / "more").write_text("")
+    else:
+        changed.write_text(changed.read_text() + "\n")
+    assert run("profile", "-c", "c.toml").out != "planted\n"
+
+
+def test_what_only_a_cluster_or_the_environment_knows_is_not_kept(
+    run: Run, answers: Path, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stored.place("profile", {"config_file": published}) is not None
+    monkeypatch.setenv("SKETCHSTREAM__QUALITY__WARN", "0.1")
+    assert stored.place("profile", {"config_file": published}) is None
+    monkeypatch.delenv("SKETCHSTREAM__QUALITY__WARN")
+    published.write_text(CONFIG.replace('file = "events.jsonl"', 'topic = "events"'))
+    assert stored.place("profile", {"config_file": published}) is None
+
+
+def test_estimates_and_files_with_names_are_kept_by_what_is_in_them(run: Run, answers: Path, tmp_path: Path) -> None:
+    spec = ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=["a", "b"]))
+    (tmp_path / "two.sealed").write_bytes(ss.Sketch.create(spec, ss.Key.generate()).seal().to_bytes())
+    (tmp_path / "items.txt").write_text("a\nb\n")
+    question = ("estimate", "two.sealed", "--items-file", "items.txt", "--item", "a")
+    first = run(*question)
+    assert first.code == 0, first.err
+    (kept,) = answers.iterdir()
+    kept.write_text(PLANTED)
+    assert run(*question).out == "planted\n"
+    (tmp_path / "items.txt").write_text("b\na\n")
+    assert run(*question).out != "planted\n"

@@ -17,6 +17,7 @@ import click
 from sketchstream.cli import options, show
 from sketchstream.cli.row_questions import RowQuestions, row_questions
 from sketchstream.cli.source import Source, published
+from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_arrow, write_page, writing
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from sketchstream.query.windows import PublishedWindows
 
 
-@click.command(short_help="Print counts, sums and other answers with intervals.")
+@click.command(cls=Answering, short_help="Print counts, sums and other answers with intervals.")
 @published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together.")
 @click.option("--closed", is_flag=True,

@@ -17,13 +17,14 @@ import click
 
 from sketchstream.cli import options, show
 from sketchstream.cli.source import Source, published
+from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_arrow, writing
 
 if TYPE_CHECKING:
     from sketchstream.query.overlaps import OverlapAnswer
 
 
-@click.command(short_help="Count unions, intersections and differences of groups, with intervals.")
+@click.command(cls=Answering, short_help="Count unions, intersections and differences of groups, with intervals.")
 @published
 @click.option("--groups", metavar="A,B,...", help="Groups to combine.  [default: all]")
 @click.option("--query", "queries", metavar="SET", multiple=True,

@@ -17,6 +17,7 @@ import click
 
 from sketchstream.cli import options, show
 from sketchstream.cli.source import Source, published
+from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_page, writing
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Method:
         )
 
 
-@click.command(short_help="Reconstruct how many items occurred how often, with intervals.")
+@click.command(cls=Answering, short_help="Reconstruct how many items occurred how often, with intervals.")
 @published
 @click.option("--merge", is_flag=True, help="With -c: one result for all windows together; published states only.")
 @click.option("--group", metavar="NAME", help="Group to show, if the sketch has groups.")
@@ -82,8 +83,8 @@ def command(
     Only what was published is read, so no key is needed and no privacy is lost, however often it is asked. An open
     sketch has no profile: seal it, or release from it.
 
-    What was printed for a file is kept in your cache, where only you can read it: the same question about the same
-    bytes is answered from there. SKETCHSTREAM_ANSWERS names another folder, or, if it is empty, none.
+    What was printed about files is kept in your cache, where only you can read it: the same question about the same
+    files is answered from there. SKETCHSTREAM_ANSWERS names another folder, or, if it is empty, none.
 
     \b
     Examples:
@@ -167,18 +168,12 @@ def command(
 def _of_file(
     file: Path, how: Method, group: str | None, plot: Path | None, html: Path | None, form: show.Format
 ) -> None:
-    """Print the profile of a published file; one without a plot, a report or a warning is kept for the next time."""
-    from sketchstream.cli import sketches, stored
-
-    data = sketches.read_bytes(file)
-    where = stored.place(data, ("profile", how, group, form)) if plot is html is None else None
-    if stored.shown(where):
-        return
-    from sketchstream.cli import results
+    """Print the profile of a published file."""
+    from sketchstream.cli import results, sketches
     from sketchstream.errors import ConfigError
     from sketchstream.query.answers import of_file
 
-    published = sketches.read_published(file, "profile", data)
+    published = sketches.read_published(file, "profile")
     if group is None and published.groups:
         msg = f"{file.name} has {len(published.groups):,} groups: choose one with --group NAME"
         raise ConfigError(msg)
@@ -189,8 +184,7 @@ def _of_file(
     if warning is not None and not published.spec.no_privacy:  # of which reading the file has warned
         click.echo(f"sketchstream: warning: {warning}", err=True)
     present(answer, plot, html, file.name)
-    with stored.kept(None if warning is not None or published.spec.no_privacy else where):
-        results.print_one(answer, form)
+    results.print_one(answer, form)
 
 
 def chosen(windows: Iterable[SealedWindow], group: str | None) -> Iterator[SealedWindow]:
