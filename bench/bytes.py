@@ -3,7 +3,7 @@
 In: nothing. Out: a table on the terminal. Touches: nothing.
 
 Counters: discrete Laplace noise at each epsilon, with the counts of case B (half an item a slot, P(t) ~ t^-2, t <= 64)
-or without (case A). Entropy: of the counters' empirical histogram; no code that treats counters one by one can be
+or without (case A). WordSource: of the counters' empirical histogram; no code that treats counters one by one can be
 shorter on average. All codecs see the same array in the same run; the header is counted in ours.
 
 Run: python bench/bytes.py [--quick]

@@ -21,7 +21,7 @@ import numpy as np
 
 from sketchstream.image import DEFERRED_PART
 from sketchstream.items.arrays import Items
-from sketchstream.items.columns import Column
+from sketchstream.items.columns import RecordColumn
 from sketchstream.items.hashing import Key
 from sketchstream.kernels import compile_first
 from sketchstream.kernels.tokens import STRING
@@ -67,7 +67,7 @@ class Batch:
         self.null = np.zeros(n, np.bool_)
         buffer, edges = _texts(b"campaign-%07d", rng.integers(0, groups, n))
         kinds = np.full(n, STRING, np.uint8)
-        self.columns: Mapping[str, Column] = {"campaign": Column(kinds, buffer, edges[:-1], edges[1:])}
+        self.columns: Mapping[str, RecordColumn] = {"campaign": RecordColumn(kinds, buffer, edges[:-1], edges[1:])}
 
 
 def _texts(form: bytes, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

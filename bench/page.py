@@ -39,7 +39,7 @@ from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.strategies.ellipsoid import uniform_bound
 from sketchstream.kinds.workload.strategies.mechanism import choose, unit_variance
 from sketchstream.kinds.workload.strategies.optimise import reduce
-from sketchstream.kinds.workload.update import Columns
+from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.noise import discrete_gaussian
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
@@ -362,7 +362,7 @@ def workload(quick: bool) -> list[Row]:
 def workload_errors(spec: ss.WorkloadSpec, histogram: np.ndarray, runs: int) -> tuple[float, float]:
     """RMSE of answers without projection, which is known, and with it: by what it leaves of the errors of each draw."""
     truth, clean = spec.workload.apply(histogram.astype(float)), np.zeros(spec.length, np.int64)
-    Columns.of(spec.strategy).add(clean, np.repeat(np.arange(histogram.size), histogram))
+    StrategyColumns.of(spec.strategy).add(clean, np.repeat(np.arange(histogram.size), histogram))
     before, after, law = [], [], spec.layer()
     for _ in range(runs):
         state = clean.copy()

@@ -47,7 +47,7 @@ from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.reconstruction.reconstruct import answer, published_in
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.database import open_database
-from sketchstream.serve.store.feed import Batch
+from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import Store, StoredWindow
 from sketchstream.stream.interfaces import Frontier, SealedEntry
@@ -159,7 +159,7 @@ class Generated:
             for partition in range(self.partitions)
         ]
 
-    def read(self, positions: object) -> Iterator[Batch]:
+    def read(self, positions: object) -> Iterator[FeedBatch]:
         """All bodies by ascending hours, a day at a time."""
         del positions
         entries: list[SealedEntry] = []
@@ -170,9 +170,9 @@ class Generated:
                 self.bytes += len(entry.body)
                 entries.append(entry)
             if len(entries) >= 2048:
-                yield Batch(entries)
+                yield FeedBatch(entries)
                 entries = []
-        yield Batch(entries, self.newest())
+        yield FeedBatch(entries, self.newest())
 
     def close(self) -> None:
         """Nothing is held."""
@@ -340,7 +340,7 @@ def show_series(folder: Path, requests: int, rate: float) -> None:
     config = Config.load(path, {})
     entries = driver.publisher.log
     with contextlib.closing(Store(folder / "series.sqlite", config, "generated")) as store:
-        store.take(Batch(entries, list(driver.publisher.frontiers().values())))
+        store.take(FeedBatch(entries, list(driver.publisher.frontiers().values())))
         while store.refresh():
             pass
         with contextlib.closing(Pool(store, SERIES, 1, 600.0)) as pool:

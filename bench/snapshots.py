@@ -39,7 +39,7 @@ from sketchstream.stream.worker.policy import snapshot_every_s  # noqa: E402
 from sketchstream.stream.worker.settings import Settings  # noqa: E402
 from sketchstream_connectors.kafka.cluster import topics  # noqa: E402
 from sketchstream_connectors.kafka.cluster.client import Connection  # noqa: E402
-from sketchstream_connectors.kafka.cluster.topics import Names  # noqa: E402
+from sketchstream_connectors.kafka.cluster.topics import TopicNames  # noqa: E402
 from sketchstream_connectors.kafka.devbroker import DevCluster, free_ports  # noqa: E402
 from sketchstream_connectors.kafka.state.store import SUPERSEDED_S, KafkaStore  # noqa: E402
 
@@ -70,7 +70,7 @@ def disk(options: argparse.Namespace) -> None:
     with DevCluster(1, heap="1g") as cluster:
         stores, names = {}, {}
         for rule, (every_s, more) in rules.items():
-            names[rule] = Names(f"bench-{rule}", f"input-{rule}")
+            names[rule] = TopicNames(f"bench-{rule}", f"input-{rule}")
             connection = Connection({"bootstrap.servers": cluster.bootstrap, "group.id": names[rule].group})
             with connection.admin.client("creating") as admin:
                 admin.create_topics({names[rule].input: {"num_partitions": 1, "replication_factor": 1}})

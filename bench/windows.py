@@ -226,7 +226,7 @@ def snapshots(rounds: int) -> None:
         with connection.admin.client("creating the input") as admin:
             admin.create_topics({"events": {"num_partitions": partitions, "replication_factor": 1}})
             admin.wait_for_topics(["events"])
-        topics.create(connection, topics.Names(group, "events"))
+        topics.create(connection, topics.TopicNames(group, "events"))
         worker = Worker(
             rules(slots, HOUR_MS),
             Spread(partitions, 1, 200_000),

@@ -28,7 +28,7 @@ from sketchstream.kinds import closing, groups_of, unit_weight
 from sketchstream.kinds.capabilities import HavingGroups, Reconstructing
 from sketchstream.kinds.profile.spec import Publish
 from sketchstream.privacy.deployments import publications
-from sketchstream.privacy.deployments.copies import Positions
+from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.guarantee import Context
 from sketchstream.privacy.losses.history import History, LayerEntry, View, parameter_name
 from sketchstream.privacy.losses.said import cost_said
@@ -498,12 +498,12 @@ class SealedState(_Part):
         return int(self.state.size)
 
     @property
-    def positions(self) -> Positions | None:
+    def positions(self) -> CopiedPositions | None:
         """The words that instalments of this sketch have shown before; None for specs that publish none."""
         kind = closing(self.spec)
         if kind is None:
             return None
-        return Positions(
+        return CopiedPositions(
             0,
             self.spec.domain.size,
             lambda first, stop: kind.closed(self.spec, self.state, first, stop).tobytes(),
@@ -571,9 +571,9 @@ class Instalment:
     ledger: AnyLedger = field(repr=False)
 
     @property
-    def positions(self) -> Positions:
+    def positions(self) -> CopiedPositions:
         """The words that it shows."""
-        return Positions(self.first, self.stop, lambda first, stop: self.words.tobytes())
+        return CopiedPositions(self.first, self.stop, lambda first, stop: self.words.tobytes())
 
     def to_bytes(self) -> bytes:
         """The published bytes."""

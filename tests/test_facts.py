@@ -9,7 +9,7 @@ import pytest
 from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_495, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_497, 13_500),
     "members of Kind": (lambda: facts.members_of_kind()[0], 42, 20),
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 0, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 29, 0),
@@ -18,6 +18,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 0, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
+    "names that several classes have": (facts.ambiguous_class_names, 0, 0),
     "lines of code of the product": (facts.lines_of_code, 74_252, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
@@ -37,7 +38,8 @@ searched (6 of the linear kinds), damage told of the database that was read (8),
 distance, and those of strategies without a matrix (103; 184 lines of the linear kinds), columns of a table
 by name (10), listed values compared with a sample (102; 8 of the linear kinds),
 questions of `init` about groups, ranges without a window (80), likelihoods of few items over many laws (58), keys that
-are lost (8). The demo lies in `examples` and no longer counts (852).
+are lost (8). The demo lies in `examples` and no longer counts (852). Classes of one
+name each took 2 lines of the linear kinds.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

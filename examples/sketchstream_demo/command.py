@@ -124,7 +124,7 @@ def command(output: Path, unit: Unit, epsilon: str | None, epsilon_publish: str,
     dials = report.Dials(unit, str(exact_epsilon(epsilon)), str(exact_epsilon(epsilon_publish, "epsilon_publish")))
     folder = _fresh(output)
     # Shares of the time that the parts take, in hundredths. The chapters are made in other processes meanwhile.
-    with _beside() as pool, progress.Progress("reading the flights", 100, patience_s=0.0) as bar:
+    with _beside() as pool, progress.ProgressBar("reading the flights", 100, patience_s=0.0) as bar:
         flights = read_flights()
         months = flights.months()
         bar.reach(20, "writing the stream")

@@ -120,9 +120,9 @@ def write(folder: Path, rows: Sequence[Row], dials: Dials, configuration: str) -
 class Drawn:
     """What is drawn: the k+ curve of one month, and the numbers of all months."""
 
-    reach: charts.Curve
+    reach: charts.CountsCurve
     reach_title: str
-    series: tuple[charts.Series, ...]
+    series: tuple[charts.ChartSeries, ...]
     series_title: str
 
     @classmethod
@@ -137,9 +137,9 @@ class Drawn:
             column = [row.cells()[at] for row in rows]
             exact = np.array([true for _, true, _ in column], np.float64)
             name = "distinct" if k == 1 else f"{k} flights\nor more"
-            series.append(charts.Series(name, *_arrays([estimate for _, _, estimate in column]), exact))
+            series.append(charts.ChartSeries(name, *_arrays([estimate for _, _, estimate in column]), exact))
         return cls(
-            charts.Curve(ks, *_arrays(estimates), truth),
+            charts.CountsCurve(ks, *_arrays(estimates), truth),
             f"July 2013: {dials}",
             tuple(series),
             f"Every month of 2013: {dials}",
@@ -202,7 +202,7 @@ def page(rows: Sequence[Row], dials: Dials, drawn: Drawn, configuration: str) ->
     )
 
 
-def _by_month(rows: Sequence[Row], at: int) -> report.Table:
+def _by_month(rows: Sequence[Row], at: int) -> report.ReportTable:
     """One line for each month: the true and the estimated number at this position of `KS`."""
     lines = []
     for name, row in zip(MONTHS, rows, strict=True):
@@ -211,7 +211,7 @@ def _by_month(rows: Sequence[Row], at: int) -> report.Table:
         ends = f"{estimate.low:,.0f} to {estimate.high:,.0f}"
         lines.append((name, f"{true:,}", f"{estimate.value:,.0f}", ends, inside))
     caption = "Distinct aircraft" if KS[at] == 1 else f"Aircraft with {KS[at]} flights or more"
-    return report.Table(caption, ("month", "true", "estimate", "95% interval", "inside"), lines)
+    return report.ReportTable(caption, ("month", "true", "estimate", "95% interval", "inside"), lines)
 
 
 def _label(k: int) -> str:

@@ -20,9 +20,9 @@ from sketchstream.errors import ConfigError
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.stream.recover import Finding
+    from sketchstream.stream.recover import Diagnosis
     from sketchstream_connectors.kafka.cluster.client import Connection
-    from sketchstream_connectors.kafka.cluster.topics import Names
+    from sketchstream_connectors.kafka.cluster.topics import TopicNames
 
 
 ANSWER_S: Final = 4.0
@@ -92,11 +92,11 @@ def _refusal(server: str) -> str | None:
         return f"{error.errno} {errno.errorcode.get(error.errno or 0, error.strerror or type(error).__name__)}"
 
 
-def names(config: Config) -> Names:
+def names(config: Config) -> TopicNames:
     """The topics of a configuration, of its first input topic if it has several."""
-    from sketchstream_connectors.kafka.cluster.topics import Names
+    from sketchstream_connectors.kafka.cluster.topics import TopicNames
 
-    return Names(
+    return TopicNames(
         group=config.group,
         input=config.input.topic or "",
         sealed=config.sealed_topic,
@@ -107,14 +107,14 @@ def names(config: Config) -> Names:
     )
 
 
-def numbered(found: Sequence[Finding], topic: int) -> Iterator[Finding]:
+def numbered(found: Sequence[Diagnosis], topic: int) -> Iterator[Diagnosis]:
     """Findings about the partitions of one of several topics, with the numbers of the whole input."""
     from sketchstream.topics import APART
 
     return (replace(one, partition=APART * topic + one.partition) for one in found)
 
 
-def findings(found: Sequence[Finding]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def findings(found: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Columns and rows of what `recover` and `reset` found, or did."""
     columns = ("partition", "outcome", "what", "position", "revision")
     rows: list[tuple[str, ...]] = [

@@ -29,7 +29,7 @@ LOSSES: Final = ("a loss is at most", "windows", "event", "item")
 
 
 @dataclass(frozen=True)
-class Deployment:
+class DeploymentOptions:
     """Groups and windows from the options; fields have the names of the options."""
 
     groups: str | None
@@ -420,12 +420,12 @@ _SETS = (
 
 def deployed(function: Callable[..., Any]) -> Callable[..., Any]:
     """All these options on a command, which gets them as one argument, `deployment`."""
-    return _with(function, (*_GROUPS, *_WINDOWS, *_SETS), [field.name for field in fields(Deployment)])
+    return _with(function, (*_GROUPS, *_WINDOWS, *_SETS), [field.name for field in fields(DeploymentOptions)])
 
 
 def grouped(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of groups on a command, which gets them as one argument, `deployment`."""
-    return _with(function, _GROUPS, [field.name for field in fields(Deployment) if field.default is MISSING])
+    return _with(function, _GROUPS, [field.name for field in fields(DeploymentOptions) if field.default is MISSING])
 
 
 def _with(function: Callable[..., Any], some: Sequence[Any], names: Collection[str]) -> Callable[..., Any]:
@@ -434,7 +434,7 @@ def _with(function: Callable[..., Any], some: Sequence[Any], names: Collection[s
     @wraps(function)
     def call(**given: Any) -> Any:
         own: Mapping[str, Any] = {name: value for name, value in given.items() if name not in names}
-        return function(deployment=Deployment(**{name: given[name] for name in names}), **own)
+        return function(deployment=DeploymentOptions(**{name: given[name] for name in names}), **own)
 
     command: Callable[..., Any] = call
     for option in reversed(some):

@@ -19,7 +19,7 @@ from sketchstream.query import words
 from sketchstream.query.history import start_labels
 
 if TYPE_CHECKING:
-    from sketchstream.pictures.numbers import Picture
+    from sketchstream.pictures.numbers import Panel
     from sketchstream.query.estimates import EstimateAnswer
 
 SETTINGS = ("method", "epsilon", "delta", "mechanism", "unit", "length", "users", "features", "k")
@@ -39,7 +39,7 @@ def page(answer: EstimateAnswer, source: str) -> str:
     sections = [
         *(_section(one) for one in [*shown.of(data).pictures(data), *_further(answer)]),
         report.Section("What is guaranteed", lists=words.statement(answer.guarantee)),
-        report.Section("Where it comes from", tables=[report.Table("Facts", ("what", "value"), facts)]),
+        report.Section("Where it comes from", tables=[report.ReportTable("Facts", ("what", "value"), facts)]),
     ]
     alarms = _alarms(answer.guarantee)
     alarms += words.unfinished(answer.facts)
@@ -86,14 +86,14 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
     )
 
 
-def _section(one: Picture) -> report.Section:
+def _section(one: Panel) -> report.Section:
     """A picture under its heading."""
     charts = [] if one.chart is None else [one.chart]
     folded, shown_at_once = ([one.table], []) if one.folded and charts else ([], [one.table])
     return report.Section(one.title, (one.note,) if one.note else (), charts=charts, tables=shown_at_once, long=folded)
 
 
-def _further(answer: EstimateAnswer) -> list[Picture]:
+def _further(answer: EstimateAnswer) -> list[Panel]:
     """The pictures of what a kind shows beside its usual answer."""
     beside = answer.answers.further()
     if beside is None:

@@ -55,7 +55,7 @@ def page(answer: Answer, source: str) -> str:
     )
 
 
-def _origin_table(profile: Profile, source: str, known: Mapping[str, Any]) -> report.Table:
+def _origin_table(profile: Profile, source: str, known: Mapping[str, Any]) -> report.ReportTable:
     """Table of the published object and the method."""
     facts = profile.facts
     rows = [
@@ -69,4 +69,4 @@ def _origin_table(profile: Profile, source: str, known: Mapping[str, Any]) -> re
         ("estimator", facts.method),
         ("largest count that is resolved", f"{profile.max_count:,}"),
     ]
-    return report.Table("Facts", ("what", "value"), rows)
+    return report.ReportTable("Facts", ("what", "value"), rows)

@@ -21,7 +21,7 @@ def on_terminal() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
-class Progress:
+class ProgressBar:
     """A bar that appears after two seconds of work.
 
     Args:
@@ -71,6 +71,8 @@ class Progress:
         else:
             columns.append(parts.TaskProgressColumn())
         columns.append(parts.TimeElapsedColumn())
-        self._bar = parts.Progress(*columns, console=rich.console.Console(file=sys.__stderr__), transient=True)
+        # where standard error is copied, for answers that are kept, a bar is no part of the copy
+        console = rich.console.Console(file=getattr(sys.stderr, "shown", sys.stderr))
+        self._bar = parts.Progress(*columns, console=console, transient=True)
         self._task = self._bar.add_task(self.what, total=self.total)
         self._bar.start()

@@ -57,7 +57,7 @@ def print_windows(
     rows = []
     untold: dict[str, int] = {}
     unanswered = 0
-    with progress.Progress(f"reconstructing {name}") as bar:
+    with progress.ProgressBar(f"reconstructing {name}") as bar:
         for number, window in enumerate(windows):
             try:
                 answer = published.answer(window, reconstruct)

@@ -125,7 +125,7 @@ def facts(data: Mapping[str, Any], form: str) -> None:
                 click.echo(f"\n{part.get('name', name)}, {one.replace('_', ' ')}: {_plain(part[one])}")
 
 
-class Answer(Protocol):
+class ShownAnswer(Protocol):
     """An answer of any kind of sketch, with the facts of its window."""
 
     @property
@@ -139,7 +139,7 @@ class Answer(Protocol):
         """The numbers as CSV with a header line."""
 
 
-def heading(answer: Answer, form: str) -> bool:
+def heading(answer: ShownAnswer, form: str) -> bool:
     """Print an answer as JSON or CSV, or the facts above its table; return whether the table is still to be printed."""
     if form == "json":
         click.echo(answer.to_json())

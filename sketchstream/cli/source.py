@@ -1,6 +1,6 @@
 """What answers are made from: a published file, or windows that a configuration's worker published.
 
-In: options of the command line. Out: `Source`, and the windows that it names. Touches: nothing until they are opened.
+In: options. Out: `AnswerSource`, and the windows that it names. Touches: nothing until they are opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Source:
+class AnswerSource:
     """What is answered from, from the options.
 
     Args:
@@ -112,5 +112,5 @@ _OPTIONS = (
     options.span,
     click.option("--all", "every", is_flag=True, help="With -c: every window, one result each."),
 )
-published = options.gathered("source", Source, _OPTIONS)
+published = options.gathered("source", AnswerSource, _OPTIONS)
 """The options, gathered into one argument `source`."""

@@ -99,14 +99,14 @@ class WindowsReport:
             " ".join(alarms),
         )
 
-    def _table(self, labels: Sequence[str]) -> report.Table:
+    def _table(self, labels: Sequence[str]) -> report.ReportTable:
         """All windows."""
         names = {"distinct": "distinct", "at_least.2": "2 or more", "at_least.10": "10 or more"}
         columns = ("window", *(names.get(name, name) for name in NUMBERS), "status")
         rows = []
         for label, row, status, intervals in zip(labels, self.rows, self.status, self.intervals, strict=True):
             rows.append((label, *(show.cell(one, intervals=intervals) for one in row.values()), status))
-        return report.Table("All windows: estimate [95% interval]", columns, rows)
+        return report.ReportTable("All windows: estimate [95% interval]", columns, rows)
 
 
 def last(shown: int, count: int) -> str:

@@ -59,7 +59,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedLoss:
     """Properties of one sketch of a configuration for budgets.
 
     Args:
@@ -82,7 +82,7 @@ class Planned:
         return self.ledger.unit == "item"
 
 
-def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
+def item_losses(sketches: Iterable[PlannedLoss], period: Calendar) -> Losses:
     """Largest loss of an item in one period to the sketches of unit "item".
 
     They are refused on topics that are not keyed by item, so an item has losses in one partition of each window.
@@ -95,19 +95,19 @@ def item_losses(sketches: Iterable[Planned], period: Calendar) -> Losses:
     return sum(losses, Losses())
 
 
-def event_losses(sketches: Iterable[Planned]) -> Losses:
+def event_losses(sketches: Iterable[PlannedLoss]) -> Losses:
     """Largest loss of an event to all sketches: it is in one window of each, in several if windows overlap."""
     return sum((Losses.of_sketch(_of_event(one)).times(one.overlap) for one in sketches), Losses())
 
 
-def _of_event(sketch: Planned) -> Loss | GaussianLoss:
+def _of_event(sketch: PlannedLoss) -> Loss | GaussianLoss:
     """Largest loss of one event to a sketch."""
     if isinstance(sketch.ledger, GaussianLedger):
         return sketch.ledger.loss()
     return max((gap.loss for gap in sketch.ledger.loss_by_gap()), default=Fraction(0)) / sketch.groups
 
 
-def require(budget: Budget, sketches: Iterable[Planned]) -> str:
+def require(budget: Budget, sketches: Iterable[PlannedLoss]) -> str:
     """Check the cost of a period, and return one line about it.
 
     Args:

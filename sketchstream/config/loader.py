@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream import kinds
 from sketchstream.config import budget, checks, kafka_settings
-from sketchstream.config.budget import Planned
+from sketchstream.config.budget import PlannedLoss
 from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.toml import read_toml
@@ -399,10 +399,10 @@ class Config:
         limit = self.budget
         return None if limit is None else budget.item_losses(self._planned(), limit.period)
 
-    def _planned(self) -> list[Planned]:
+    def _planned(self) -> list[PlannedLoss]:
         """The sketches' properties for budgets."""
         return [
-            Planned(plan.name, plan.starts, plan.ledger, plan.overlap, groups_of_item(plan.spec))
+            PlannedLoss(plan.name, plan.starts, plan.ledger, plan.overlap, groups_of_item(plan.spec))
             for plan in self.sketches
         ]
 

@@ -26,7 +26,7 @@ from sketchstream.stream.windows.windows import Calendar, Width, hopping
 
 if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable
-    from sketchstream.kinds.tables import Around, DomainTable, SketchTable
+    from sketchstream.kinds.tables import DomainTable, SketchTable, TableContext
 
 _Series = tuple[str, Calendar, int, int]
 MOST_EARLY = 100
@@ -194,13 +194,13 @@ def _series(block: SketchTable) -> list[_Series]:
     return [(f"{block.name}.{text}", Calendar(width, zone), 1, 1) for width, text in lengths.items()]
 
 
-def _around(table: FileTable, folder: Path) -> Around:
+def _around(table: FileTable, folder: Path) -> TableContext:
     """Properties of the input for sketches."""
-    from sketchstream.kinds.tables import Around
+    from sketchstream.kinds.tables import TableContext
 
     given = table.input
     form = given.format if given.topic is not None else checks.file_format(given.format, given.file or "")
-    return Around(
+    return TableContext(
         partitioned_by=given.partitioned_by,
         unchecked=given.topic is not None and given.partitioner == "unchecked",
         weights=given.weight is not None,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
-from sketchstream.kinds.tables import DomainTable, Number, QualityTable, SketchTable, Table, read_block
+from sketchstream.kinds.tables import ConfigTable, DomainTable, Number, QualityTable, SketchTable, read_block
 from sketchstream.naming import Names
 from sketchstream.stream import formats
 from sketchstream.stream.formats import TimeUnit
@@ -61,7 +61,7 @@ def _partitioner(value: object) -> object:
 PartitionerName = Annotated[Literal[Partitioner, "unchecked"], BeforeValidator(_partitioner)]
 
 
-class PayloadTable(Table):
+class PayloadTable(ConfigTable):
     """`[payload]`: where formats with schemas find them."""
 
     framing: Literal["confluent", "apicurio8", "glue", "none"] = "confluent"
@@ -78,7 +78,7 @@ class PayloadTable(Table):
     cache: Path | None = None
 
 
-class TopicTable(Table):
+class TopicTable(ConfigTable):
     """A block of `[[input.topics]]`: one of several topics; what it leaves out is as in `[input]` and `[payload]`."""
 
     topic: str
@@ -90,7 +90,7 @@ class TopicTable(Table):
     payload: PayloadTable | None = None
 
 
-class InputTable(Table):
+class InputTable(ConfigTable):
     """`[input]`: the source of records and their fields."""
 
     topic: str | None = None
@@ -119,13 +119,13 @@ class InputTable(Table):
     close_at_end: bool = False
 
 
-class KeyTable(Table):
+class KeyTable(ConfigTable):
     """`[key]`: the hash key's file."""
 
     file: Path
 
 
-class StoreTable(Table):
+class StoreTable(ConfigTable):
     """`[store]`: the storage of snapshots."""
 
     kind: Literal["kafka", "dir"] | None = None
@@ -134,7 +134,7 @@ class StoreTable(Table):
     snapshot_rate: Size = 16 * 2**20
 
 
-class HistoryTable(Table):
+class HistoryTable(ConfigTable):
     """`[history]`: a table of earlier records, for `sketchstream backfill`; what it leaves out is as in `[input]`."""
 
     file: str
@@ -144,7 +144,7 @@ class HistoryTable(Table):
     path: Path | None = None
 
 
-class OutputTable(Table):
+class OutputTable(ConfigTable):
     """`[output]`: the destination of sealed sketches."""
 
     topic: str | None = None
@@ -152,7 +152,7 @@ class OutputTable(Table):
     results_topic: str = ""
 
 
-class BudgetTable(Table):
+class BudgetTable(ConfigTable):
     """`budget` of `[privacy]`: the largest loss of a unit over a period."""
 
     epsilon: Number
@@ -160,7 +160,7 @@ class BudgetTable(Table):
     per: str
 
 
-class PrivacyTable(Table):
+class PrivacyTable(ConfigTable):
     """`[privacy]`: limits on publications and losses."""
 
     diagnostics: Literal["exact", "off"] = "exact"
@@ -169,7 +169,7 @@ class PrivacyTable(Table):
     budget: BudgetTable | None = None
 
 
-class WorkerTable(Table):
+class WorkerTable(ConfigTable):
     """`[worker]`: the worker process."""
 
     metrics: str | None = None
@@ -179,7 +179,7 @@ class WorkerTable(Table):
     raw: bool = True
 
 
-class NamesTable(Table):
+class NamesTable(ConfigTable):
     """`[names]`: what items and events are called in answers; plurals are the name and an s unless they are given."""
 
     item: Name = "item"
@@ -192,7 +192,7 @@ class NamesTable(Table):
         return Names(self.item, self.items or f"{self.item}s", self.event, self.events or f"{self.event}s")
 
 
-class ServeTable(Table):
+class ServeTable(ConfigTable):
     """`[serve]`: answers over HTTP."""
 
     address: str = "127.0.0.1:8400"
@@ -205,7 +205,7 @@ class ServeTable(Table):
     refresh: Duration = 2_000
 
 
-class FileTable(Table):
+class FileTable(ConfigTable):
     """The whole file."""
 
     kafka: dict[str, Any] = Field(default_factory=dict)
@@ -225,7 +225,7 @@ class FileTable(Table):
     ]
 
 
-TABLES: dict[str, type[Table]] = {
+TABLES: dict[str, type[ConfigTable]] = {
     "input": InputTable,
     "topics": TopicTable,
     "payload": PayloadTable,

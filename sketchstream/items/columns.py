@@ -33,7 +33,7 @@ ItemType = Literal["text", "int", "bytes"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Column:
+class RecordColumn:
     """One field of n records.
 
     Args:
@@ -66,7 +66,7 @@ class Column:
         found: Flags = self.kinds <= NULL
         return found
 
-    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Column:
+    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> RecordColumn:
         """Select records by a mask or an array of positions; the buffer is shared."""
         floats = None if self.floats is None else self.floats[chosen]
         return replace(
@@ -115,7 +115,7 @@ class Column:
         _read_integers(self, valid, True, read)
         return Items.of(np.where(numbers, self.starts, read)), valid | numbers
 
-    def spelled(self) -> Column:
+    def spelled(self) -> RecordColumn:
         """The same column without binary integers: they are replaced by their digits."""
         numbers = self._numbers if self.binary else np.zeros(len(self), np.bool_)
         if not numbers.any():
@@ -202,7 +202,7 @@ class Column:
         return np.where(valid, places, -1).astype(np.int32)
 
 
-def _read_integers(column: Column, valid: Flags, unsigned: bool, out: Ints) -> None:
+def _read_integers(column: RecordColumn, valid: Flags, unsigned: bool, out: Ints) -> None:
     """Read decimal texts; see `kernels.texts.read_integers`."""
     arguments = (column.buffer, column.starts, column.ends, valid, unsigned, out)
     twin = spared(read_integers, lambda: plain.INTEGER_WORK * len(out), None, arguments)
@@ -214,11 +214,11 @@ _NO_TABLE: Final = np.frombuffer(b"", np.uint8), np.empty(0, np.int64), np.empty
 
 
 class Choices:
-    """A declared list of values, prepared once for `Column.codes`.
+    """A declared list of values, prepared once for `RecordColumn.codes`.
 
     Args:
         values: distinct strings, integers or bytes, by `item_type`; in "text" integers stand for their digits.
-        item_type: type of the values of records, see `Column.items`.
+        item_type: type of the values of records, see `RecordColumn.items`.
 
     Raises:
         SpecError: no values, values of another type, or one twice.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from sketchstream.items.columns import Column
+    from sketchstream.items.columns import RecordColumn
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -43,8 +43,8 @@ class Events:
     valid: Mask
     times: Ints
     null: Mask
-    weight: Column | None = None
-    columns: Mapping[str, Column] = field(default_factory=dict)
+    weight: RecordColumn | None = None
+    columns: Mapping[str, RecordColumn] = field(default_factory=dict)
     window: tuple[int, int] | None = None
     good: Mask | None = None
 

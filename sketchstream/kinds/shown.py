@@ -17,10 +17,10 @@ import numpy as np
 
 from sketchstream import kinds
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.numbers import SHORT, Number, Picture, Spell, drawn, ends, interval, value
+from sketchstream.pictures.numbers import SHORT, Number, Panel, Spell, drawn, ends, interval, value
 
 if TYPE_CHECKING:
-    from sketchstream.pictures.report import Table
+    from sketchstream.pictures.report import ReportTable
 
 CARD_PICTURES: Final = 2
 """Pictures of an answer in a notebook."""
@@ -43,7 +43,7 @@ class Shown(Protocol):
     def number(self, answer: Answer, name: str) -> tuple[str, Number] | None:
         """Title of a number, and its value with the ends of its interval; None if the answer does not have it."""
 
-    def pictures(self, answer: Answer) -> list[Picture]:
+    def pictures(self, answer: Answer) -> list[Panel]:
         """Charts with their tables."""
 
 
@@ -63,7 +63,7 @@ class _Plain:
         one = answer.get(name)
         return (name, one) if one is not None and _is_number(one) else None
 
-    def pictures(self, answer: Answer) -> list[Picture]:
+    def pictures(self, answer: Answer) -> list[Panel]:
         del answer
         return []
 
@@ -87,7 +87,7 @@ def named(kind: str) -> Shown:
     return cast("Shown", import_module(module)) if module else _Plain()
 
 
-def chained(answers: Sequence[Answer]) -> list[Picture]:
+def chained(answers: Sequence[Answer]) -> list[Panel]:
     """Answers of consecutive windows as one series, for kinds whose answers run on from window to window.
 
     Args:
@@ -95,11 +95,11 @@ def chained(answers: Sequence[Answer]) -> list[Picture]:
     """
     if not answers:
         return []
-    chain: Callable[[Sequence[Answer]], list[Picture]] | None = getattr(of(answers[0]), "chained", None)
+    chain: Callable[[Sequence[Answer]], list[Panel]] | None = getattr(of(answers[0]), "chained", None)
     return [] if chain is None else chain(answers)
 
 
-def so_far(answer: Answer) -> tuple[str, list[Picture]]:
+def so_far(answer: Answer) -> tuple[str, list[Panel]]:
     """Answers of a window that is still open, for kinds whose positions are published when they close.
 
     Args:
@@ -108,7 +108,7 @@ def so_far(answer: Answer) -> tuple[str, list[Picture]]:
     Returns:
         A sentence on the last position, and the pictures.
     """
-    tell: Callable[[Answer], tuple[str, list[Picture]]] = of(answer).so_far  # type: ignore[attr-defined]
+    tell: Callable[[Answer], tuple[str, list[Panel]]] = of(answer).so_far  # type: ignore[attr-defined]
     return tell(answer)
 
 
@@ -125,13 +125,13 @@ def further(answer: Answer) -> dict[str, Any]:
     return {} if ask is None else ask(answer)
 
 
-def tables(answer: Answer) -> list[Table]:
+def tables(answer: Answer) -> list[ReportTable]:
     """Tables without a chart, for kinds that have some.
 
     Args:
         answer: answer of any kind.
     """
-    tell: Callable[[Answer], list[Table]] | None = getattr(of(answer), "tables", None)
+    tell: Callable[[Answer], list[ReportTable]] | None = getattr(of(answer), "tables", None)
     return [] if tell is None else tell(answer)
 
 
@@ -153,9 +153,7 @@ def card(answer: Answer, note: str = "", beside: Answer | None = None) -> str:
     )
 
 
-def trend(
-    answers: Sequence[Answer | None], labels: Sequence[str], firm: Sequence[bool], most: int = 3
-) -> list[Picture]:
+def trend(answers: Sequence[Answer | None], labels: Sequence[str], firm: Sequence[bool], most: int = 3) -> list[Panel]:
     """The first numbers of a kind over several windows, a picture each; the newest answer says which they are.
 
     Args:
@@ -185,7 +183,7 @@ def over_time(
     labels: Sequence[str],
     firm: Sequence[bool],
     spell: Spell = charts.shown,
-) -> Picture:
+) -> Panel:
     """One number over several windows.
 
     Args:
@@ -196,7 +194,7 @@ def over_time(
         firm: whether each window is complete.
         spell: writes a number.
     """
-    series = charts.Series("", *ends(points), firm=np.array(firm, bool), spell=spell)
+    series = charts.ChartSeries("", *ends(points), firm=np.array(firm, bool), spell=spell)
     caption = "One dot for each window, its 95% interval as a bar; hollow dots are windows that are not complete."
     if len(points) > charts.MANY:
         caption = "A line of estimates with the band of their 95% intervals; gaps are windows without a number."
@@ -209,8 +207,8 @@ def over_time(
         (label, value(one or nothing, spell), interval(one or nothing, spell), "complete" if whole else "not complete")
         for label, one, whole in zip(labels, points, firm, strict=True)
     ]
-    table = report.Table(f"{title}, by window", ("window", title, "95% interval", "window is"), rows)
-    return Picture(name, f"{title[:1].upper()}{title[1:]}", chart, table, wide, folded=len(rows) > SHORT)
+    table = report.ReportTable(f"{title}, by window", ("window", title, "95% interval", "window is"), rows)
+    return Panel(name, f"{title[:1].upper()}{title[1:]}", chart, table, wide, folded=len(rows) > SHORT)
 
 
 def rows_of(answer: Answer) -> list[dict[str, Any]]:
@@ -226,7 +224,7 @@ def rows_of(answer: Answer) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def shortened(table: Table, rows: int = CARD_ROWS) -> Table:
+def shortened(table: ReportTable, rows: int = CARD_ROWS) -> ReportTable:
     """The first rows of a table, and how many there are.
 
     Args:

@@ -42,13 +42,13 @@ Value = Annotated[str, BeforeValidator(_digits)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class Table(BaseModel):
+class ConfigTable(BaseModel):
     """A frozen table of the configuration file; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
 
-class DomainTable(Table):
+class DomainTable(ConfigTable):
     """`domain` of a sketch: open (slots, levels) or closed (size or items_file)."""
 
     slots: int | None = None
@@ -58,7 +58,7 @@ class DomainTable(Table):
     sample_rate: Number | None = None
 
 
-class QualityTable(Table):
+class QualityTable(ConfigTable):
     """`[quality]`, or `quality` of a sketch: share of records that a window may lose before answers report it.
 
     `refused` is about records that came too late or were refused, the others about records that were admitted.
@@ -90,7 +90,7 @@ class BlockWindows(Protocol):
 
 
 @dataclass(frozen=True)
-class Around:
+class TableContext:
     """What a sketch's table must know of the file's input and of its windows.
 
     Args:
@@ -110,7 +110,7 @@ class Around:
     folder: Path = Path()
 
 
-class SketchTable(Table):
+class SketchTable(ConfigTable):
     """One `[[sketch]]`, as far as all kinds have the same keys."""
 
     name: str
@@ -159,7 +159,7 @@ class SketchTable(Table):
         """Whether the block sets its unit."""
         return "unit" in self.model_fields_set
 
-    def check(self, around: Around) -> Iterator[str]:
+    def check(self, around: TableContext) -> Iterator[str]:
         """Mistakes that show against the input; those of all kinds."""
         if self.unit != "item":
             return
@@ -174,7 +174,7 @@ class SketchTable(Table):
                 "would lose epsilon in each of them; `sketchstream validate` finds it"
             )
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> Any:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> Any:
         """The spec of this sketch.
 
         Args:
@@ -187,7 +187,7 @@ class SketchTable(Table):
         """
         raise NotImplementedError
 
-    def records_noise(self, given: str | None, around: Around) -> str:
+    def records_noise(self, given: str | None, around: TableContext) -> str:
         """Noise of the number of records admitted; by default for unit "event", where a record holds one event.
 
         A packed record holds any number of events, so that no share of records could be judged from events counted.
@@ -206,7 +206,7 @@ class SketchTable(Table):
             raise SpecError(msg)
         return given
 
-    def counted_noise(self, given: str | None, around: Around) -> str:
+    def counted_noise(self, given: str | None, around: TableContext) -> str:
         """Share of every cost that the number of events counted gets; none by default where quality is not judged.
 
         Args:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.noise.entropy import Keystream, Source, Words
+from sketchstream.noise.entropy import Keystream, Words, WordSource
 
 SCRATCH_WORDS = 1 << 16
 """Words of one block: 256 KiB, which stay in a core's own cache between the cipher and the sampler."""
@@ -71,12 +71,12 @@ def blocks(samples: int, rows: int) -> Iterator[slice]:
 class Scratch:
     """Scratch memory for a block's words, overwritten on exit; opens its own keystream unless a source is given."""
 
-    def __init__(self, samples: int, rows: int, entropy: Source | None) -> None:
+    def __init__(self, samples: int, rows: int, entropy: WordSource | None) -> None:
         self.rows = rows
         self._words: Words = np.zeros(rows * min(samples, block_samples(rows)), np.uint32)
         self._one: Words = np.zeros(1, np.uint32)
         self._keystream = Keystream() if entropy is None else None
-        self._source: Source = self._keystream if self._keystream is not None else entropy  # type: ignore[assignment]
+        self._source: WordSource = self._keystream if self._keystream is not None else entropy  # type: ignore[assignment]
 
     def fill(self, samples: int) -> Words:
         """(rows, samples) fresh words."""

@@ -35,7 +35,7 @@ _forks = 0
 _watching_forks = False
 
 
-class Source(Protocol):
+class WordSource(Protocol):
     """Anything that fills a buffer with independent uniform 32-bit words."""
 
     def fill(self, words: Words) -> None:

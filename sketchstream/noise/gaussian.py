@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, Signed, add_wrapping, block_samples, blocks, flat, positive
-from sketchstream.noise.entropy import Source, Words
+from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.thresholds import LIMIT_BITS, WIDTH, Draw, exp_minus, exponential
 
 TABLE_SIGMA = 1024
@@ -40,11 +40,11 @@ COMPILED_FROM = 1 << 14
 
 Ends = list[int]
 Columns = npt.NDArray[np.intp]
-BlockNoise = Callable[[Words, "Plan", Signed], tuple[Columns, Columns]]
+BlockNoise = Callable[[Words, "GaussianTables", Signed], tuple[Columns, Columns]]
 """(words, plan, noise) -> the undecided columns, the refused columns; overwrites noise."""
 
 
-class Tails:
+class GaussianTails:
     """Pr[K >= k] for K >= 0 with weights exp(-k^2 / (2 s2)), the weight of 0 halved or not, to any precision."""
 
     def __init__(self, s2: Fraction, *, half: bool) -> None:
@@ -109,7 +109,7 @@ class Tails:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GaussianTables:
     """Precomputed tables of one sigma2.
 
     Attributes:
@@ -124,7 +124,7 @@ class Plan:
 
     sigma2: Fraction
     shift: int
-    tails: Tails = field(repr=False, compare=False)
+    tails: GaussianTails = field(repr=False, compare=False)
     steps: Words = field(repr=False, compare=False)
     guide: Words = field(repr=False, compare=False)
     sure: Words = field(repr=False, compare=False)
@@ -159,7 +159,7 @@ class Plan:
         return math.floor(Fraction(2) ** (WIDTH + self.scale) / (2 * self.sigma2))
 
 
-def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -> Plan:
+def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -> GaussianTables:
     """Tables for one sigma2; `width` and `table_sigma` are changed by tests only.
 
     Raises:
@@ -172,7 +172,7 @@ def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -
     while sigma2 > Fraction(table_sigma**2) * 4**shift:
         shift += 1
     s2 = sigma2 / 4**shift
-    tails = Tails(s2, half=shift == 0)
+    tails = GaussianTails(s2, half=shift == 0)
     bits = width - 1
     steps: list[int] = []
     while step := tails.first_bits(len(steps) + 1, bits):
@@ -186,7 +186,7 @@ def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -
     num, den = 2 * s2.numerator, s2.denominator  # 1 - (k + 1/2) / s2 = (num - (2 k + 1) den) / num
     sure = [max(0, ((num - (2 * k + 1) * den) << (width - low)) // num) << low for k in range(len(steps) + 1)]
     limit = (1 << width) - 1
-    return Plan(
+    return GaussianTables(
         sigma2,
         shift,
         tails,
@@ -200,7 +200,7 @@ def plan(sigma2: Fraction, width: int = WIDTH, table_sigma: int = TABLE_SIGMA) -
 _plan = lru_cache(maxsize=32)(plan)
 
 
-def discrete_gaussian(out: npt.NDArray[np.signedinteger], sigma2: Fraction, entropy: Source | None = None) -> None:
+def discrete_gaussian(out: npt.NDArray[np.signedinteger], sigma2: Fraction, entropy: WordSource | None = None) -> None:
     """Add exact discrete Gaussian noise to an array, in place.
 
     Args:
@@ -216,7 +216,7 @@ def discrete_gaussian(out: npt.NDArray[np.signedinteger], sigma2: Fraction, entr
     add(view, ready, entropy, compiled_block if view.size >= COMPILED_FROM else numpy_block)
 
 
-def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNoise) -> None:
+def add(out: Signed, ready: GaussianTables, entropy: WordSource | None, block_noise: BlockNoise) -> None:
     """Add one draw to each element of a flat array; refused samples are drawn again after all blocks."""
     with Scratch(out.size, ready.rows, entropy) as scratch:
         noise: Signed = np.zeros(min(out.size, block_samples(ready.rows)), np.int64 if ready.shift else np.int32)
@@ -241,7 +241,9 @@ def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNois
         noise.fill(0)
 
 
-def _draw_block(target: Signed, drawn: Signed, ready: Plan, scratch: Scratch, block_noise: BlockNoise) -> Columns:
+def _draw_block(
+    target: Signed, drawn: Signed, ready: GaussianTables, scratch: Scratch, block_noise: BlockNoise
+) -> Columns:
     """Write a block's noise; complete and add undecided samples. Return the refused ones, which are left at 0."""
     words = scratch.fill(len(target))
     undecided, refused = block_noise(words, ready, drawn)
@@ -257,7 +259,7 @@ def _draw_block(target: Signed, drawn: Signed, ready: Plan, scratch: Scratch, bl
     return np.sort(np.append(refused, np.array(more, np.intp))) if more else refused
 
 
-def numpy_block(words: Words, ready: Plan, noise: Signed) -> tuple[Columns, Columns]:
+def numpy_block(words: Words, ready: GaussianTables, noise: Signed) -> tuple[Columns, Columns]:
     """Write the noise of each column of words; returns the undecided columns and the refused ones."""
     real = words[0] & np.uint32((1 << (ready.width - 1)) - 1)
     place = np.searchsorted(ready.steps, real, side="right")
@@ -275,7 +277,7 @@ def numpy_block(words: Words, ready: Plan, noise: Signed) -> tuple[Columns, Colu
     return settled(words, ready, noise, tied, unsure)
 
 
-def compiled_block(words: Words, ready: Plan, noise: Signed) -> tuple[Columns, Columns]:
+def compiled_block(words: Words, ready: GaussianTables, noise: Signed) -> tuple[Columns, Columns]:
     """The compiled twin of `numpy_block`, for words of 32 bits."""
     from sketchstream.noise.kernels import gaussian_block, gaussian_cells
 
@@ -295,7 +297,7 @@ _NONE: Columns = np.empty(0, np.intp)
 
 
 def settled(
-    words: Words, ready: Plan, noise: Signed, tied: npt.NDArray[np.bool_], unsure: npt.NDArray[np.bool_]
+    words: Words, ready: GaussianTables, noise: Signed, tied: npt.NDArray[np.bool_], unsure: npt.NDArray[np.bool_]
 ) -> tuple[Columns, Columns]:
     """The columns that stay undecided, and the refused ones, ascending.
 
@@ -343,7 +345,7 @@ def exponential_ends(
     return np.minimum(least, whole), most
 
 
-def _rest(words: Words, ready: Plan) -> npt.NDArray[np.int64]:
+def _rest(words: Words, ready: GaussianTables) -> npt.NDArray[np.int64]:
     """R of each column."""
     out: npt.NDArray[np.int64]
     if ready.packed:
@@ -356,7 +358,7 @@ def _rest(words: Words, ready: Plan) -> npt.NDArray[np.int64]:
     return out
 
 
-def complete(words: list[int], ready: Plan, draw: Draw) -> int | None:
+def complete(words: list[int], ready: GaussianTables, draw: Draw) -> int | None:
     """One sample from its own words; draws more bits if these do not decide it. None if it is refused.
 
     Args:
@@ -383,7 +385,7 @@ def complete(words: list[int], ready: Plan, draw: Draw) -> int | None:
     return sign * value if accepted and not (sign < 0 and value == 0) else None
 
 
-def cell(real: int, ready: Plan, draw: Draw) -> int:
+def cell(real: int, ready: GaussianTables, draw: Draw) -> int:
     """Number of k >= 1 with V < Pr[K >= k], V the uniform real that starts with the width - 1 bits of `real`."""
     bits = ready.width - 1
     place = int(np.searchsorted(ready.steps, np.uint32(real), side="right"))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, blocks, positive
-from sketchstream.noise.entropy import Source
+from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.residues import write_residues
 from sketchstream.noise.thresholds import WIDTH, Threshold, below, exp_minus
 
@@ -43,7 +43,9 @@ def replaces(size: int, epsilon: Fraction) -> Threshold:
     return Threshold(enclose)
 
 
-def joint_response(out: npt.NDArray[np.int16], modulus: int, epsilon: Fraction, entropy: Source | None = None) -> None:
+def joint_response(
+    out: npt.NDArray[np.int16], modulus: int, epsilon: Fraction, entropy: WordSource | None = None
+) -> None:
     """Add joint randomized response to each column of a matrix over Z_p, in place.
 
     Args:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, Signed, add_wrapping, block_samples, blocks, flat, positive
-from sketchstream.noise.entropy import Source, Words
+from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.thresholds import WIDTH, Draw, Threshold, below, digit, exponential
 
 RARE = 20
@@ -39,7 +39,7 @@ TWIN = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaplaceThresholds:
     """Precomputed thresholds of one epsilon.
 
     Attributes:
@@ -69,11 +69,11 @@ class Plan:
         return np.uint32(((1 << self.width) - 1) ^ int(self.words[0]))
 
 
-BlockNoise = Callable[[Words, Plan, Signed], bool]
+BlockNoise = Callable[[Words, LaplaceThresholds, Signed], bool]
 """(words, plan, noise) -> whether some sample is undecided; overwrites noise."""
 
 
-def plan(epsilon: Fraction, count: int | None = None, width: int = WIDTH) -> Plan:
+def plan(epsilon: Fraction, count: int | None = None, width: int = WIDTH) -> LaplaceThresholds:
     """Thresholds for one epsilon; `count` (digits drawn in bulk) and `width` are changed by tests only.
 
     Raises:
@@ -90,13 +90,13 @@ def plan(epsilon: Fraction, count: int | None = None, width: int = WIDTH) -> Pla
     top = (exponential(epsilon * 2**count), exponential(epsilon * 2 ** (count + 1)))
     sign = digit(epsilon)
     words = np.array([t.word(width) for t in (sign, *digits, *top)], dtype=np.uint32)
-    return Plan(epsilon, sign, digits, top, words, width)
+    return LaplaceThresholds(epsilon, sign, digits, top, words, width)
 
 
 _plan = lru_cache(maxsize=64)(plan)
 
 
-def discrete_laplace(out: npt.NDArray[np.signedinteger], epsilon: Fraction, entropy: Source | None = None) -> None:
+def discrete_laplace(out: npt.NDArray[np.signedinteger], epsilon: Fraction, entropy: WordSource | None = None) -> None:
     """Add exact discrete Laplace noise to an array, in place.
 
     Args:
@@ -112,7 +112,7 @@ def discrete_laplace(out: npt.NDArray[np.signedinteger], epsilon: Fraction, entr
     add(view, ready, entropy, compiled_block if view.size >= COMPILED_FROM else numpy_block)
 
 
-def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNoise) -> None:
+def add(out: Signed, ready: LaplaceThresholds, entropy: WordSource | None, block_noise: BlockNoise) -> None:
     """Add one draw to each element of a flat array."""
     wide = np.int64 if len(ready.digits) > NARROW_DIGITS else np.int32
     with Scratch(out.size, ready.rows, entropy) as scratch:
@@ -129,7 +129,7 @@ def add(out: Signed, ready: Plan, entropy: Source | None, block_noise: BlockNois
         noise.fill(0)
 
 
-def numpy_block(words: Words, ready: Plan, noise: Signed) -> bool:
+def numpy_block(words: Words, ready: LaplaceThresholds, noise: Signed) -> bool:
     """Write S (1 + G) for each column of words; True if some sample is undecided."""
     mask = np.empty(noise.size, np.bool_)
     bit = mask.view(np.int8)
@@ -150,7 +150,7 @@ def numpy_block(words: Words, ready: Plan, noise: Signed) -> bool:
     return undecided(words, ready).size > 0
 
 
-def compiled_block(words: Words, ready: Plan, noise: Signed) -> bool:
+def compiled_block(words: Words, ready: LaplaceThresholds, noise: Signed) -> bool:
     """The compiled twin of `numpy_block`, for words of 32 bits."""
     from sketchstream.kernels import spared
     from sketchstream.noise.kernels import laplace_block
@@ -161,7 +161,7 @@ def compiled_block(words: Words, ready: Plan, noise: Signed) -> bool:
     return laplace_block(*arguments)
 
 
-def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
+def undecided(words: Words, ready: LaplaceThresholds) -> npt.NDArray[np.intp]:
     """Columns in which a word equals the first word of its threshold, or in which G has a rare high part."""
     doubt = words[-1] <= ready.words[-1]
     equal = np.empty_like(doubt)
@@ -172,7 +172,7 @@ def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
     return np.flatnonzero(doubt)
 
 
-def complete(words: list[int], ready: Plan, draw: Draw) -> int:
+def complete(words: list[int], ready: LaplaceThresholds, draw: Draw) -> int:
     """One sample from its own words; draws more bits for every comparison that these do not decide.
 
     Args:
@@ -194,7 +194,7 @@ def complete(words: list[int], ready: Plan, draw: Draw) -> int:
     return sign * (1 + magnitude + (unary(words[-1], ready, draw) << len(ready.digits)))
 
 
-def unary(word: int, ready: Plan, draw: Draw) -> int:
+def unary(word: int, ready: LaplaceThresholds, draw: Draw) -> int:
     """Number of k >= 1 with V < r^k, V the uniform real that starts with `word`."""
     bits, count = ready.width, 0
     while True:

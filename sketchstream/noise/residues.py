@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, blocks, flat
-from sketchstream.noise.entropy import Source, Words
+from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.kernels import residue_block
 from sketchstream.noise.response import MAX_MODULUS
 from sketchstream.noise.thresholds import WIDTH
 
 
-def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: Source | None = None) -> None:
+def uniform_residues(out: npt.NDArray[np.int64], modulus: int, entropy: WordSource | None = None) -> None:
     """Overwrite an array with independent uniform residues.
 
     Args:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.noise.blocks import Scratch, Signed, block_samples, blocks, flat, positive
-from sketchstream.noise.entropy import Source, Words
+from sketchstream.noise.entropy import Words, WordSource
 from sketchstream.noise.thresholds import WIDTH, Draw, Threshold, below, response
 
 MAX_MODULUS = 1 << 15
@@ -33,7 +33,7 @@ TWIN = 16
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResponseThresholds:
     """Precomputed thresholds of one modulus and epsilon.
 
     Attributes:
@@ -54,20 +54,20 @@ class Plan:
         return np.uint32(self.moves.word(self.width))
 
 
-BlockShift = Callable[[Words, Plan, Signed], bool]
+BlockShift = Callable[[Words, ResponseThresholds, Signed], bool]
 """(words, plan, shift) -> whether some sample is undecided; overwrites shift with values 0..p-1."""
 
 
-def plan(modulus: int, epsilon: Fraction, width: int = WIDTH) -> Plan:
+def plan(modulus: int, epsilon: Fraction, width: int = WIDTH) -> ResponseThresholds:
     """Thresholds for one modulus and epsilon; `width` is changed by tests only."""
-    return Plan(modulus, response(modulus, epsilon), (1 << width) % (modulus - 1), width)
+    return ResponseThresholds(modulus, response(modulus, epsilon), (1 << width) % (modulus - 1), width)
 
 
 _plan = lru_cache(maxsize=64)(plan)
 
 
 def randomized_response(
-    out: npt.NDArray[np.int16], modulus: int, epsilon: Fraction, entropy: Source | None = None
+    out: npt.NDArray[np.int16], modulus: int, epsilon: Fraction, entropy: WordSource | None = None
 ) -> None:
     """Add randomized response to an array of Z_p, in place.
 
@@ -88,7 +88,7 @@ def randomized_response(
     add(view, ready, entropy, compiled_block if view.size >= COMPILED_FROM else numpy_block)
 
 
-def add(out: Signed, ready: Plan, entropy: Source | None, block_shift: BlockShift) -> None:
+def add(out: Signed, ready: ResponseThresholds, entropy: WordSource | None, block_shift: BlockShift) -> None:
     """Add one draw to each element of a flat array, modulo p."""
     with Scratch(out.size, ROWS, entropy) as scratch:
         shift: Signed = np.zeros(min(out.size, block_samples(ROWS)), np.int32)
@@ -106,7 +106,7 @@ def add(out: Signed, ready: Plan, entropy: Source | None, block_shift: BlockShif
         shift.fill(0)
 
 
-def numpy_block(words: Words, ready: Plan, shift: Signed) -> bool:
+def numpy_block(words: Words, ready: ResponseThresholds, shift: Signed) -> bool:
     """Write each column's shift; True if some sample is undecided."""
     product = words[1] * np.uint64(ready.modulus - 1)
     product >>= np.uint64(ready.width)
@@ -119,7 +119,7 @@ def numpy_block(words: Words, ready: Plan, shift: Signed) -> bool:
     return undecided(words, ready).size > 0
 
 
-def compiled_block(words: Words, ready: Plan, shift: Signed) -> bool:
+def compiled_block(words: Words, ready: ResponseThresholds, shift: Signed) -> bool:
     """The compiled twin of `numpy_block`, for words of 32 bits."""
     from sketchstream.kernels import spared
     from sketchstream.noise.kernels import response_block
@@ -130,7 +130,7 @@ def compiled_block(words: Words, ready: Plan, shift: Signed) -> bool:
     return response_block(*arguments)
 
 
-def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
+def undecided(words: Words, ready: ResponseThresholds) -> npt.NDArray[np.intp]:
     """Columns whose first word ties with its threshold, or whose second word may not be used."""
     product = words[1] * np.uint64(ready.modulus - 1)
     product &= np.uint64((1 << ready.width) - 1)
@@ -140,7 +140,7 @@ def undecided(words: Words, ready: Plan) -> npt.NDArray[np.intp]:
     return np.flatnonzero(doubt)
 
 
-def complete(words: list[int], ready: Plan, draw: Draw) -> int:
+def complete(words: list[int], ready: ResponseThresholds, draw: Draw) -> int:
     """One shift from its own words; draws more words if these do not decide it."""
     moves = below(ready.moves, words[0], draw, ready.width)
     word = words[1]

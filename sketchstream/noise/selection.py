@@ -14,13 +14,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from sketchstream.noise.entropy import Keystream, Source
+from sketchstream.noise.entropy import Keystream, WordSource
 from sketchstream.noise.thresholds import WIDTH, below, exponential
 
 Candidate = TypeVar("Candidate")
 
 
-def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Source | None = None) -> Candidate:
+def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: WordSource | None = None) -> Candidate:
     """One of the candidates, with probability proportional to exp(epsilon score / 2).
 
     Args:

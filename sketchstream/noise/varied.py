@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.noise import gaussian
 from sketchstream.noise.blocks import flat, positive
-from sketchstream.noise.entropy import Keystream, Source, Words
+from sketchstream.noise.entropy import Keystream, Words, WordSource
 from sketchstream.noise.thresholds import WIDTH, Draw
 
 STEPS: Final = 8
@@ -40,7 +40,7 @@ def discrete_gaussians(
     out: npt.NDArray[np.signedinteger],
     sigma2s: Sequence[Fraction],
     which: npt.NDArray[Any],
-    entropy: Source | None = None,
+    entropy: WordSource | None = None,
 ) -> None:
     """Add exact discrete Gaussian noise to an array in place, each element with a variance of its own.
 
@@ -110,7 +110,7 @@ def _tables(parameters: Sequence[Fraction], counts: npt.NDArray[np.intp]) -> tup
 
 
 def draw_thinned(
-    noise: Ints, which: npt.NDArray[Any], table: Fraction, sigma2s: Sequence[Fraction], source: Source
+    noise: Ints, which: npt.NDArray[Any], table: Fraction, sigma2s: Sequence[Fraction], source: WordSource
 ) -> None:
     """Write one draw for each element: proposals with parameter `table`, thinned to each element's own.
 
@@ -172,7 +172,7 @@ def _root(coefficient: Fraction) -> int:
     return 0 if coefficient == 0 else math.isqrt(math.ceil(scaled) - 1) + 1
 
 
-def _draw(source: Source) -> Draw:
+def _draw(source: WordSource) -> Draw:
     """One more word of a source."""
     word = np.empty(1, np.uint32)
 

@@ -48,7 +48,7 @@ def ledger(found: Any) -> str:
     ]
     caption = "Layers and views" if len(rows) <= ROWS else f"Layers and views, the last {ROWS} of {len(rows):,}"
     return report.card(
-        "Ledger", tables=[report.Table(caption, columns, rows[-ROWS:])], note=str(found).splitlines()[-1]
+        "Ledger", tables=[report.ReportTable(caption, columns, rows[-ROWS:])], note=str(found).splitlines()[-1]
     )
 
 
@@ -72,7 +72,7 @@ def guarantee(found: Any) -> str:
         ("Assumed", found.assumes),
     ]
     measure = " (epsilon)" if said["measure"] == "epsilon" else ""
-    table = report.Table(f"Most that one {found.unit} loses{measure}", ("against", "at most"), rows)
+    table = report.ReportTable(f"Most that one {found.unit} loses{measure}", ("against", "at most"), rows)
     return report.card("Guarantee", tables=[table], lists=lists, note=found.summary)
 
 
@@ -84,8 +84,8 @@ def drawn(draw: Callable[[], list[charts.Chart]]) -> list[charts.Chart]:
         return []
 
 
-def _facts(rows: Iterable[tuple[str, str]]) -> report.Table:
-    return report.Table("Public parameters", ("what", "value"), list(rows))
+def _facts(rows: Iterable[tuple[str, str]]) -> report.ReportTable:
+    return report.ReportTable("Public parameters", ("what", "value"), list(rows))
 
 
 def _sketch_rows(found: Any) -> list[tuple[str, str]]:
@@ -113,7 +113,7 @@ def _published_chart(found: Any) -> charts.Chart:
     last = int(np.flatnonzero(numbers[inside] > noise).max(initial=4)) + 1
     k, value = edges[inside][:last], numbers[inside][:last]
     return charts.reach_chart(
-        charts.Curve(k, value, value, value),
+        charts.CountsCurve(k, value, value, value),
         "What was published",
         "counters at k or above",
         "Noisy counters, not items: noise and collisions are still in them.",

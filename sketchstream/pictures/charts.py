@@ -80,7 +80,7 @@ def shown(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Curve:
+class CountsCurve:
     """Numbers of items by count: seen at least k times, or exactly k times.
 
     Args:
@@ -107,7 +107,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Series:
+class ChartSeries:
     """One number over time: estimates with intervals, and the truth if it is known.
 
     Args:
@@ -151,7 +151,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridChart:
     """Numbers by two names, such as counts by age and by region.
 
     Args:
@@ -226,14 +226,14 @@ def said(value: float, low: float, high: float, spell: Callable[[float], str] = 
     return f"{spell(value)}, 95% interval {between(low, high, spell)}" if low < high else spell(value)
 
 
-def reach_chart(curve: Curve, title: str, axis: str, caption: str) -> Chart:
+def reach_chart(curve: CountsCurve, title: str, axis: str, caption: str) -> Chart:
     """Items counted at least k times, k on a logarithmic axis."""
     words = [f"{int(k):,} times or more: {text}" for k, text in zip(curve.k, _said(curve), strict=True)]
     places = _placed(curve.k, curve.value, words)
     return _chart(lambda axes: _draw_reach(axes, curve, title, axis), curve.spoken(axis), caption, places)
 
 
-def exact_chart(curve: Curve, title: str, axis: str, caption: str) -> Chart:
+def exact_chart(curve: CountsCurve, title: str, axis: str, caption: str) -> Chart:
     """Items counted exactly k times, as bars."""
     words = [f"exactly {int(k):,} times: {text}" for k, text in zip(curve.k, _said(curve), strict=True)]
     places = _placed(curve.k, curve.value, words)
@@ -241,7 +241,7 @@ def exact_chart(curve: Curve, title: str, axis: str, caption: str) -> Chart:
 
 
 def series_chart(
-    series: Sequence[Series], windows: Sequence[str], title: str, axis: str, caption: str, *, wide: bool = False
+    series: Sequence[ChartSeries], windows: Sequence[str], title: str, axis: str, caption: str, *, wide: bool = False
 ) -> Chart:
     """A few numbers, from the largest to the smallest, over all windows.
 
@@ -335,7 +335,7 @@ def bar_chart(bars: Bars, title: str, axis: str, caption: str, *, wide: bool = F
     return _chart(lambda axes: _draw_bars(axes, bars, title, axis, letters), spoken, caption, places, size)
 
 
-def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str, *, wide: bool = False) -> Chart:
+def heat_chart(grid: GridChart, title: str, axes_names: tuple[str, str], caption: str, *, wide: bool = False) -> Chart:
     """A heat map: larger numbers are darker, or brighter on a dark background.
 
     Args:
@@ -367,7 +367,7 @@ def heat_chart(grid: Grid, title: str, axes_names: tuple[str, str], caption: str
     )
 
 
-def _said(numbers: Curve | Series | Bars | Grid) -> list[str]:
+def _said(numbers: CountsCurve | ChartSeries | Bars | GridChart) -> list[str]:
     """Each number as text, in order of position."""
     return [
         said(float(value), float(low), float(high), numbers.spell)
@@ -380,8 +380,8 @@ def _placed(x: npt.NDArray[Any], y: Floats, words: Sequence[str]) -> list[Placed
 
 
 def comparison(
-    reach: Curve,
-    series: Sequence[Series],
+    reach: CountsCurve,
+    series: Sequence[ChartSeries],
     windows: Sequence[str],
     *,
     reach_title: str,
@@ -410,7 +410,7 @@ def comparison(
     return out.getvalue()
 
 
-def draw_panels(figure: Figure, title: str, reach: Curve, exact: Curve) -> None:
+def draw_panels(figure: Figure, title: str, reach: CountsCurve, exact: CountsCurve) -> None:
     """Draw two panels of a figure: items counted exactly k, and at least k times."""
     left, right = figure.subplots(1, 2)
     _draw_exact(left, exact, "Seen exactly k times", "items")
@@ -718,7 +718,7 @@ def _attributes(style: str) -> str:
     return "".join(f' {name.strip()}="{value.strip()}"' for name, _, value in pairs)
 
 
-def _draw_reach(axes: Axes, curve: Curve, title: str, label: str) -> None:
+def _draw_reach(axes: Axes, curve: CountsCurve, title: str, label: str) -> None:
     """Draw reach on a logarithmic axis of k: circles for the truth, a line with its band for the estimate."""
     if np.any(curve.high > curve.low):
         low, high = _ends(curve)
@@ -736,7 +736,7 @@ def _draw_reach(axes: Axes, curve: Curve, title: str, label: str) -> None:
     _finish(axes, title, label)
 
 
-def _draw_exact(axes: Axes, curve: Curve, title: str, label: str) -> None:
+def _draw_exact(axes: Axes, curve: CountsCurve, title: str, label: str) -> None:
     """Draw bars for the estimates, whiskers for their intervals, circles for the truth."""
     axes.bar(curve.k, curve.value, width=0.72, color=BLUE, alpha=0.55, lw=0, label="estimate")
     if np.any(curve.high > curve.low):
@@ -753,7 +753,7 @@ def _draw_exact(axes: Axes, curve: Curve, title: str, label: str) -> None:
     _finish(axes, title, label)
 
 
-def _draw_series(axes: Axes, series: Sequence[Series], windows: Sequence[str], title: str, label: str) -> None:
+def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[str], title: str, label: str) -> None:
     """Draw numbers over time: error bars for estimates, hollow dots for incomplete windows, dashes for the truth."""
     from matplotlib.lines import Line2D
 
@@ -820,7 +820,7 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24
     _count_scale(axes.xaxis)
 
 
-def _draw_heat(axes: Axes, grid: Grid, title: str, names: tuple[str, str], width: float) -> None:
+def _draw_heat(axes: Axes, grid: GridChart, title: str, names: tuple[str, str], width: float) -> None:
     """Draw a blue cell for each number, more opaque for larger ones, as shapes that take the colors of a page.
 
     Where they fit into a chart so many inches wide, the numbers stand in their cells.
@@ -858,13 +858,13 @@ def _short(name: str, letters: int = 24) -> str:
     return name if len(name) <= letters else f"{name[: letters - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _ends(numbers: Curve | Series | Bars) -> tuple[Floats, Floats]:
+def _ends(numbers: CountsCurve | ChartSeries | Bars) -> tuple[Floats, Floats]:
     """Ends of intervals to draw: the value itself if there is no interval."""
     low, high = (np.where(np.isinf(end), numbers.value, end) for end in (numbers.low, numbers.high))
     return low, high
 
 
-def _shown_low(one: Series) -> Floats:
+def _shown_low(one: ChartSeries) -> Floats:
     """Lower ends to draw: numbers that cannot be negative have no band below zero."""
     least = float(np.nanmin(one.value)) if np.isfinite(one.value).any() else 0.0
     low = _ends(one)[0]

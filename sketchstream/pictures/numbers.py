@@ -52,7 +52,7 @@ class Stretches:
     """
 
     names: Sequence[str]
-    draw: Callable[[int, int], Picture]
+    draw: Callable[[int, int], Panel]
 
     def within(self, first: int, last: int) -> list[tuple[str, int, int]]:
         """Names and places of the parts of a stretch; none where each number of it can be seen."""
@@ -67,7 +67,7 @@ class Stretches:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Panel:
     """A chart with its table.
 
     Args:
@@ -86,7 +86,7 @@ class Picture:
     name: str
     title: str
     chart: charts.Chart | None
-    table: report.Table
+    table: report.ReportTable
     wide: charts.Chart | None = None
     folded: bool = False
     note: str = ""
@@ -94,7 +94,7 @@ class Picture:
     stretches: Stretches | None = None
     closer: Sequence[tuple[str, str]] = ()
 
-    def noted(self, text: str) -> Picture:
+    def noted(self, text: str) -> Panel:
         """Add a sentence before the note."""
         return replace(self, note=f"{text} {self.note}".strip()) if text else self
 
@@ -154,7 +154,7 @@ def listed(
     *,
     ordered: bool = False,
     spell: Spell = charts.shown,
-) -> Picture:
+) -> Panel:
     """Picture of named numbers: bars for a few, a line with its band for more, or if they are ordered.
 
     Args:
@@ -180,19 +180,19 @@ def listed(
             chart = drawn(lambda: charts.band_chart(bars, title, columns[0], caption))
             wide = drawn(lambda: charts.band_chart(bars, title, columns[0], caption, wide=True))
 
-    def stretch(first: int, last: int) -> Picture:
+    def stretch(first: int, last: int) -> Panel:
         some, part = (found[first:last], low[first:last], high[first:last]), names[first:last]
         within = f"{title}, {part[0]} to {part[-1]}"
         return replace(listed(name, within, part, some, columns, caption, ordered=True, spell=spell), stretches=parts)
 
     parts = Stretches(names, lru_cache(STRETCHES)(stretch)) if ordered and len(names) > SEEN else None
-    return Picture(name, title, chart, shown, wide, folded=len(names) > SHORT, note=note, stretches=parts)
+    return Panel(name, title, chart, shown, wide, folded=len(names) > SHORT, note=note, stretches=parts)
 
 
 def table(
     title: str, names: Sequence[str], numbers: tuple[charts.Floats, charts.Floats, charts.Floats],
     columns: tuple[str, str], spell: Spell = charts.shown,
-) -> tuple[report.Table, str]:  # fmt: skip
+) -> tuple[report.ReportTable, str]:  # fmt: skip
     """Table of named numbers, with a note on omitted ones.
 
     Args:
@@ -210,7 +210,7 @@ def table(
     note = ""
     if len(names) > LISTED:
         note = f"The table has the first {LISTED:,} of {len(names):,} rows; downloads have all."
-    return report.Table(title, (columns[0], columns[1], "95% interval"), rows), note
+    return report.ReportTable(title, (columns[0], columns[1], "95% interval"), rows), note
 
 
 def drawn(draw: Callable[[], charts.Chart]) -> charts.Chart | None:

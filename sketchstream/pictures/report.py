@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table of a report: its caption, its columns and its rows (text). The first cell of a row names it."""
 
     caption: str
@@ -33,7 +33,7 @@ class Fold:
 
     title: str
     charts: Sequence[Chart] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[ReportTable] = ()
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Section:
     heading: str
     paragraphs: Sequence[str] = ()
     charts: Sequence[Chart] = ()
-    tables: Sequence[Table] = ()
-    long: Sequence[Table] = ()
+    tables: Sequence[ReportTable] = ()
+    long: Sequence[ReportTable] = ()
     lists: Sequence[tuple[str, Sequence[str]]] = ()
     listing: str | None = None
     folds: Sequence[Fold] = ()
@@ -81,7 +81,7 @@ def _templates() -> Environment:
 def card(
     title: str,
     *,
-    tables: Sequence[Table] = (),
+    tables: Sequence[ReportTable] = (),
     charts: Sequence[Chart] = (),
     lists: Sequence[tuple[str, Sequence[str]]] = (),
     note: str = "",

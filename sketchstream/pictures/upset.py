@@ -17,7 +17,7 @@ import numpy as np
 
 from sketchstream import naming
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.numbers import Picture, drawn, interval, value
+from sketchstream.pictures.numbers import Panel, drawn, interval, value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,13 +95,13 @@ def headline(answer: Mapping[str, Any], asked: str) -> str:
     return sentence(f"In at least one of the {len(answer['groups'])} groups", answer["people"], items)
 
 
-def picture(answer: Mapping[str, Any]) -> Picture:
+def picture(answer: Mapping[str, Any]) -> Panel:
     """The UpSet plot with the table of its regions."""
     rows = [(" & ".join(row["in"]), value(row), interval(row)) for row in answer["regions"][:LISTED]]
     say = naming.of(answer)
-    table = report.Table(say(TITLE), ("in these groups and no others", say("items"), "95% interval"), rows)
+    table = report.ReportTable(say(TITLE), ("in these groups and no others", say("items"), "95% interval"), rows)
     left = len(answer["regions"]) - len(rows)
-    return Picture(
+    return Panel(
         "upset",
         say(TITLE),
         drawn(lambda: chart(answer)),
@@ -112,7 +112,7 @@ def picture(answer: Mapping[str, Any]) -> Picture:
     )
 
 
-def tables(answer: Mapping[str, Any]) -> list[report.Table]:
+def tables(answer: Mapping[str, Any]) -> list[report.ReportTable]:
     """Sets of groups that are usually asked for, and what each group adds to those before it."""
     sets = [(row["query"], value(row), interval(row)) for row in answer["answers"]]
     adds = [
@@ -121,8 +121,8 @@ def tables(answer: Mapping[str, Any]) -> list[report.Table]:
     ]
     added = ("group", "adds to those above", "95% interval", "all have by then", "95% interval of it")
     return [
-        report.Table("What each group adds", added, adds),
-        report.Table("Sets of groups", ("set", naming.of(answer).items, "95% interval"), sets),
+        report.ReportTable("What each group adds", added, adds),
+        report.ReportTable("Sets of groups", ("set", naming.of(answer).items, "95% interval"), sets),
     ]
 
 

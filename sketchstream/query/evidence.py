@@ -16,7 +16,7 @@ from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.quality import Quality, Rule
 from sketchstream.stream.interfaces import Frontier
-from sketchstream.stream.state.evidence import EvidenceNoise, Shown, misplaced_law
+from sketchstream.stream.state.evidence import EvidenceNoise, ShownEvidence, misplaced_law
 from sketchstream.stream.windows.windows import NO_TIME
 
 Span = tuple[int, int]
@@ -37,7 +37,7 @@ class Heard:
 
     reason: str = ""
     noise: EvidenceNoise = field(default_factory=EvidenceNoise)
-    shown: Shown | None = None
+    shown: ShownEvidence | None = None
 
 
 def heard(frontier: Frontier | None, window: Span) -> Heard:

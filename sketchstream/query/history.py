@@ -257,7 +257,7 @@ class Windows(Sequence[Window]):
             ]
             cells.append((label, *texts, window.status))
         columns = ("window", *(name.replace("\n", " ") for name in pages.TREND.values()), "status")
-        table = report.Table("Estimates [95% intervals]", columns, cells)
+        table = report.ReportTable("Estimates [95% intervals]", columns, cells)
         draw = all(one.intervals for one in self)
         charts = drawn(lambda: [pages.trend(rows, labels, draw, self[-1].profile.names)]) if rows else []
         note = self[-1].profile.guarantee["seen"][0] if rows and self[-1].profile.guarantee else ""

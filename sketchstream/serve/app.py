@@ -19,7 +19,7 @@ from sketchstream.serve.clients.clients import REQUESTS
 from sketchstream.serve.edge.connections import most_connections
 from sketchstream.serve.edge.guard import Guard
 from sketchstream.serve.http import api, problems
-from sketchstream.serve.http.formats import Memory
+from sketchstream.serve.http.formats import AnswerMemory
 from sketchstream.serve.service import NotFoundError, Service, SeveralWindowsError
 
 
@@ -39,7 +39,7 @@ def create(service: Service, access: Access | None = None) -> FastAPI:
         Exception: problems.explain,
     }
     access = Access() if access is None else access
-    memory = Memory(service.store)
+    memory = AnswerMemory(service.store)
     # half of the connections, so that one is left for who asks whether the service is alive
     guard = Guard(access, service.traffic, memory, min(REQUESTS, most_connections() // 2))
     app = FastAPI(

@@ -1,6 +1,6 @@
 """Findings about halted partitions and what can be done, the same type for every store.
 
-In: nothing. Out: `Finding`. Touches: nothing.
+In: nothing. Out: `Diagnosis`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Outcome = Literal["healthy", "unstarted", "adopt", "accept", "lost", "reset"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """The condition of one partition, and what can be done.
 
     Args:

@@ -16,7 +16,7 @@ import pytest
 
 from helpers.verify import verify
 from sketchstream.kinds.convolution import kind
-from sketchstream.kinds.convolution.filtering.mechanism import Shape
+from sketchstream.kinds.convolution.filtering.mechanism import NoiseShape
 from sketchstream.kinds.convolution.kind import ConvolutionKind
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import layers, update
@@ -35,13 +35,13 @@ def noise_of_the_wrong_scale(patch: Patch) -> None:
 
 def noise_of_the_wrong_shape(patch: Patch) -> None:
     """Spread evenly over the coefficients."""
-    honest: Any = Shape.quantized
+    honest: Any = NoiseShape.quantized
 
-    def even(self: Shape) -> Shape:
+    def even(self: NoiseShape) -> NoiseShape:
         share = np.count_nonzero(self.kept) / self.kept.size
         return replace(honest(self), relative=np.where(self.kept, share, 0.0))
 
-    patch.setattr(Shape, "quantized", even)
+    patch.setattr(NoiseShape, "quantized", even)
 
 
 def correlated_noise_that_is_weaker(patch: Patch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from helpers.commands import Run
 from sketchstream.pictures import charts, numbers, report
 
-REACH = charts.Curve(
+REACH = charts.CountsCurve(
     np.arange(1, 41),
     np.linspace(900, 5, 40),
     np.linspace(880, 0, 40),
@@ -20,8 +20,10 @@ REACH = charts.Curve(
     np.linspace(905, 4, 40),
 )
 SERIES = [
-    charts.Series("distinct", np.array([9.0, 8.0]), np.array([8.0, 7.0]), np.array([10.0, 9.0]), np.array([9.0, 8.5])),
-    charts.Series("2+", np.array([4.0, 3.0]), np.array([3.0, 2.0]), np.array([5.0, 4.0])),
+    charts.ChartSeries(
+        "distinct", np.array([9.0, 8.0]), np.array([8.0, 7.0]), np.array([10.0, 9.0]), np.array([9.0, 8.5])
+    ),
+    charts.ChartSeries("2+", np.array([4.0, 3.0]), np.array([3.0, 2.0]), np.array([5.0, 4.0])),
 ]
 HEAT = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 
@@ -29,11 +31,13 @@ HEAT = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 def drawn() -> list[charts.Chart]:
     return [
         charts.reach_chart(REACH, "left", "items <at> least", "caption & more"),
-        charts.exact_chart(charts.Curve(*(np.arange(1, 5),) * 4), "middle", "items", "caption"),
+        charts.exact_chart(charts.CountsCurve(*(np.arange(1, 5),) * 4), "middle", "items", "caption"),
         charts.series_chart(SERIES, ("Jan", "Feb"), "right", "aircraft", "caption"),
         charts.series_chart(SERIES, ("Jan", "Feb"), "wide", "aircraft", "caption", wide=True),
         charts.bar_chart(charts.Bars(["<a>", "b"], *np.array([[3.0, 1.0], [2.0, -1.0], [4.0, 3.0]])), "bars", "n", "c"),
-        charts.heat_chart(charts.Grid(["x", "y"], ["u", "v", "w"], *(HEAT,) * 3), "heat", ("rows", "columns"), "c"),
+        charts.heat_chart(
+            charts.GridChart(["x", "y"], ["u", "v", "w"], *(HEAT,) * 3), "heat", ("rows", "columns"), "c"
+        ),
         charts.band_chart(charts.Bars(["4", "9"], *np.array([[-3.0, 1.0]] * 3)), "line", "days", "c"),
     ]
 
@@ -89,7 +93,7 @@ def test_charts_need_no_inline_style_and_say_each_number_where_it_is_drawn() -> 
 
 def test_windows_without_a_number_are_gaps_and_incomplete_ones_say_so() -> None:
     value = np.array([1.0, np.nan, 3.0])
-    one = charts.Series("", value, value - 1, value + 1, firm=np.array([True, True, False]))
+    one = charts.ChartSeries("", value, value - 1, value + 1, firm=np.array([True, True, False]))
     chart = charts.series_chart([one], ("Jan", "Feb", "Mar"), "t", "items", "c")
     assert [point.text for point in chart.points] == [
         "Jan: 1, 95% interval 0 to 2",
@@ -139,7 +143,7 @@ def test_page_needs_no_other_file_and_no_other_host() -> None:
             "One & two",
             ("A <b>paragraph</b>.",),
             charts=drawn(),
-            tables=[report.Table("caption", ("a", "b"), [("1", "<script>")])],
+            tables=[report.ReportTable("caption", ("a", "b"), [("1", "<script>")])],
             lists=[("List", ("x < y",))],
             listing="a < b",
         )
@@ -225,7 +229,7 @@ def test_many_numbers_are_drawn_as_what_each_column_of_pixels_holds() -> None:
 
 
 def test_heat_maps_carry_their_numbers_where_they_fit() -> None:
-    grid = charts.Grid(["x", "y"], [f"c{i}" for i in range(16)], *(np.arange(32.0).reshape(2, 16) * 12_345,) * 3)
+    grid = charts.GridChart(["x", "y"], [f"c{i}" for i in range(16)], *(np.arange(32.0).reshape(2, 16) * 12_345,) * 3)
     narrow, wide = (charts.heat_chart(grid, "heat", ("r", "c"), "", wide=wide) for wide in (False, True))
     assert ">382,695<" not in narrow.svg
     assert ">382,695<" in wide.svg

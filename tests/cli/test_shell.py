@@ -295,7 +295,7 @@ def test_creating_a_large_sketch_shows_progress_on_a_terminal(
     error = Terminal()
     monkeypatch.setattr(mechanism, "PROGRESS_SLOTS", 1000)
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(progress.Progress.__init__, "__kwdefaults__", {"patience_s": 0.0})
+    monkeypatch.setattr(progress.ProgressBar.__init__, "__kwdefaults__", {"patience_s": 0.0})
     monkeypatch.setattr(progress, "on_terminal", lambda: True)
     monkeypatch.setattr(sys, "stderr", error)
     monkeypatch.setenv("TERM", "xterm")
@@ -316,7 +316,7 @@ def test_progress_appears_on_a_terminal_after_its_patience(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stderr", error)
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.Progress("reading", 10, patience_s=0.0) as bar:
+    with progress.ProgressBar("reading", 10, patience_s=0.0) as bar:
         bar.advance(3)
     assert "reading" in error.getvalue()
     assert out.getvalue() == ""
@@ -326,7 +326,7 @@ def test_progress_waits_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     error = Terminal()
     monkeypatch.setattr(sys, "stderr", error)
     monkeypatch.setattr(sys, "stdout", Terminal())
-    with progress.Progress("reading", 10) as bar:
+    with progress.ProgressBar("reading", 10) as bar:
         bar.advance(10)
     assert progress.PATIENCE_S == 2.0
     assert error.getvalue() == ""
@@ -338,7 +338,7 @@ def test_no_progress_in_a_pipe(monkeypatch: pytest.MonkeyPatch, piped: str) -> N
     streams[piped] = io.StringIO()  # type: ignore[assignment]
     for name, stream in streams.items():
         monkeypatch.setattr(sys, name, stream)
-    with progress.Progress("reading", 10, patience_s=0.0) as bar:
+    with progress.ProgressBar("reading", 10, patience_s=0.0) as bar:
         bar.advance(10)
     assert streams["stdout"].getvalue() + streams["stderr"].getvalue() == ""
 

@@ -237,7 +237,7 @@ def test_long_trends_are_lines_with_few_labels() -> None:
 
     n = 200
     values = np.linspace(5, 9, n)
-    series = [charts.Series("distinct", values, values - 1, values + 1)]
+    series = [charts.ChartSeries("distinct", values, values - 1, values + 1)]
     chart = charts.series_chart(series, [f"01-01 {i:02d}:00" for i in range(n)], "t", "a", "c")
     assert len(chart.svg) < 60_000
     assert sum(f"01-01 {i:02d}:00" in chart.svg for i in range(n)) <= charts.LABELS + 2

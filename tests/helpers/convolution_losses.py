@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.group import Coordinates
-from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, ConvolutionSpec, NoiseLayer
 from sketchstream.kinds.convolution.state.update import Updater, columns
 from sketchstream.privacy.calibration.continuous import delta_above
 from sketchstream.privacy.calibration.discrete import closeness
@@ -48,7 +48,7 @@ def extreme_neighbours(spec: ConvolutionSpec) -> tuple[Neighbour, ...]:
 
 
 def exact_loss(
-    spec: ConvolutionSpec, neighbour: Neighbour, layer: Layer | None = None, scales: Floats | None = None
+    spec: ConvolutionSpec, neighbour: Neighbour, layer: NoiseLayer | None = None, scales: Floats | None = None
 ) -> Fraction:
     """The loss of a pair of neighbours under one layer, in the measure of the layer, exact; that of the words.
 
@@ -86,7 +86,7 @@ def exact_loss(
     return total
 
 
-def spectral_loss(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
+def spectral_loss(spec: ConvolutionSpec, layer: NoiseLayer | None = None) -> float:
     """The loss of one unit at its bound through the words, by the sum of precisions over the characters.
 
     Args:
@@ -99,7 +99,7 @@ def spectral_loss(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
     return precision if spec.noise == "gaussian" else precision / 2
 
 
-def verified_delta(spec: ConvolutionSpec, layer: Layer | None = None) -> float:
+def verified_delta(spec: ConvolutionSpec, layer: NoiseLayer | None = None) -> float:
     """Upper bound of the delta of one layer at its epsilon, for the integers that are drawn.
 
     Gaussian noise is compared with rounded real noise; the finite precision of layout "time" is added.

@@ -125,6 +125,13 @@ def crowded_rooms() -> int:
     return sum(1 for number in rooms.values() if number > ROOM)
 
 
+def ambiguous_class_names() -> int:
+    """Names that several classes have; shapes of answers over HTTP are called as what they show."""
+    paths = (path for path in _sources() if path != CORE / "serve" / "http" / "shapes.py")
+    names = Counter(one.name for path in paths for one in _classes(path))
+    return sum(1 for number in names.values() if number > 1)
+
+
 def rows_of_the_interface() -> int:
     """Tests of `test_same_api.py` that every kind passes."""
     return (TESTS / "kinds" / "test_same_api.py").read_text().count("\n@every_kind\n")

@@ -26,7 +26,7 @@ from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, Shape, verify_discrete, verify_parts
 
 if TYPE_CHECKING:
-    from sketchstream.noise.entropy import Source
+    from sketchstream.noise.entropy import WordSource
     from sketchstream.spec import Epsilon
 
 Floats = npt.NDArray[np.float64]
@@ -129,7 +129,7 @@ def statistics(
     return out[0], out[1]
 
 
-def intruded(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
+def intruded(spec: GaussianSpec, entropy: WordSource | None = None) -> Mechanism:
     """An unannounced look at the open state, protected only by the creation layer. `entropy` is for tests."""
 
     def publish(truth: State) -> State:
@@ -140,7 +140,7 @@ def intruded(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
     return publish
 
 
-def sealed(spec: GaussianSpec, entropy: Source | None = None) -> Mechanism:
+def sealed(spec: GaussianSpec, entropy: WordSource | None = None) -> Mechanism:
     """The publication of `seal`. `entropy` is for tests."""
 
     def publish(truth: State) -> State:

@@ -150,7 +150,7 @@ def test_response_with_narrow_words_has_exactly_its_law(modulus: int, epsilon: s
 
 def test_response_that_keeps_every_second_word_is_caught() -> None:
     ready = response.plan(6, Fraction(1), width=4)
-    biased = response.Plan(ready.modulus, ready.moves, 0, ready.width)
+    biased = response.ResponseThresholds(ready.modulus, ready.moves, 0, ready.width)
     masses, open_ = enumerate_outcomes(
         columns(2, 4), 2, 4, 3, lambda words, draw: response.complete(words, biased, draw)
     )

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from helpers.noise import oracle
-from sketchstream.noise.gaussian import Tails
+from sketchstream.noise.gaussian import GaussianTails
 from sketchstream.noise.thresholds import CACHED_BITS, Threshold, below, digit, exp_minus, exponential, response
 
 EXPONENTS = [
@@ -90,7 +90,7 @@ def test_comparing_every_word_gives_the_exact_probability(x: Fraction, width: in
 @pytest.mark.parametrize("s2", ["1/50", "1/4", "1", "22/7", "400"])
 def test_gaussian_tables_equal_sums_of_decimals(s2: str, half: bool) -> None:
     exact = Fraction(s2)
-    tails = Tails(exact, half=half)
+    tails = GaussianTails(exact, half=half)
     known = oracle.gaussian_tails(exact, half)
     for bits in (31, 128, 200):
         for k in range(0, len(known), max(1, len(known) // 40)):

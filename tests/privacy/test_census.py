@@ -15,7 +15,7 @@ import pytest
 from sketchstream.config.budget import Budget
 from sketchstream.privacy.deployments.census import Census
 from sketchstream.privacy.deployments.deployment import Deployment, Record
-from sketchstream.privacy.deployments.publications import Evidence
+from sketchstream.privacy.deployments.publications import FrontierNoise
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, Promise
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -130,7 +130,7 @@ def test_without_windows_nothing_is_lost() -> None:
 
 def test_windows_of_one_sketch_whose_ledgers_differ_are_windows_of_one_sketch() -> None:
     """A record that is late for windows of two ledgers, and of two sketches, is refused by one window of each."""
-    noise = {"a": Evidence(refused=F(1, 10)), "b": Evidence(refused=F(1, 7))}
+    noise = {"a": FrontierNoise(refused=F(1, 10)), "b": FrontierNoise(refused=F(1, 7))}
     held = [ledger("event", False, number, epsilon) for number, epsilon in enumerate((F(1), F(1, 2), F(1)))]
     records = [
         Record(name, 0, (hour * HOUR, (hour + 1) * HOUR), 0, (1,), one, b"%d" % hour)

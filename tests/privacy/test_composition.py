@@ -12,7 +12,7 @@ from fractions import Fraction
 import pytest
 
 from sketchstream.config import budget
-from sketchstream.config.budget import Budget, Planned
+from sketchstream.config.budget import Budget, PlannedLoss
 from sketchstream.config.loader import Config
 from sketchstream.errors import BudgetError, ConfigError
 from sketchstream.privacy.deployments.deployment import Deployment, Record
@@ -130,9 +130,9 @@ def test_copies_of_a_gaussian_state_are_an_incident_without_an_epsilon() -> None
 # Budgets.
 
 
-def plan(name: str, unit: str, ledger: Ledger | GaussianLedger) -> Planned:
+def plan(name: str, unit: str, ledger: Ledger | GaussianLedger) -> PlannedLoss:
     assert ledger.unit == unit
-    return Planned(name, Calendar(Width(60, "minute"), "UTC"), ledger)
+    return PlannedLoss(name, Calendar(Width(60, "minute"), "UTC"), ledger)
 
 
 def limit(epsilon: str, delta: str | None) -> Budget:

@@ -22,7 +22,7 @@ from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.census import Census
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.privacy.deployments.guarantee import DAY_MS, Beside, Context
-from sketchstream.privacy.deployments.publications import PUBLICATIONS, Evidence, Publication
+from sketchstream.privacy.deployments.publications import PUBLICATIONS, FrontierNoise, Publication
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.published import Origin
 from sketchstream.stream.interfaces import Frontier
@@ -194,7 +194,7 @@ def misplaced_in(name: str, windows: int, spec: Any = ITEMS, **origin: Any) -> l
 def test_an_item_in_wrong_partitions_pays_once_in_every_window_and_never_an_event() -> None:
     """Of the two partitions of a window its own and one other, which its hash names, can hold it."""
     sealed = [*misplaced_in("people", 3), *misplaced_in("clicks", 5, SPECS["profile"])]
-    noise = {"people": Evidence(misplaced=F(1, 10)), "clicks": Evidence(misplaced=F(1, 2))}
+    noise = {"people": FrontierNoise(misplaced=F(1, 10)), "clicks": FrontierNoise(misplaced=F(1, 2))}
     found = Deployment.of(sealed, evidence=noise)
     assert found.total().misplaced == F(3, 10)
     assert {one.misplaced for one in list(found.by_day().values())[:3]} == {F(1, 10)}
@@ -211,7 +211,7 @@ def test_a_census_counts_misplaced_items_as_a_list_of_windows_does() -> None:
     records = Deployment.of(sealed).records
     kind = ("people", 0, "1:0-1")
     windows = sorted({one.window for one in records if one.window is not None})
-    noise = {"people": Evidence(F(1, 5), F(1, 10))}
+    noise = {"people": FrontierNoise(F(1, 5), F(1, 10))}
     census = Census.count([(kind, one) for one in windows], {kind: list(records[:2])}, evidence=noise)
     listed = Deployment.of(sealed, evidence=noise).total()
     assert census.total().misplaced == listed.misplaced == F(4, 10)
@@ -220,7 +220,7 @@ def test_a_census_counts_misplaced_items_as_a_list_of_windows_does() -> None:
 
 def test_the_ledger_knows_the_noise_that_frontiers_name_and_the_largest_where_it_changed() -> None:
     said = [("a", Reported(EvidenceNoise(F(1), F(epsilon, 10), 1024))) for epsilon in (1, 3, 2)]
-    assert noise_of([*said, ("b", None)]) == {"a": Evidence(F(1), F(3, 10))}
+    assert noise_of([*said, ("b", None)]) == {"a": FrontierNoise(F(1), F(3, 10))}
 
 
 def test_a_record_pays_for_every_window_that_refuses_it_and_once_for_being_late() -> None:
@@ -233,7 +233,7 @@ def test_a_record_pays_for_every_window_that_refuses_it_and_once_for_being_late(
 
     sealed = [weekly(start) for start in range(10)]
     for refused, expected in ((F(0), F(7, 10)), (F(1, 20), F(15, 20)), (F(1, 5), F(15, 10))):
-        found = Deployment.of(sealed, evidence={"weekly": Evidence(refused)}).total().record
+        found = Deployment.of(sealed, evidence={"weekly": FrontierNoise(refused)}).total().record
         ways = [(7 - k) * F(1, 10) + (F(1, 10) if k else 0) + k * refused for k in range(8 if refused else 1)]
         assert found == expected == max(ways)
 

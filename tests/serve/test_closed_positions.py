@@ -22,7 +22,7 @@ from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import Instalment, read
 from sketchstream.query.closed import closed_windows
 from sketchstream.serve import service as serve_module
-from sketchstream.serve.store.feed import Batch
+from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.state.evidence import noise_of
@@ -219,7 +219,7 @@ def test_two_publications_of_one_position_are_an_incident(tmp_path):
     with serving(tmp_path, CLOSED_MINUTES) as (service, client):
         assert client.get(CLOSED).status_code == 200
         for entry in DirectorySealed(tmp_path / "other").closed("minutes"):
-            service.store.take(Batch([entry]))
+            service.store.take(FeedBatch([entry]))
         found = client.get(CLOSED)
         assert found.status_code == 409
         assert "published twice" in found.json()["detail"]
@@ -246,7 +246,7 @@ def test_instalments_of_a_copied_state_are_in_the_ledger(tmp_path, sealed):
     with serving(tmp_path, text) as (service, _):
         settle(service)
         assert service.deployment().summary()["copied"] == 0
-        service.store.take(Batch([copy]))
+        service.store.take(FeedBatch([copy]))
         found = service.deployment()
         assert found.summary()["copied"] == 1
         assert found.total().event == math.inf

@@ -33,7 +33,7 @@ from sketchstream.serve.edge.turns import Turns
 from sketchstream.serve.page import views
 from sketchstream.serve.reconstruction import pool
 from sketchstream.serve.reconstruction.child import Child
-from sketchstream.serve.reconstruction.fair_queue import WAITING, FairQueue, Job
+from sketchstream.serve.reconstruction.fair_queue import WAITING, FairQueue, ReconstructionJob
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.store import store as store_module
 from sketchstream.serve.store.database import READERS, DamagedError, lock
@@ -169,7 +169,7 @@ def jobs(number, sketch="minutes"):
         window = (0, 1)
 
     Stored.sketch = sketch
-    return [Job(Stored, Question(max_count=1 + at), waiting=1) for at in range(number)]
+    return [ReconstructionJob(Stored, Question(max_count=1 + at), waiting=1) for at in range(number)]
 
 
 def test_nobodys_questions_keep_anothers_out_of_the_queue():
@@ -409,7 +409,7 @@ def response(one):
 def test_what_would_wait_for_long_is_refused_at_once_and_the_connection_goes_on(folder, monkeypatch):
     """Thirty requests arrive while the service is busy with one: it lets in four of them in each of the next turns."""
     monkeypatch.setattr(connections, "AT_A_TIME", 4)
-    whole, first, sent = connections.Line.admit, [], threading.Event()
+    whole, first, sent = connections.TurnLine.admit, [], threading.Event()
 
     def slowly(self, *given):
         if not first:
@@ -418,7 +418,7 @@ def test_what_would_wait_for_long_is_refused_at_once_and_the_connection_goes_on(
         return whole(self, *given)
 
     with serving(folder, processes=0) as (service, client), contextlib.ExitStack() as stack:
-        monkeypatch.setattr(connections.Line, "admit", slowly)
+        monkeypatch.setattr(connections.TurnLine, "admit", slowly)
         sockets = [stack.enter_context(connect(client, REQUEST))]
         wait_for(lambda: first)
         sockets += [stack.enter_context(connect(client, REQUEST)) for _ in range(30)]
@@ -455,8 +455,8 @@ def test_what_would_wait_for_long_is_refused_at_once_and_the_connection_goes_on(
 )
 def test_after_a_refusal_unread_nothing_of_the_request_is_taken_for_another_one(folder, monkeypatch, sent, stays):
     refusing = [True]
-    whole = connections.Line.admit
-    monkeypatch.setattr(connections.Line, "admit", lambda *given: not refusing[0] and whole(*given))
+    whole = connections.TurnLine.admit
+    monkeypatch.setattr(connections.TurnLine, "admit", lambda *given: not refusing[0] and whole(*given))
     with serving(folder, processes=0) as (_, client), connect(client, sent) as one:
         head, body = response(one)
         assert head.startswith(b"HTTP/1.1 503")
@@ -561,7 +561,7 @@ def test_a_connection_whose_requests_are_not_read_stays_as_long_as_it_is_used(fo
 
 
 def test_a_client_that_reads_no_refusals_is_not_sent_more_of_them(folder, monkeypatch):
-    monkeypatch.setattr(connections.Line, "admit", lambda *_: False)
+    monkeypatch.setattr(connections.TurnLine, "admit", lambda *_: False)
     with serving(folder, processes=0) as (_, client), socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.connect((client.base_url.host, client.base_url.port))
@@ -584,7 +584,7 @@ def test_one_address_does_not_keep_another_out_of_a_turn():
             self.later.append(call)
 
     loop, traffic = Loop(), Traffic()
-    line = connections.Line(3, traffic)
+    line = connections.TurnLine(3, traffic)
     assert [line.admit("greedy", loop) for _ in range(5)] == [True] * 3 + [False] * 2
     assert [line.admit("modest", loop) for _ in range(2)] == [True, False]
     assert len(loop.soon) == 1
@@ -598,8 +598,8 @@ def test_one_address_does_not_keep_another_out_of_a_turn():
 
 def test_large_requests_count_as_several(folder, monkeypatch):
     """To read 20 kB of headers takes as long as to answer many small requests."""
-    counted, whole = [], connections.Line.admit
-    monkeypatch.setattr(connections.Line, "admit", lambda *given: counted.append(given[3]) or whole(*given))
+    counted, whole = [], connections.TurnLine.admit
+    monkeypatch.setattr(connections.TurnLine, "admit", lambda *given: counted.append(given[3]) or whole(*given))
     with serving(folder, processes=0) as (_, client), connect(client) as one:
         for part in (REQUEST[:-2], b"X-Odd: " + b"a" * 20_000, b"\r\n", b"\r\n"):
             one.sendall(part)

@@ -15,7 +15,7 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import StoreError
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import read
-from sketchstream.serve.store.feed import Batch
+from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import Store
 from sketchstream.stream.interfaces import Deleted, SealedEntry
@@ -68,7 +68,7 @@ def test_two_publications_of_one_noise_are_an_incident_in_both_places(tmp_path):
     copied = replace(part, origin=replace(part.origin, window=later), seal_id=bytes(16))
     with serving(tmp_path) as (service, client):
         assert client.get("/v1/sketches/minutes/profile", params=params(0)).status_code == 200
-        service.store.take(Batch([SealedEntry("minutes", 0, later, 0, copied.seal_id, copied.to_bytes())]))
+        service.store.take(FeedBatch([SealedEntry("minutes", 0, later, 0, copied.seal_id, copied.to_bytes())]))
         service.follower.step()
         for start in (EPOCH, EPOCH + HOUR):
             given = {"from": iso(start), "to": iso(start + MINUTE)}
@@ -120,12 +120,12 @@ def test_a_window_is_complete_when_all_partitions_have_passed_it(tmp_path):
     frontiers = list(driver.publisher.frontiers().values())
     config = Config.parse(TEXT)
     store = Store(tmp_path / "serve.sqlite", config, "test")
-    store.take(Batch(mine, [one for one in frontiers if one.partition == 0]))
+    store.take(FeedBatch(mine, [one for one in frontiers if one.partition == 0]))
     while store.refresh():
         pass
     found = store.windows("minutes", limit=1)[0]
     assert (found.state, found.fields["complete"], found.todo) == ("missing", False, 0)
-    store.take(Batch([one for one in driver.publisher.log if one.partition == 1], frontiers))
+    store.take(FeedBatch([one for one in driver.publisher.log if one.partition == 1], frontiers))
     while store.refresh():
         pass
     found = store.windows("minutes", limit=1)[0]
@@ -139,7 +139,7 @@ def test_what_was_deleted_before_it_was_read_is_missing(tmp_path):
     entries = [one for one in driver.publisher.log if one.partition == 0 or one.window[0] > EPOCH]
     store = Store(tmp_path / "serve.sqlite", Config.parse(TEXT), "test")
     deleted = Deleted("minutes", 1, EPOCH + MINUTE)
-    store.take(Batch(entries, list(driver.publisher.frontiers().values()), deleted=[deleted]))
+    store.take(FeedBatch(entries, list(driver.publisher.frontiers().values()), deleted=[deleted]))
     while store.refresh():
         pass
     first, second = store.windows("minutes", limit=2)
@@ -157,7 +157,7 @@ def test_old_windows_are_dropped_and_stay_away(tmp_path):
         assert starts
         assert min(starts) >= newest - (2 * HOUR - 3 * MINUTE) - MINUTE
         kept = bodies(tmp_path / "serve.sqlite")
-        service.store.take(Batch(driver.publisher.log))
+        service.store.take(FeedBatch(driver.publisher.log))
         assert bodies(tmp_path / "serve.sqlite") == kept
     with serving(tmp_path, processes=0) as (service, _):
         assert [one.window[0] for one in service.store.windows("minutes")] == starts
@@ -193,7 +193,7 @@ def test_an_incident_leaves_no_answer(tmp_path):
     with serving(tmp_path) as (service, client):
         for method in ("likelihood", "inverse"):
             assert client.get("/v1/sketches/minutes/profile", params=params(0) | {"method": method}).status_code == 200
-        service.store.take(Batch([one for one in driver.publisher.log if one.window == (EPOCH, EPOCH + MINUTE)]))
+        service.store.take(FeedBatch([one for one in driver.publisher.log if one.window == (EPOCH, EPOCH + MINUTE)]))
         with sqlite3.connect(tmp_path / "serve.sqlite") as connection:
             left = connection.execute("SELECT count(*) FROM answers WHERE stop = ?", (EPOCH + MINUTE,)).fetchone()
         assert left == (0,)
@@ -217,8 +217,8 @@ def test_the_ledger_of_the_store_is_that_of_all_bodies(tmp_path):
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite"
         store = Store(path, Config.parse(TEXT), "test")
         for one in order:
-            store.take(Batch([one]))
-            store.take(Batch([one]))
+            store.take(FeedBatch([one]))
+            store.take(FeedBatch([one]))
         found = Ledgers(store._write).census(store.config)
         assert found.summary() == wanted.summary()
         assert found.rows() == wanted.rows()
@@ -249,7 +249,7 @@ def test_a_guarantee_follows_what_else_is_published(tmp_path):
         entry = next(one for one in again.publisher.log if one.sketch == "hours")
         part = read(entry.body)
         renewed = replace(part, origin=replace(part.origin, revision=1))
-        service.store.take(Batch([replace(entry, revision=1, body=renewed.to_bytes())]))
+        service.store.take(FeedBatch([replace(entry, revision=1, body=renewed.to_bytes())]))
         service.follower.step()
         now = client.get("/v1/sketches/minutes/profile", params=params(0), headers={"If-None-Match": etag})
         assert now.status_code == 200
@@ -291,11 +291,11 @@ def test_numbers_of_windows_are_those_of_the_windows(tmp_path):
         store = service.store
         late = SealedEntry("minutes", 0, (EPOCH + 9 * HOUR, EPOCH + 9 * HOUR + MINUTE), 0, bytes(16), b"not a sketch")
         for batch in (
-            Batch(driver.publisher.log[:3]),
-            Batch(driver.publisher.log, frontiers),
-            Batch(twin.publisher.log[-2:]),
-            Batch(deleted=[Deleted("minutes", 1, EPOCH + 3 * HOUR)]),
-            Batch([late]),
+            FeedBatch(driver.publisher.log[:3]),
+            FeedBatch(driver.publisher.log, frontiers),
+            FeedBatch(twin.publisher.log[-2:]),
+            FeedBatch(deleted=[Deleted("minutes", 1, EPOCH + 3 * HOUR)]),
+            FeedBatch([late]),
         ):
             store.take(batch)
             seen.append(counted(store))

@@ -110,7 +110,7 @@ def test_a_file_is_made_once_and_again_only_when_something_was_stored(site, monk
 def test_answers_are_remembered_by_what_may_be_seen_and_long_queries_are_not(site):
     _, client = site
     store = SimpleNamespace(generation=1)
-    memory = formats.Memory(store)
+    memory = formats.AnswerMemory(store)
 
     def asked(query, allowed, method="GET"):
         scope = {"type": "http", "method": method, "path": PROFILE, "query_string": query, "headers": []}

@@ -11,7 +11,7 @@ from sketchstream.config.loader import Config
 from sketchstream.published import read
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
-from sketchstream.serve.store.feed import Batch
+from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver
@@ -68,14 +68,14 @@ def test_an_earlier_window_that_arrives_later_changes_the_answer_after_it(tmp_pa
     frontiers = list(driver.publisher.frontiers().values())
     (tmp_path / "sealed").mkdir()
     with serving(tmp_path, TEXT) as (service, client):
-        service.store.take(Batch([*entries(driver, 1), *entries(driver, 2)], frontiers))
+        service.store.take(FeedBatch([*entries(driver, 1), *entries(driver, 2)], frontiers))
         step(service)
         alone, tag = ask(client, 1)
         after, tag_after = ask(client, 2)
         assert "joined" not in alone
         assert alone["partial"][:9] == [True] * 9
         computed = service.pool.computed
-        service.store.take(Batch(entries(driver, 0)))
+        service.store.take(FeedBatch(entries(driver, 0)))
         step(service)
         both, now = ask(client, 1)
         assert both["joined"] == iso(START)
@@ -94,7 +94,7 @@ def test_an_incident_of_the_window_before_is_not_joined(tmp_path):
         both, _ = ask(client, 1)
         after = ask(client, 2)
         assert both["joined"] == iso(START)
-        service.store.take(Batch(entries(twin, 0)))
+        service.store.take(FeedBatch(entries(twin, 0)))
         step(service)
         assert client.get(ESTIMATE, params=given(0)).status_code == 409
         alone, _ = ask(client, 1)
@@ -121,7 +121,7 @@ def test_noise_that_is_shared_with_any_window_is_not_joined(tmp_path):
     with serving(tmp_path, TEXT) as (service, client):
         settle(service)
         assert ask(client, 1)[0]["joined"] == iso(START)
-        service.store.take(Batch([SealedEntry("minutes", 0, later, 0, copied.seal_id, copied.to_bytes())]))
+        service.store.take(FeedBatch([SealedEntry("minutes", 0, later, 0, copied.seal_id, copied.to_bytes())]))
         step(service)
         assert "joined" not in ask(client, 1)[0]
 
@@ -133,13 +133,13 @@ def test_the_window_before_is_joined_when_its_last_partition_has_passed_it(tmp_p
     early = [replace(one, published_through=START, sequence=0) if one.partition else one for one in frontiers]
     here = [one for one in entries(driver, 0) if one.partition == 0] + entries(driver, 1)
     with serving(tmp_path, TEXT) as (service, client):
-        service.store.take(Batch(here, early))
+        service.store.take(FeedBatch(here, early))
         step(service)
         assert service.store.window("minutes", (START, START + HOUR)).state == "missing"
         alone, _ = ask(client, 1)
         assert alone["complete"] is None, "one frontier is older than the window: what it refused is not known yet"
         assert "joined" not in alone
-        service.store.take(Batch(frontiers=frontiers))
+        service.store.take(FeedBatch(frontiers=frontiers))
         step(service)
         assert ask(client, 1)[0]["joined"] == iso(START)
 

@@ -20,7 +20,7 @@ from helpers.json_texts import broken_texts, numbers, texts
 from helpers.twins import twins_run
 from sketchstream.errors import SpecError, WeightError
 from sketchstream.items.arrays import Ints, Items, Pairs
-from sketchstream.items.columns import Choices, Column
+from sketchstream.items.columns import Choices, RecordColumn
 from sketchstream.items.lattice import Lattice, Units
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream_connectors.decode.json_values import find_fields
@@ -29,15 +29,15 @@ NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 DIGITS = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
-def cells(values: list[bytes | None]) -> Column:
+def cells(values: list[bytes | None]) -> RecordColumn:
     """Cells of a format without types."""
     ends = np.cumsum([len(value or b"") for value in values], dtype=np.int64)
     starts = np.array([e - len(v or b"") for v, e in zip(values, ends, strict=True)], np.int64)
     kinds = np.array([NULL if value is None else STRING for value in values], np.uint8)
-    return Column(kinds, np.frombuffer(b"".join(v or b"" for v in values), np.uint8), starts, ends, raw=True)
+    return RecordColumn(kinds, np.frombuffer(b"".join(v or b"" for v in values), np.uint8), starts, ends, raw=True)
 
 
-def fields(values: list[bytes], names: list[str]) -> list[Column]:
+def fields(values: list[bytes], names: list[str]) -> list[RecordColumn]:
     """Columns of JSON texts."""
     ends = np.cumsum([len(value) for value in values], dtype=np.int64)
     starts = ends - np.array([len(value) for value in values], np.int64)
@@ -223,7 +223,7 @@ def test_floats_count_at_their_binary_value() -> None:
     given_ = [0.1, 0.25, -3.0, 2.0**40, math.nan, 7.0, 0.0]
     kinds = np.array([DECIMAL, DECIMAL, DECIMAL, DECIMAL, OTHER, NULL, DECIMAL], np.uint8)
     nowhere = np.zeros(7, np.int64)
-    column = Column(kinds, np.zeros(0, np.uint8), nowhere, nowhere, floats=np.array(given_))
+    column = RecordColumn(kinds, np.zeros(0, np.uint8), nowhere, nowhere, floats=np.array(given_))
     assert held(*column.decimals(40)) == [
         math.trunc(Fraction(0.1) * 2**40),
         2**38,
@@ -272,7 +272,7 @@ def test_positions_in_a_list_are_those_of_a_dictionary(item_type: Literal["text"
         rows = [values[i] for i in order]
         kinds = rng.choice([STRING, STRING, STRING, INTEGER, NULL, DECIMAL], len(rows)).astype(np.uint8)
         edges = np.cumsum([0, *map(len, rows)])
-        column = Column(kinds, np.frombuffer(b"".join(rows), np.uint8).copy(), edges[:-1], edges[1:])
+        column = RecordColumn(kinds, np.frombuffer(b"".join(rows), np.uint8).copy(), edges[:-1], edges[1:])
         good = (STRING, INTEGER) if item_type == "text" else (STRING,)
         expected = [places.get(one, -1) if kind in good else -1 for one, kind in zip(rows, kinds, strict=True)]
         assert column.codes(choices).tolist() == expected

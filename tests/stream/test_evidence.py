@@ -22,7 +22,7 @@ from sketchstream.stream.state.evidence import (
     Evidence,
     EvidenceNoise,
     Reported,
-    Shown,
+    ShownEvidence,
     due,
     misplaced_law,
     misplaced_noise,
@@ -48,9 +48,9 @@ def test_refused_records_count_for_the_window_of_their_time_and_are_published_ag
     found.refuse(times(0.1, 0.2, 1.5), [WINDOW, (EPOCH + MINUTE, EPOCH + 2 * MINUTE)], NO_TIME)
     found.seal(plan(), EPOCH, EPOCH + MINUTE)
     said = found.report()
-    assert said.windows == {WINDOW: Shown(2, 1, misplaced=0)}, "the second window is not sealed"
+    assert said.windows == {WINDOW: ShownEvidence(2, 1, misplaced=0)}, "the second window is not sealed"
     found.refuse(times(0.3), [WINDOW], EPOCH + MINUTE)
-    assert found.report().windows[WINDOW] == Shown(3, 2, misplaced=0)
+    assert found.report().windows[WINDOW] == ShownEvidence(3, 2, misplaced=0)
     assert Reported.read(json.loads(json.dumps(found.reported().fields()))) == found.reported()
 
 
@@ -216,7 +216,7 @@ def test_published_numbers_raise_the_alarm_without_diagnostics(given: EvidenceNo
     mean, variance = misplaced_law(given, 1)
 
     def frontier(misplaced: float) -> Frontier:
-        said = Reported(given, windows={WINDOW: Shown(0, 1, misplaced=round(misplaced))})
+        said = Reported(given, windows={WINDOW: ShownEvidence(0, 1, misplaced=round(misplaced))})
         return Frontier("hourly", 0, 0, EPOCH + MINUTE, 1, 1, evidence=said)
 
     assert published_reason([frontier(mean)]) is None

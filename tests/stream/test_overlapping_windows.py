@@ -16,7 +16,7 @@ import pytest
 from helpers.configurations import KEYED_TOPIC
 from helpers.streams import EPOCH, HOUR, MINUTE, Stream, at_least, exact, published, rules, spec, stream
 from helpers.watermark_reference import Reference
-from sketchstream.config.budget import Planned, event_losses, item_losses, most_windows
+from sketchstream.config.budget import PlannedLoss, event_losses, item_losses, most_windows
 from sketchstream.config.context import context
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, MergeError
@@ -420,7 +420,7 @@ def test_the_ledger_finds_what_each_event_and_item_lost(unit: str, steps: int, s
     assert found.total().event_zcdp == r * F(1, 8)
     if unit == "item":
         assert found.total().item == len(parts) * F(1, 2) == (20 // stride + r - 1) * F(1, 2)
-        whole = [Planned(plan.name, plan.starts, planned(made), r)]
+        whole = [PlannedLoss(plan.name, plan.starts, planned(made), r)]
         assert item_losses(whole, Calendar(Width(20, "minute"))).pure == found.total().item
         around = Context(window_ms=steps * MINUTE, published_ms=20 * MINUTE, overlap=r, every_ms=stride * MINUTE)
         assert statement(made, planned(made), around).kept.pure == found.total().item

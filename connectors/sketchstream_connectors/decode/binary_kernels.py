@@ -633,7 +633,7 @@ def scan_protobuf(
         framing: BARE to GLUE.
         ids: (m, 2) known ids, sorted: message indexes, and the id of the file.
         entries: (m,) first node of each plan, or REFUSED.
-        nodes: (nodes, 4 + LOOKED_UP) see `decode.protobuf.plan.Plan`.
+        nodes: (nodes, 4 + LOOKED_UP) see `decode.protobuf.plan.MessagePlan`.
         rows: (rows, 6) likewise.
         defaults: (defaults, 3) likewise.
         numbers: values of enums.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items.columns import Column
+from sketchstream.items.columns import RecordColumn
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 RECORD_TIME = "record"
 
 
-def read_weights(column: Column, valid: Flags, *, decimals: bool) -> tuple[Ints, Column | None]:
+def read_weights(column: RecordColumn, valid: Flags, *, decimals: bool) -> tuple[Ints, RecordColumn | None]:
     """Weights of n records: integers, 1 where there is none.
 
     Args:

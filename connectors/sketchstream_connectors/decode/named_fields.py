@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.items.arrays import Items
-from sketchstream.items.columns import Column
+from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER
 from sketchstream.stream.formats import Fields
@@ -31,7 +31,7 @@ class Found:
 
     Args:
         buffer: buffer of the bounds.
-        kinds: (k, n) uint8, as of a `Column`.
+        kinds: (k, n) uint8, as of a `RecordColumn`.
         starts: (k, n) int64 start of a string's UTF-8 bytes, or of a number's text; undefined for other kinds.
         ends: (k, n) int64 end of these bytes.
         broken: (n,) bool, payloads that are malformed. Fields that are not there have kind MISSING.
@@ -46,13 +46,13 @@ class Found:
     broken: Flags
     binary: bool = False
 
-    def column(self, place: int) -> Column:
+    def column(self, place: int) -> RecordColumn:
         """One of the fields."""
         kinds, starts, ends = self.kinds[place], self.starts[place], self.ends[place]
         if not self.binary:
-            return Column(kinds, self.buffer, starts, ends)
+            return RecordColumn(kinds, self.buffer, starts, ends)
         doubles = (kinds == DECIMAL) & (ends < 0)
-        column = Column(kinds, self.buffer, starts, ends, binary=True)
+        column = RecordColumn(kinds, self.buffer, starts, ends, binary=True)
         if not doubles.any():
             return column
         if bool(np.all(doubles | ((kinds != INTEGER) & (kinds != DECIMAL)))):
@@ -60,7 +60,7 @@ class Found:
         return _spelled_doubles(column, doubles)
 
 
-def _spelled_doubles(column: Column, doubles: Flags) -> Column:
+def _spelled_doubles(column: RecordColumn, doubles: Flags) -> RecordColumn:
     """A column whose integers and doubles are mixed: every double becomes the exact text of its value."""
     texts = [str(Decimal(float(value))).encode() for value in column.starts[doubles].view(np.float64)]
     bounds = np.cumsum([column.buffer.size] + [len(text) for text in texts])
@@ -84,7 +84,7 @@ def check_paths(fields: Fields) -> Iterator[str]:
             yield f"{name} must be a dotted field such as user.id, found {value!r:.40}"
 
 
-def assemble(fields: Fields, records: Records, found: Found, read_times: Callable[[Column], Ints]) -> Events:
+def assemble(fields: Fields, records: Records, found: Found, read_times: Callable[[RecordColumn], Ints]) -> Events:
     """Make items, weights and times of the fields that were found.
 
     Args:

@@ -26,7 +26,7 @@ IDLE_S = 1.0
 """Seconds without use after which waiting memory is overwritten and released."""
 
 
-class Pool:
+class MemoryPool:
     """Pieces of memory; each comes back when the last view of it is gone.
 
     Nobody has to give anything back: the views are counted by the interpreter, on whichever thread they end.
@@ -91,11 +91,11 @@ class Pool:
             return sum(map(len, self._free))
 
 
-ARRAYS = Pool(kept=128, kept_bytes=1 << 26, rounding=1 << 16)
+ARRAYS = MemoryPool(kept=128, kept_bytes=1 << 26, rounding=1 << 16)
 """For arrays of one number a record: places, times, never keys or values."""
 
 
-PAYLOADS = Pool(kept=64, kept_bytes=1 << 26)
+PAYLOADS = MemoryPool(kept=64, kept_bytes=1 << 26)
 """For decompressed batches: keys and values."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sketchstream.items.arrays import Items
-from sketchstream.items.columns import Column
+from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels import check_payloads, check_utf8
 from sketchstream.kernels.tokens import NULL, STRING
@@ -43,7 +43,7 @@ class RawReader:
             kinds = np.where(null, NULL, STRING).astype(np.uint8)
             if self.key:
                 null |= records.value_start < 0
-            items, valid = Column(kinds, records.buffer, starts, ends, raw=True).items("int")
+            items, valid = RecordColumn(kinds, records.buffer, starts, ends, raw=True).items("int")
             return Events(None, items, None, valid & ~null, record_times(records), null)
         null, valid = np.empty(len(records), np.bool_), np.empty(len(records), np.bool_)
         text = self.fields.item_type == "text"

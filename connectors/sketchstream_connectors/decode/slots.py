@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items.columns import Column
+from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
 from sketchstream.stream.formats import Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
@@ -49,7 +49,7 @@ class Slot:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class SlotPlaces:
     """Where the slots of n values are; see `scan_avro`.
 
     Args:
@@ -85,13 +85,13 @@ def slots_of(fields: Fields) -> tuple[tuple[Slot, ...], int]:
     return tuple(slots), names.index(fields.time)
 
 
-def binary_times(column: Column, unit: TimeUnit = "ms") -> Ints:
+def binary_times(column: RecordColumn, unit: TimeUnit = "ms") -> Ints:
     """(n,) int64 event times: numbers in this unit, strings RFC 3339; NO_TIME where unreadable."""
     numbers = (column.kinds == INTEGER) & (column.ends < 0) if column.binary else np.zeros(len(column), np.bool_)
     if numbers.all():
         return in_ms(column.starts.copy(), unit)
     kinds = np.where(column.kinds == STRING, STRING, OTHER).astype(np.uint8)
-    times = column_times(Column(kinds, column.buffer, column.starts, column.ends))
+    times = column_times(RecordColumn(kinds, column.buffer, column.starts, column.ends))
     times[numbers] = in_ms(column.starts[numbers], unit)
     times[~numbers & (kinds != STRING)] = NO_TIME
     return times

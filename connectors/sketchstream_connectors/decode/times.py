@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items.columns import Column
+from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels import spared
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
@@ -38,7 +38,7 @@ def in_ms(numbers: Ints, unit: TimeUnit) -> Ints:
     return np.where(unknown, NO_TIME, np.where(unknown, 0, numbers) * factor // divisor)
 
 
-def column_times(column: Column, unit: TimeUnit = "ms") -> Ints:
+def column_times(column: RecordColumn, unit: TimeUnit = "ms") -> Ints:
     """(n,) event times of JSON values: numbers in this unit, strings RFC 3339; NO_TIME where unreadable."""
     times: Ints = rows(1, len(column))[0]
     _read_times(column, column.kinds, unit, times)
@@ -48,7 +48,7 @@ def column_times(column: Column, unit: TimeUnit = "ms") -> Ints:
     return times
 
 
-def text_times(column: Column, unit: TimeUnit = "ms") -> Ints:
+def text_times(column: RecordColumn, unit: TimeUnit = "ms") -> Ints:
     """(n,) event times of texts of an untyped format: they spell numbers in this unit, or are RFC 3339."""
     digits, whole = column.integers()
     times, starts, kinds = np.empty(len(column), np.int64), np.maximum(column.starts, 0), column.kinds
@@ -71,7 +71,7 @@ _ERA_DAYS = 146_097
 """Days of 400 years, after which the calendar repeats."""
 
 
-def _read_times(column: Column, kinds: npt.NDArray[np.uint8], unit: TimeUnit, times: Ints) -> None:
+def _read_times(column: RecordColumn, kinds: npt.NDArray[np.uint8], unit: TimeUnit, times: Ints) -> None:
     """Fill in times; see `json.read_times`."""
     arguments = (column.buffer, kinds, column.starts, column.ends, unit == "s", times)
     twin = spared(json.read_times, lambda: WORK * len(times), None, arguments)

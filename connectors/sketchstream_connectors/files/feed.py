@@ -14,7 +14,7 @@ from typing import Final
 
 from sketchstream.errors import FormatError, StoreError
 from sketchstream.kinds.expansion import limit_bytes
-from sketchstream.serve.store.feed import Batch, Unreadable
+from sketchstream.serve.store.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.windows.windows import iso
 from sketchstream_connectors.files.publisher import (
@@ -53,7 +53,7 @@ class DirectoryFeed:
         """All frontiers that can be read."""
         return readable_frontiers(self.root)[0]
 
-    def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
+    def read(self, positions: Mapping[str, str]) -> Iterator[FeedBatch]:
         """Files that are new or have changed, oldest windows first, then the frontiers as they were before."""
         frontiers, problems = readable_frontiers(self.root)  # first, so that all that they cover exists
         if self._seen is None or not positions:  # nothing is stored: everything is read again
@@ -80,13 +80,13 @@ class DirectoryFeed:
                     continue
                 read[name] = mark
             seen |= read
-            yield Batch(entries=entries, unreadable=unreadable, positions=read, behind=len(new) - at - len(read))
+            yield FeedBatch(entries=entries, unreadable=unreadable, positions=read, behind=len(new) - at - len(read))
         covering = [
             one
             for one in frontiers
             if one.sketch not in listing.partly and (one.sketch, f"r{one.revision}", one.partition) not in unread
         ]
-        yield Batch(frontiers=covering, problems=problems)
+        yield FeedBatch(frontiers=covering, problems=problems)
 
     def close(self) -> None:
         """Nothing is held."""

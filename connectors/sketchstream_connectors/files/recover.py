@@ -13,14 +13,14 @@ from typing import Any
 
 from sketchstream.errors import DataLossError, StoreError
 from sketchstream.stream.interfaces import Snapshot
-from sketchstream.stream.recover import Finding
+from sketchstream.stream.recover import Diagnosis
 from sketchstream.stream.state.checkpoint import mark_diverged
 from sketchstream_connectors.files import store as stores
 
 
 def recover_directory(
     root: Path, end: int | None, *, accept_loss: bool = False, dry_run: bool = False
-) -> list[Finding]:
+) -> list[Diagnosis]:
     """Look at every partition of a directory store, and mend those that can be mended.
 
     Args:
@@ -33,7 +33,7 @@ def recover_directory(
         StoreError: a process uses the store, or it cannot be read.
     """
     if not root.is_dir():
-        return [Finding(0, "unstarted", f"there is no store at {root}: a worker makes it")]
+        return [Diagnosis(0, "unstarted", f"there is no store at {root}: a worker makes it")]
     try:
         if dry_run:
             return _look(root, end)
@@ -53,7 +53,7 @@ def recover_directory(
     return findings
 
 
-def _look(root: Path, end: int | None, *, mended: bool = False) -> list[Finding]:
+def _look(root: Path, end: int | None, *, mended: bool = False) -> list[Diagnosis]:
     revision, known = stores.read_about(root)
     partitions = stores.partitions_in(root) or [0]
     found = [_judge(root, p, end, revision) for p in partitions]
@@ -61,36 +61,36 @@ def _look(root: Path, end: int | None, *, mended: bool = False) -> list[Finding]
         return found
     text = "store.json was gone or damaged: written again from the snapshot"
     return [
-        Finding(one.partition, "adopt", f"{text}; {one.text}", one.position, one.revision)
+        Diagnosis(one.partition, "adopt", f"{text}; {one.text}", one.position, one.revision)
         if one.outcome == "healthy"
         else one
         for one in found
     ]
 
 
-def _judge(root: Path, partition: int, end: int | None, revision: int) -> Finding:
+def _judge(root: Path, partition: int, end: int | None, revision: int) -> Diagnosis:
     """Examine one partition as a worker that takes it would."""
     try:
         header = stores.newest_snapshot(root, partition)
         if header is None:
-            return Finding(partition, "unstarted", "no snapshot: a worker starts it at its beginning", -1, revision)
+            return Diagnosis(partition, "unstarted", "no snapshot: a worker starts it at its beginning", -1, revision)
         if header["revision"] < revision:
             text = f"a reset was interrupted: revision {revision} begins at the beginning"
-            return Finding(partition, "unstarted", text, -1, revision)
+            return Diagnosis(partition, "unstarted", text, -1, revision)
         stores.read_blobs(root, partition, header)
     except DataLossError as error:
-        return Finding(partition, "lost", str(error), -1, revision)
+        return Diagnosis(partition, "lost", str(error), -1, revision)
     position, revision = header["position"], header["revision"]
     if end is not None and position > end:
         text = (
             f"the input ends at {end}, {position} were counted: it can go on at {end}; open windows may hold records "
             "that the input does not have any more"
         )
-        return Finding(partition, "accept", text, end, revision)
-    return Finding(partition, "healthy", f"revision {revision} at position {position}", position, revision)
+        return Diagnosis(partition, "accept", text, end, revision)
+    return Diagnosis(partition, "healthy", f"revision {revision} at position {position}", position, revision)
 
 
-def _move(store: stores.DirectoryStore, found: Finding) -> None:
+def _move(store: stores.DirectoryStore, found: Diagnosis) -> None:
     """Move a snapshot to an earlier position, its open windows marked."""
     header = stores.newest_snapshot(store.root, found.partition)
     restored = store.take(found.partition)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import ConfigError, FormatError, StoreError, needing
 from sketchstream.items.arrays import Items, whole_numbers
-from sketchstream.items.columns import Column
+from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.windows.windows import NO_TIME
@@ -129,7 +129,7 @@ def _csv_piece(
 
 def _table(
     data: bytes, starts: Ints, ends: Ints, columns: int, separator: str, wanted: Mapping[str, int]
-) -> tuple[dict[str, Column], Flags]:
+) -> tuple[dict[str, RecordColumn], Flags]:
     """The wanted cells of each line, and a mask of invalid lines."""
     buffer = np.frombuffer(data, np.uint8)
     marks = np.append(np.flatnonzero(buffer == ord(separator)), len(data))
@@ -160,9 +160,9 @@ def _table(
     return {name: _texts(whole, left, right) for name, (left, right) in spans.items()}, broken
 
 
-def _texts(buffer: Bytes, starts: Ints, ends: Ints) -> Column:
+def _texts(buffer: Bytes, starts: Ints, ends: Ints) -> RecordColumn:
     """Cells of bytes; start < 0: there is none."""
-    return Column(np.where(starts < 0, NULL, STRING).astype(np.uint8), buffer, starts, ends, raw=True)
+    return RecordColumn(np.where(starts < 0, NULL, STRING).astype(np.uint8), buffer, starts, ends, raw=True)
 
 
 def quoted_cells(line: bytes, separator: str = ",") -> list[bytes] | None:
@@ -176,12 +176,12 @@ def quoted_cells(line: bytes, separator: str = ",") -> list[bytes] | None:
 
 def _piece(
     layout: Layout,
-    cells: Column | None,
+    cells: RecordColumn | None,
     broken: Flags,
     valid: Flags,
     times: Ints,
-    weights: tuple[Ints | None, Column | None],
-    columns: Mapping[str, Column],
+    weights: tuple[Ints | None, RecordColumn | None],
+    columns: Mapping[str, RecordColumn],
     number: int,
     n_bytes: int,
 ) -> Piece:
@@ -309,7 +309,7 @@ def arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
     return _piece(layout, items, none, valid, times, (weights, weight), further, number, int(batch.nbytes))
 
 
-def _arrow_column(column: Any, name: str) -> Column:
+def _arrow_column(column: Any, name: str) -> RecordColumn:
     """A column of texts, bytes or numbers, unchanged; floats that are not finite are OTHER."""
     import pyarrow as pa
 
@@ -319,7 +319,7 @@ def _arrow_column(column: Any, name: str) -> Column:
         floats = column.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
         kinds = np.where(null, NULL, np.where(np.isfinite(floats), DECIMAL, OTHER)).astype(np.uint8)
         nowhere = np.zeros(len(column), np.int64)
-        return Column(kinds, np.zeros(0, np.uint8), nowhere, nowhere, floats=floats)
+        return RecordColumn(kinds, np.zeros(0, np.uint8), nowhere, nowhere, floats=floats)
     texts = _arrow_texts(column.cast(pa.large_string()) if pa.types.is_decimal(kind) else column, name)
     held = INTEGER if pa.types.is_integer(kind) else DECIMAL if pa.types.is_decimal(kind) else STRING
     return replace(texts, kinds=np.where(texts.kinds == NULL, NULL, held).astype(np.uint8), raw=held == STRING)
@@ -330,7 +330,7 @@ def _known_times(found: Numbers) -> Ints:
     return np.where(found.readable, found.values, NO_TIME)
 
 
-def _arrow_texts(column: Any, name: str) -> Column:
+def _arrow_texts(column: Any, name: str) -> RecordColumn:
     """A column of strings, bytes or integers as texts."""
     import pyarrow as pa
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError
 from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, ours
-from sketchstream_connectors.kafka.cluster.topics import Names, Right, create, rights, wanted
+from sketchstream_connectors.kafka.cluster.topics import Right, TopicNames, create, rights, wanted
 from sketchstream_connectors.kafka.input import sample as kafka_sample
 from sketchstream_connectors.kafka.state.group_validation import foreign_offsets
 from sketchstream_connectors.kafka.state.pointer import LARGEST
@@ -31,7 +31,7 @@ STATE_ERASED_MS = 26 * 60_000
 
 
 def check(
-    connection: Connection, config: Config, names: Names, sample: kafka_sample.TopicSample | None = None
+    connection: Connection, config: Config, names: TopicNames, sample: kafka_sample.TopicSample | None = None
 ) -> list[str]:
     """Return everything that looks wrong, most serious first.
 
@@ -68,7 +68,7 @@ def timestamps_ahead_ms(settings: Mapping[str, str]) -> int | None:
     return None if after >= UNBOUNDED_MS else after
 
 
-def _timestamps_and_retention(connection: Connection, config: Config, names: Names) -> Iterator[str]:
+def _timestamps_and_retention(connection: Connection, config: Config, names: TopicNames) -> Iterator[str]:
     settings = connection.admin.configs(names.input)
     kind = settings.get("message.timestamp.type")
     if kind == "LogAppendTime" and config.input.time == "record":
@@ -128,7 +128,7 @@ def _brokers(connection: Connection) -> Iterator[str]:
 
 
 def _sample(
-    connection: Connection, config: Config, names: Names, given: kafka_sample.TopicSample | None
+    connection: Connection, config: Config, names: TopicNames, given: kafka_sample.TopicSample | None
 ) -> Iterator[str]:
     """The newest records of every partition: readable, old, and each item in the partition that it belongs to."""
     settings = connection.admin.configs(names.input)
@@ -150,7 +150,7 @@ def _sample(
         )
 
 
-def missing_rights(connection: Connection, names: Names) -> list[Right]:
+def missing_rights(connection: Connection, names: TopicNames) -> list[Right]:
     """The rights that this connection's principal lacks for a worker; none if the cluster has no access control.
 
     Brokers report a principal's rights on the topics and groups that it may describe; for the others only the right to
@@ -259,7 +259,7 @@ def _may_fence(connection: Connection, transactional_id: str) -> bool:
     return True
 
 
-def _access(connection: Connection, names: Names) -> Iterator[str]:
+def _access(connection: Connection, names: TopicNames) -> Iterator[str]:
     """The rights that a worker lacks."""
     for right in missing_rights(connection, names):
         kind = right.kind.replace("_", " ")
@@ -267,7 +267,7 @@ def _access(connection: Connection, names: Names) -> Iterator[str]:
         yield f"{kind} {which}: the right to {right.operation} is missing; with it a worker {right.why}"
 
 
-def _group(connection: Connection, names: Names) -> Iterator[str]:
+def _group(connection: Connection, names: TopicNames) -> Iterator[str]:
     """Offsets of another application in our group."""
     foreign, ours_too = foreign_offsets(connection, names.input)
     if foreign:

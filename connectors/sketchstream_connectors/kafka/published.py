@@ -22,7 +22,7 @@ from sketchstream_connectors.kafka.cluster.topics import state_topics
 from sketchstream_connectors.kafka.publishing.feed import KafkaFeed
 from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource
 from sketchstream_connectors.kafka.several import Feeds, SealedSources
-from sketchstream_connectors.kafka.state.blobs import Reader
+from sketchstream_connectors.kafka.state.blobs import BlobReader
 from sketchstream_connectors.kafka.state.pointer import Pointer
 from sketchstream_connectors.kafka.state.recover import read_manifest
 
@@ -73,7 +73,7 @@ class KafkaSurroundings:
                     if pointer is not None and pointer.manifest >= 0 and state and pointer.state_id == state.topic_id
                 }
                 if here:
-                    with contextlib.closing(Reader(connection, topic, name)) as reader:
+                    with contextlib.closing(BlobReader(connection, topic, name)) as reader:
                         yield from (read_manifest(reader, p, pointer)["manifest"] for p, pointer in here.items())
 
     def retention_ms(self) -> float | None:

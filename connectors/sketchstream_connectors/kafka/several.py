@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
-from sketchstream.serve.store.feed import Batch, Feed
+from sketchstream.serve.store.feed import Feed, FeedBatch
 from sketchstream.stream.interfaces import (
     Assigned,
     Deleted,
@@ -277,7 +277,7 @@ class Feeds(_Several[Feed]):
         """The newest frontiers of all topics."""
         return [frontier for one in self._parts for frontier in one.newest()]
 
-    def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
+    def read(self, positions: Mapping[str, str]) -> Iterator[FeedBatch]:
         """Batches of one topic after the other."""
         for t, one in enumerate(self._parts):
             own = {name.partition("/")[2]: at for name, at in positions.items() if name.startswith(f"{t}/")}

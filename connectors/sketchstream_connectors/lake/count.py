@@ -36,7 +36,7 @@ from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream_connectors.decode.times import TO_MS
 from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_piece
-from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, WEIGHED, Question, engine
+from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, WEIGHED, EngineQuestion, engine
 
 Ints = npt.NDArray[np.int64]
 SUMMABLE: Final = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} - {"uint64"}
@@ -53,7 +53,7 @@ class Rows:
     """The rows of a table.
 
     Args:
-        source: Parquet files of one schema; or a table, see `lake.engines.Question`.
+        source: Parquet files of one schema; or a table, see `lake.engines.EngineQuestion`.
         layout: which of their columns are read.
         spill: folder for temporary files of the engine, which hold raw data; nobody else may read it.
         with_: name of the engine.
@@ -169,7 +169,7 @@ class Rows:
         step = kinds.of(plan.spec).stretch_ms(plan.spec)
         told = None if self._groups is None else bounds(self._groups, *window)
         unit = (1, 1) if instants else TO_MS[layout.time_unit]
-        asked = Question(self._source, names, self._time, instants, window, step, weight, told, unit)
+        asked = EngineQuestion(self._source, names, self._time, instants, window, step, weight, told, unit)
         for batch in self._engine.count(asked):
             for name in names:
                 kind = family(batch.schema.field(name).type)
@@ -188,7 +188,7 @@ def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterato
     Args:
         about: metadata of a Parquet file.
         time: column of times, which it has. Row groups without known ends may have any time.
-        unit: of integers, see `Question`.
+        unit: of integers, see `EngineQuestion`.
     """
     for found, rows in _statistics(about, time):
         try:

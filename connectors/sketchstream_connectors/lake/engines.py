@@ -36,7 +36,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Question:
+class EngineQuestion:
     """Which rows are to be counted.
 
     Args:
@@ -87,7 +87,7 @@ class Engine(Protocol):
         """The Arrow schema of a table that is no list of files."""
         ...
 
-    def count(self, asked: Question) -> Iterator[Any]:
+    def count(self, asked: EngineQuestion) -> Iterator[Any]:
         """Arrow batches: the columns of the question, `POSITION`, `EVENTS`, sums if asked; each distinct row once."""
         ...
 
@@ -123,7 +123,7 @@ class DuckDB:
             return self._connection.read_parquet(table)
         return table if isinstance(table, duckdb.DuckDBPyRelation) else self._connection.from_arrow(table)
 
-    def count(self, asked: Question) -> Iterator[Any]:
+    def count(self, asked: EngineQuestion) -> Iterator[Any]:
         """See `Engine`."""
         from duckdb import (
             CaseExpression,
@@ -198,7 +198,7 @@ class Polars:
 
         return table.lazy().limit(0).collect().to_arrow(compat_level=pl.CompatLevel.oldest()).schema
 
-    def count(self, asked: Question) -> Iterator[Any]:
+    def count(self, asked: EngineQuestion) -> Iterator[Any]:
         """See `Engine`."""
         import polars as pl
 
@@ -259,7 +259,7 @@ class Spark:
         """See `Engine`."""
         return table.limit(0).toArrow().schema
 
-    def count(self, asked: Question) -> Iterator[Any]:
+    def count(self, asked: EngineQuestion) -> Iterator[Any]:
         """See `Engine`."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import StringType

@@ -51,7 +51,7 @@ from sketchstream_connectors.files.publisher import start_name
 from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.files.sealed import describe
 from sketchstream_connectors.lake.count import Rows, fill, require_history
-from sketchstream_connectors.lake.series import Series
+from sketchstream_connectors.lake.series import DeploymentSeries
 
 FORMAT: Final = 1
 REFUSED_NONE: Final = Reported(EvidenceNoise(anywhere=True))
@@ -60,7 +60,7 @@ Happened = Literal["published", "published again", "no records", "to publish", "
 
 
 @dataclass(frozen=True)
-class Done:
+class WindowDone:
     """What became of one window.
 
     Args:
@@ -129,7 +129,7 @@ class Backfill:
         self._paths = files_of(self._root, ".parquet")
         self._layout = history_layout(config)
         self.input = self._pinned()
-        self._series = Series(config)
+        self._series = DeploymentSeries(config)
         try:
             self._rows = Rows(self._paths, self._layout, self._folder / "spill", engine)
         except BaseException:
@@ -196,7 +196,7 @@ class Backfill:
         first = self._series.first_live(plan.name)
         return known if first is None else known.with_live(first)
 
-    def planned(self, plan: SketchPlan, known: Boundary) -> Iterator[Done]:
+    def planned(self, plan: SketchPlan, known: Boundary) -> Iterator[WindowDone]:
         """What a run would do with each window of a sketch that has records; nothing is claimed or written.
 
         Args:
@@ -210,11 +210,11 @@ class Backfill:
                 known.with_history(plan.calendar.end(window[0]), ledger, plan.name)
                 booked = not self.begins_revision and self._is_booked(plan, window, self._job(plan, window))
                 again = booked and self._stored(plan, window) is not None
-                yield Done(plan.name, window, "to publish again" if again else "to publish")
+                yield WindowDone(plan.name, window, "to publish again" if again else "to publish")
             except (ConfigError, DataLossError) as error:
-                yield Done(plan.name, window, "refused", reason=str(error))
+                yield WindowDone(plan.name, window, "refused", reason=str(error))
 
-    def run(self) -> Iterator[Done]:
+    def run(self) -> Iterator[WindowDone]:
         """Do what is left to do, window by window.
 
         Raises:
@@ -236,18 +236,18 @@ class Backfill:
                 yield self._window(plan, window)
             self._publish_frontier(plan, windows)
 
-    def _window(self, plan: SketchPlan, window: tuple[int, int]) -> Done:
+    def _window(self, plan: SketchPlan, window: tuple[int, int]) -> WindowDone:
         """One window, from whatever an earlier run left."""
         job = self._job(plan, window)
         if self._is_booked(plan, window, job):
             body = self._stored(plan, window)
             if body is not None:
                 self._publish(plan, window, body)
-                return Done(plan.name, window, "published again")
+                return WindowDone(plan.name, window, "published again")
         counts = self._rows.counts(plan, window)
         first = next(counts, None)
         if first is None:
-            return Done(plan.name, window, "no records")
+            return WindowDone(plan.name, window, "no records")
         self._book(plan, window, job)
         origin = Origin(
             name=plan.name,
@@ -264,7 +264,7 @@ class Backfill:
             raise StoreError(msg)
         body = self._store(plan, window, sketch.seal().to_bytes())
         self._publish(plan, window, body)
-        return Done(plan.name, window, "published", records)
+        return WindowDone(plan.name, window, "published", records)
 
     # ------------------------------------------------------------------------------------------ job and ledger
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sketchstream.config.loader import Config
 
 
-class Series:
+class DeploymentSeries:
     """What workers of a configuration publish, and its history beside it.
 
     Args:

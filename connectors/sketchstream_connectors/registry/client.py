@@ -65,7 +65,7 @@ class Registered:
 
 
 @dataclass(frozen=True)
-class Access:
+class RegistryAccess:
     """How a registry is reached.
 
     Args:
@@ -116,7 +116,7 @@ class SchemaRegistry:
 
     def __init__(
         self,
-        access: Access,
+        access: RegistryAccess,
         folder: Path | None = None,
         *,
         form: str = "",
@@ -318,7 +318,7 @@ def _denies(body: bytes, global_ids: bool) -> bool:
     return said.get("name") in NONE_FOUND if global_ids else said.get("error_code") in NO_SUCH
 
 
-def _tls(access: Access) -> ssl.SSLContext:
+def _tls(access: RegistryAccess) -> ssl.SSLContext:
     """The rules of TLS."""
     try:
         context = ssl.create_default_context(cafile=None if access.ca is None else str(access.ca))

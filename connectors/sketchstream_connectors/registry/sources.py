@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sketchstream.errors import ConfigError, meant
 from sketchstream.events import say
-from sketchstream_connectors.registry.client import Access, SchemaRegistry, urls_of
+from sketchstream_connectors.registry.client import RegistryAccess, SchemaRegistry, urls_of
 
 log = logging.getLogger("sketchstream.registry")
 
@@ -124,7 +124,7 @@ def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -
     def path(given: Path | None) -> Path | None:
         return None if given is None else Path(resolve(str(given.expanduser())))
 
-    access = Access(
+    access = RegistryAccess(
         urls_of(payload.registry),
         payload.username,
         payload.password,

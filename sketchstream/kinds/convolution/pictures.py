@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Number, Picture, listed
+from sketchstream.pictures.numbers import Number, Panel, listed
 
 PURPOSE: Final = "Keeps a series of counts, read through filters"
 
@@ -62,7 +62,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     return f"{one['name']} {where}", {"value": answer["values"][there], "low": low, "high": high}
 
 
-def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Picture]:
+def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Panel]:
     """Each filter's answers.
 
     Args:
@@ -83,7 +83,7 @@ def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Picture]:
     return out
 
 
-def chained(answers: Sequence[Mapping[str, Any]]) -> list[Picture]:
+def chained(answers: Sequence[Mapping[str, Any]]) -> list[Panel]:
     """Each filter's answers at the times of several windows, one after the other.
 
     Args:
@@ -102,7 +102,7 @@ def chained(answers: Sequence[Mapping[str, Any]]) -> list[Picture]:
     return out
 
 
-def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Picture]]:
+def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Panel]]:
     """The answers at positions that have closed, in a sentence on the last one and in pictures.
 
     Args:

@@ -20,12 +20,12 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices
 from sketchstream.kinds.convolution.accounting import mu_of, require_delta, zcdp_budget
-from sketchstream.kinds.convolution.filtering.filters import LONGEST, Columns, Filter, kernel_of, parse_filter
+from sketchstream.kinds.convolution.filtering.filters import LONGEST, DeclaredColumns, Filter, kernel_of, parse_filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Floats, Group
 from sketchstream.kinds.convolution.filtering.mechanism import (
     Layout,
     NoiseKind,
-    Shape,
+    NoiseShape,
     Spectrum,
     choose_length,
     padded,
@@ -36,7 +36,7 @@ from sketchstream.kinds.convolution.filtering.mechanism import (
 from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor, block_energies
 from sketchstream.kinds.linear.fields import delta_of
 from sketchstream.kinds.linear.spec import LinearSpec
-from sketchstream.kinds.linear.tree import Levels, Tree, best_levels, checked_levels
+from sketchstream.kinds.linear.tree import BlockTree, Levels, best_levels, checked_levels
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.privacy.calibration.discrete import closeness
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -94,7 +94,7 @@ SYNTHESIS_BITS: Final = 128
 
 
 @dataclass(frozen=True)
-class Layer:
+class NoiseLayer:
     """The law of one layer of noise, and its cost for the protected unit.
 
     Attributes:
@@ -171,7 +171,7 @@ class ConvolutionSpec(LinearSpec):
     filters: tuple[Filter, ...]
     length: int
     group: Group
-    columns: Columns | None
+    columns: DeclaredColumns | None
     mode: Mode
     origin: int
     noise: NoiseKind
@@ -197,7 +197,7 @@ class ConvolutionSpec(LinearSpec):
         length: int | None = None,
         *,
         group: str | Sequence[int] = "cyclic",
-        columns: Columns | Mapping[str, Sequence[int | str]] | None = None,
+        columns: DeclaredColumns | Mapping[str, Sequence[int | str]] | None = None,
         mode: Mode | None = None,
         origin: int = 0,
         epsilon: Epsilon,
@@ -267,7 +267,7 @@ class ConvolutionSpec(LinearSpec):
         kernel: object,
         length: int | None,
         group: str | Sequence[int],
-        columns: Columns | Mapping[str, Sequence[int | str]] | None,
+        columns: DeclaredColumns | Mapping[str, Sequence[int | str]] | None,
         mode: Mode | None,
         origin: int,
         layout: Layout,
@@ -282,7 +282,7 @@ class ConvolutionSpec(LinearSpec):
             msg = "mode = 'linear' belongs to series (group = 'cyclic'); groups and columns are circular"
             raise SpecError(msg)
         if columns is not None:
-            columns = columns if isinstance(columns, Columns) else Columns(columns)
+            columns = columns if isinstance(columns, DeclaredColumns) else DeclaredColumns(columns)
             shape = columns.shape
         elif series:
             shape = (whole(length, "length", 1, LONGEST),)
@@ -454,9 +454,9 @@ class ConvolutionSpec(LinearSpec):
         return min(usable, key=error)
 
     @cached_property
-    def tree(self) -> Tree:
+    def tree(self) -> BlockTree:
         """The blocks of noise "tree"."""
-        return Tree(self.length, self.levels)
+        return BlockTree(self.length, self.levels)
 
     @cached_property
     def factor(self) -> CausalFactor:
@@ -510,7 +510,7 @@ class ConvolutionSpec(LinearSpec):
         """(N,) `unit_variances` at the positions; for noises with a state of their own."""
         return self._unit_variances[place]
 
-    def word_variance(self, layers: Sequence[Layer]) -> float:
+    def word_variance(self, layers: Sequence[NoiseLayer]) -> float:
         """Variance of the noise of layers in a word, in the units of `unit_variances`."""
         if self.noise == "toeplitz":
             return sum(1 / self.scale_budget(layer) for layer in layers)
@@ -573,7 +573,7 @@ class ConvolutionSpec(LinearSpec):
         return np.roll(out, -self.origin) if self.origin else out
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> NoiseShape:
         """The noise of each coefficient, up to its size; not for noise "counts"."""
         if self.noise == "laplace_pure":
             return pure_shape(self.spectrum, self.length).quantized()
@@ -621,7 +621,7 @@ class ConvolutionSpec(LinearSpec):
             return "epsilon"
         return "rho" if self.noise == "laplace" else "mu2"
 
-    def layer(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> Layer:
+    def layer(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> NoiseLayer:
         """The law of one layer: of the creation layer, or of fresh noise for another epsilon and delta.
 
         Args:
@@ -636,7 +636,7 @@ class ConvolutionSpec(LinearSpec):
         loss = self._loss(eps, target) if self.measure != "mu2" else self._lattice_loss(eps, target)
         if self.measure == "rho":
             loss = _short(Fraction(math.sqrt(2 * loss) * (1 - 1e-15))) ** 2 / 2
-        return Layer(self.measure, _short(loss) if self.measure == "mu2" else loss, eps, target)
+        return NoiseLayer(self.measure, _short(loss) if self.measure == "mu2" else loss, eps, target)
 
     def _lattice_loss(self, epsilon: Fraction, delta: Fraction) -> Fraction:
         """The mu^2 that fits a promise, for Gaussian noise on the integers.
@@ -665,13 +665,13 @@ class ConvolutionSpec(LinearSpec):
         # Integer noise is compared with rounded real noise: epsilon and delta give way by far less than this.
         return mu_of(epsilon * (1 - Fraction(1, 10**12)), left * (1 - Fraction(1, 10**9))) ** 2
 
-    def layer_of(self, cost: Fraction) -> Layer:
+    def layer_of(self, cost: Fraction) -> NoiseLayer:
         """The law of a layer, or of fresh noise, that costs this much: mu^2, sqrt(2 rho) or epsilon.
 
         Args:
             cost: above 0.
         """
-        return Layer(self.measure, cost**2 / 2 if self.measure == "rho" else cost)
+        return NoiseLayer(self.measure, cost**2 / 2 if self.measure == "rho" else cost)
 
     @property
     def least_variance(self) -> Fraction:
@@ -690,13 +690,13 @@ class ConvolutionSpec(LinearSpec):
         """
         return self.shift_of(self.least_variance, self.size)
 
-    def words_loss(self, layer: Layer) -> Fraction:
+    def words_loss(self, layer: NoiseLayer) -> Fraction:
         """Cost of a layer for the words alone; the counter of events has the rest."""
         share = 1 - self.counted_share
         return layer.loss * (share**2 if layer.measure == "rho" else share)  # shares divide norms, as they do epsilons
 
     @property
-    def published_layer(self) -> Layer | None:
+    def published_layer(self) -> NoiseLayer | None:
         """The law of the fresh noise at seal; None if the bare state is published."""
         return self.layer(self.epsilon_publish, self.delta_publish) if self.intrusion else None
 
@@ -728,7 +728,7 @@ class ConvolutionSpec(LinearSpec):
             return float(zcdp_budget(epsilon, delta / 2) * share**2) / self.bound**2
         return float(mu_of(epsilon, delta / 2) ** 2 * share) / self.bound**2
 
-    def scale_budget(self, layer: Layer) -> float:
+    def scale_budget(self, layer: NoiseLayer) -> float:
         """The budget that sizes the noise: mu^2, S = 2 rho or epsilon^2, for one count, columns rounded."""
         loss = self.words_loss(layer) / self.bound**2
         if layer.measure == "epsilon":
@@ -737,7 +737,7 @@ class ConvolutionSpec(LinearSpec):
             loss = 2 * loss
         return float(loss) / self._inflation(layer) ** 2
 
-    def _inflation(self, layer: Layer) -> float:
+    def _inflation(self, layer: NoiseLayer) -> float:
         """Factor on all scales that covers the rounding of the columns."""
         if self.noise == "toeplitz":
             return (1 + COLUMN_ERROR * math.sqrt(self.length) / self.grid) * SLACK
@@ -748,11 +748,11 @@ class ConvolutionSpec(LinearSpec):
         inverse = self.coordinates.spread(1 / np.sqrt(np.where(self.shape.kept, self.shape.relative, 1.0)))
         return (1 + COLUMN_ERROR / self.grid * float(np.sum(inverse))) * SLACK
 
-    def scales2(self, layer: Layer) -> Floats:
+    def scales2(self, layer: NoiseLayer) -> Floats:
         """(M,) float64 by character: variance (Gaussian) or squared scale (Laplace) of a real coordinate, counts."""
         return self.shape.relative / self.scale_budget(layer)
 
-    def lattice_scales(self, layer: Layer) -> Floats:
+    def lattice_scales(self, layer: NoiseLayer) -> Floats:
         """(size,) float64 whole numbers: the parameters of the discrete law of each word, layout "fourier".
 
         Gaussian noise: the variance; Laplace noise: the scale. Each is rounded up.
@@ -765,7 +765,7 @@ class ConvolutionSpec(LinearSpec):
             return np.ceil(by_word * self.grid_scale**2 * SLACK) + SMOOTHING
         return np.ceil(np.sqrt(by_word) * self.grid_scale * SLACK / LAPLACE_STEP) * LAPLACE_STEP
 
-    def count_epsilon(self, layer: Layer) -> Fraction:
+    def count_epsilon(self, layer: NoiseLayer) -> Fraction:
         """Noise "counts" and "tree": the ratio parameter of the discrete Laplace noise of each word."""
         return self.words_loss(layer) / self.reach
 
@@ -784,7 +784,7 @@ class ConvolutionSpec(LinearSpec):
                 grid //= 2
             return self._require_headroom(grid, 1.0)
         if self.layout == "time":
-            layer = Layer(self.measure, self._loss(self.epsilon, self.delta))
+            layer = NoiseLayer(self.measure, self._loss(self.epsilon, self.delta))
             mse, least = self.mse([layer]), float(np.min(self.scales2(layer)))
             grid = 1
             while grid * grid * ROUNDING_SHARE * float(np.min(mse / self.spectrum.energy)) < 1:
@@ -810,7 +810,7 @@ class ConvolutionSpec(LinearSpec):
         """Refuse noise that the words cannot hold, or that is too small for the lattice."""
         self.require_scales([self.layer()] + ([published] if (published := self.published_layer) else []))
 
-    def require_scales(self, layers: Sequence[Layer]) -> None:
+    def require_scales(self, layers: Sequence[NoiseLayer]) -> None:
         """Refuse layers of noise that the words cannot hold, or that is too small for the lattice.
 
         Raises:
@@ -839,7 +839,7 @@ class ConvolutionSpec(LinearSpec):
                 )
                 raise SpecError(msg)
 
-    def mse(self, layers: Sequence[Layer] | None = None) -> Floats:
+    def mse(self, layers: Sequence[NoiseLayer] | None = None) -> Floats:
         """(filters,) mean squared error of each filter's answers, the mean over the positions.
 
         Args:
@@ -892,7 +892,7 @@ class ConvolutionSpec(LinearSpec):
             fields["transform_length"] = derived["transform_length"]
         columns = fields.pop("columns", None)
         if columns is not None:
-            fields["columns"] = Columns(dict(columns))
+            fields["columns"] = DeclaredColumns(dict(columns))
             fields.pop("group", None)
         delta = fields.get("delta")
         if fields.get("noise") == "toeplitz":
@@ -916,7 +916,7 @@ def _short(value: Fraction) -> Fraction:
     return Fraction(math.floor(value * Fraction(2) ** shift)) / Fraction(2) ** shift
 
 
-def _filters(written: object, positions: int, columns: Columns | None, *, trim: bool) -> tuple[Filter, ...]:
+def _filters(written: object, positions: int, columns: DeclaredColumns | None, *, trim: bool) -> tuple[Filter, ...]:
     """One filter, or several that are named."""
     several = isinstance(written, (list, tuple)) and bool(written)
     several = several and all(isinstance(one, (str, bytes, Filter)) for one in cast("Sequence[object]", written))

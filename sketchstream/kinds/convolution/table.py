@@ -12,7 +12,7 @@ from typing import Any, Literal
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.linear.table import LinearTable
-from sketchstream.kinds.tables import Around, Number
+from sketchstream.kinds.tables import Number, TableContext
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 
@@ -49,7 +49,7 @@ class ConvolutionTable(LinearTable):
         """False: events are about positions."""
         return False
 
-    def check(self, around: Around) -> Iterator[str]:
+    def check(self, around: TableContext) -> Iterator[str]:
         """Mistakes that show in the block alone.
 
         An item may be in several partitions: the promise of `max_total` covers all of them together.
@@ -62,7 +62,7 @@ class ConvolutionTable(LinearTable):
         if self.domain is not None:
             yield "domain belongs to kinds that count items: leave it out"
 
-    def _axis(self, around: Around) -> dict[str, Any]:
+    def _axis(self, around: TableContext) -> dict[str, Any]:
         """The axis of positions.
 
         Raises:
@@ -87,7 +87,7 @@ class ConvolutionTable(LinearTable):
             return {"length": length, "step_ms": step_ms}
         return {"length": self.length, "columns": self.columns}
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> ConvolutionSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ConvolutionSpec:
         """See `ConvolutionSpec`; layout "time" is the default for series, whose updates are then quick."""
         del domain
         kernel: Any = list(self.kernel) if isinstance(self.kernel, tuple) else self.kernel

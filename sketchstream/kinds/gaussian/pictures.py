@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Number, Picture, item_name, listed
+from sketchstream.pictures.numbers import Number, Panel, item_name, listed
 
 PURPOSE: Final = "Counts the events of each item of a list"
 
@@ -55,7 +55,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     return _title(answer, at), {"value": answer["raw"][at], "low": low, "high": high}
 
 
-def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The published counts, in the order of the domain."""
     low, high = np.array(answer["intervals"], np.float64).reshape(-1, 2).T
     names = [_name(answer, at) for at in range(len(answer["raw"]))]

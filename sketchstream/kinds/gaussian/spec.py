@@ -17,7 +17,7 @@ import msgpack
 from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.kinds.linear.fields import epsilon_of, stored_domain
-from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec
 from sketchstream.privacy.calibration.discrete import (
     DiscreteCalibration,
     calibrate_discrete,
@@ -42,8 +42,6 @@ from sketchstream.spec import (
 Shape = tuple[int, ...]
 
 MOST_EPSILON: Final = Fraction(1000)
-CAPACITY: Final = 1 << 40
-"""Default of `capacity`."""
 MOST_CAPACITY: Final = 1 << 62
 """Sums of absolute weights in lattice units stay below this, so counters of 64 bits hold them and the noise."""
 LISTED_TOTAL: Final = 11

@@ -10,7 +10,7 @@ from typing import Literal
 from sketchstream.errors import SpecError
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.linear.table import LinearTable
-from sketchstream.kinds.tables import Around, DomainTable, Number
+from sketchstream.kinds.tables import DomainTable, Number, TableContext
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 TOTAL_SHARE = "1/40"
@@ -29,7 +29,7 @@ class GaussianTable(LinearTable):
     total_share: Number | None = None
     counted: bool | None = None
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> GaussianSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> GaussianSpec:
         """See `GaussianSpec`."""
         if isinstance(domain, OpenDomain):
             msg = "kind 'gaussian' needs a closed domain: size (ids 0..size-1) or items_file (a list)"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Number, Picture, listed
+from sketchstream.pictures.numbers import Number, Panel, listed
 
 PURPOSE: Final = "Counts events on all levels of a tree"
 OFFERED: Final = 100
@@ -47,7 +47,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     return _title(answer, at), found
 
 
-def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """Each level as bars, in the order of its nodes."""
     low, high = np.array(answer["intervals"], np.float64).reshape(-1, 2).T
     level, values, out = np.array(answer["labels"]["level"]), np.array(answer["values"]), []

@@ -18,7 +18,7 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.kinds.hierarchy.fit import Floats, unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
-from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, LinearSpec
 from sketchstream.privacy.calibration.discrete import calibrate_parts
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
@@ -33,8 +33,6 @@ from sketchstream.spec import (
     whole,
 )
 
-MAX_WEIGHT: Final = (1 << 30) - 1
-CAPACITY: Final = 1 << 40
 MOST_TIMES: Final = 1000
 """Largest multiplier of a level."""
 

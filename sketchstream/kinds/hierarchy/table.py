@@ -12,9 +12,10 @@ from typing import Literal
 
 from sketchstream.errors import ConfigError
 from sketchstream.items.item_lists import read_items
-from sketchstream.kinds.hierarchy.spec import CAPACITY, HierarchySpec
+from sketchstream.kinds.hierarchy.spec import HierarchySpec
+from sketchstream.kinds.linear.spec import CAPACITY
 from sketchstream.kinds.linear.table import LinearTable
-from sketchstream.kinds.tables import Around, Number, Value
+from sketchstream.kinds.tables import Number, TableContext, Value
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 
@@ -42,7 +43,7 @@ class HierarchyTable(LinearTable):
         """Whether persons are protected; leaves are told by the fields of the levels."""
         return self.unit == "item"
 
-    def check(self, around: Around) -> Iterator[str]:
+    def check(self, around: TableContext) -> Iterator[str]:
         """Mistakes that show against the input. An item may be in several partitions: `max_total` is over all."""
         if self.domain is not None:
             yield "domain does not belong to kind 'hierarchy': its leaves are those of paths"
@@ -52,7 +53,7 @@ class HierarchyTable(LinearTable):
         if unknown:
             yield f"level_fields names {unknown[0]!r:.40}, which is no level"
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> HierarchySpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> HierarchySpec:
         """See `HierarchySpec`."""
         del domain
         if bool(self.paths) == (self.paths_file is not None):

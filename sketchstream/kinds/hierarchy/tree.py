@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.items.columns import Choices
-from sketchstream.items.columns import Column as Found
+from sketchstream.items.columns import Choices, RecordColumn
 
 Ints = npt.NDArray[np.int64]
 Path = tuple[str, ...]
@@ -172,7 +171,7 @@ class Tree:
         node = self.find(path) if len(path) == len(self.levels) else None
         return -1 if node is None else node - self.starts[-2]
 
-    def locate(self, found: Mapping[str, Found]) -> Ints:
+    def locate(self, found: Mapping[str, RecordColumn]) -> Ints:
         """(n,) leaf of each record; -1: it has none.
 
         Args:

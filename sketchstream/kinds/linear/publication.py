@@ -1,6 +1,6 @@
 """What published parts hold: their numbers, and the parameters of all noise in them.
 
-In: a release, a sealed state, or a stack of either; options of `estimate`. Out: `Shown`, one a part. Touches: nothing.
+In: a release, a sealed state, or a stack of either; options of `estimate`. Out: `PublishedPart`s. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class PublishedPart:
     """One published part.
 
     Args:
@@ -43,7 +43,7 @@ class Shown:
         return self.layers + self.fresh
 
 
-def shown(kind: Kind[Any], published: Published) -> list[Shown]:
+def shown(kind: Kind[Any], published: Published) -> list[PublishedPart]:
     """The parts of a publication.
 
     Args:
@@ -57,7 +57,7 @@ def shown(kind: Kind[Any], published: Published) -> list[Shown]:
         cost: Fraction | None = getattr(part, "cost", None)  # of the release's own noise
         numbers = part.state if cost is None else part.noised
         own = () if cost is None else (kind.parameter(part.spec, cost),)
-        out.append(Shown(part.spec, part.origin, part.key_id, numbers, layers, own))
+        out.append(PublishedPart(part.spec, part.origin, part.key_id, numbers, layers, own))
     return out
 
 

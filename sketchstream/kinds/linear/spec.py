@@ -27,6 +27,9 @@ from sketchstream.kinds.linear.fields import (
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
 from sketchstream.spec import NO_PRIVACY, Domain, Epsilon, Unit, flag
 
+MAX_WEIGHT: Final = (1 << 30) - 1
+CAPACITY: Final = 1 << 40
+"""Largest weight of a unit, and default of the sum of absolute weights that counters must hold."""
 PRIVATE: Final = ("epsilon", "delta", "epsilon_publish", "delta_publish")
 """Parameters of privacy, in which parts of a stack may differ."""
 

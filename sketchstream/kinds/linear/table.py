@@ -10,7 +10,7 @@ from inspect import signature
 from typing import Any
 
 from sketchstream.kinds.linear.spec import LinearSpec
-from sketchstream.kinds.tables import Around, Number, SketchTable
+from sketchstream.kinds.tables import Number, SketchTable, TableContext
 
 
 class LinearTable(SketchTable):
@@ -22,7 +22,7 @@ class LinearTable(SketchTable):
     intrusion: bool = True
     epsilon_records: Number | None = None
 
-    def arguments(self, made: type[LinearSpec], around: Around) -> dict[str, Any]:
+    def arguments(self, made: type[LinearSpec], around: TableContext) -> dict[str, Any]:
         """Arguments of the spec that the block gives under their own names, with the noise that quality needs.
 
         Args:

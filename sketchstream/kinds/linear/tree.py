@@ -56,7 +56,7 @@ def checked_levels(given: object) -> Levels:
 
 
 @dataclass(frozen=True)
-class Tree:
+class BlockTree:
     """Sums of blocks, each times the weight of its level.
 
     Args:

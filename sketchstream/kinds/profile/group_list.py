@@ -27,7 +27,7 @@ from sketchstream.spec import (
 )
 
 if TYPE_CHECKING:
-    from sketchstream.items.columns import Choices, Column
+    from sketchstream.items.columns import Choices, RecordColumn
 
 OTHER = "other"
 """Name of the group for values that are not in the list, if there is one."""
@@ -264,7 +264,7 @@ class Groups(GroupRule):
 
         return Choices(self.names)
 
-    def codes(self, column: Column) -> Codes:
+    def codes(self, column: RecordColumn) -> Codes:
         """(n,) position of each record's group; -1: it has none."""
         places = column.codes(self._choices)
         if self.other:

@@ -18,7 +18,7 @@ from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marke
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
 from sketchstream.pictures.cards import drawn
-from sketchstream.pictures.numbers import Number, Picture, ends, interval, spelling, value
+from sketchstream.pictures.numbers import Number, Panel, ends, interval, spelling, value
 from sketchstream.pictures.numbers import drawn as one_drawn
 from sketchstream.privacy.deployments.guarantee import summary
 
@@ -107,22 +107,22 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     return marked(said, always(name, counted=False) if known else None), found
 
 
-def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The k+ curve and the numbers of small counts."""
     (reach, exact), say = curves(answer), naming.of(answer)
     charts = (one_drawn(lambda: reach_chart(reach, say)), one_drawn(lambda: exact_chart(exact, say)))
     return [
-        Picture("reach", "At least k times (k+ reach)", charts[0], reach_table(answer)),
-        Picture("exact", "Exactly k times (the profile)", charts[1], exact_table(answer)),
+        Panel("reach", "At least k times (k+ reach)", charts[0], reach_table(answer)),
+        Panel("exact", "Exactly k times (the profile)", charts[1], exact_table(answer)),
     ]
 
 
-def tables(answer: Mapping[str, Any]) -> list[report.Table]:
+def tables(answer: Mapping[str, Any]) -> list[report.ReportTable]:
     """Table of the numbers other than k+ numbers."""
     return [other_table(answer)]
 
 
-def curves(data: Mapping[str, Any]) -> tuple[charts.Curve, charts.Curve]:
+def curves(data: Mapping[str, Any]) -> tuple[charts.CountsCurve, charts.CountsCurve]:
     """The k+ curve up to the last visible count, and the numbers of small counts.
 
     Args:
@@ -141,7 +141,7 @@ def curves(data: Mapping[str, Any]) -> tuple[charts.Curve, charts.Curve]:
     )
 
 
-def reach_chart(reach: charts.Curve, say: Names = USUAL) -> charts.Chart:
+def reach_chart(reach: charts.CountsCurve, say: Names = USUAL) -> charts.Chart:
     """The k+ curve."""
     return charts.reach_chart(
         reach,
@@ -151,7 +151,7 @@ def reach_chart(reach: charts.Curve, say: Names = USUAL) -> charts.Chart:
     )
 
 
-def exact_chart(exact: charts.Curve, say: Names = USUAL) -> charts.Chart:
+def exact_chart(exact: charts.CountsCurve, say: Names = USUAL) -> charts.Chart:
     """The numbers of small counts."""
     return charts.exact_chart(
         exact,
@@ -175,7 +175,7 @@ def headline(data: Mapping[str, Any]) -> str:
     return f"{at_least} {distinct['value']:,.0f} {counted}{ends}{share}."
 
 
-def reach_table(data: Mapping[str, Any]) -> report.Table:
+def reach_table(data: Mapping[str, Any]) -> report.ReportTable:
     """k+ numbers with shares."""
     items = data["distinct"]["value"]
     rows = []
@@ -190,10 +190,10 @@ def reach_table(data: Mapping[str, Any]) -> report.Table:
             break
     say = naming.of(data)
     columns = ("counted", say("items"), "95% interval", "share")
-    return report.Table(say("Items by how often they were counted"), columns, rows)
+    return report.ReportTable(say("Items by how often they were counted"), columns, rows)
 
 
-def exact_table(data: Mapping[str, Any]) -> report.Table:
+def exact_table(data: Mapping[str, Any]) -> report.ReportTable:
     """Numbers of items with small counts."""
     rows = []
     for k in range(1, min(BARS, data["max_count"]) + 1):
@@ -201,7 +201,9 @@ def exact_table(data: Mapping[str, Any]) -> report.Table:
         name = "once" if k == 1 else f"{k} times"
         rows.append((marked(name, _bound(one)), value(one, WHOLE), interval(one, WHOLE)))
     say = naming.of(data)
-    return report.Table(say("Items by their exact count"), ("counted exactly", say("items"), "95% interval"), rows)
+    return report.ReportTable(
+        say("Items by their exact count"), ("counted exactly", say("items"), "95% interval"), rows
+    )
 
 
 def other_titles(max_count: int) -> dict[str, str]:
@@ -219,7 +221,7 @@ def other_titles(max_count: int) -> dict[str, str]:
     }
 
 
-def other_table(data: Mapping[str, Any]) -> report.Table:
+def other_table(data: Mapping[str, Any]) -> report.ReportTable:
     """Table of the numbers other than k+ numbers."""
     rows = []
     say = naming.of(data)
@@ -228,7 +230,7 @@ def other_table(data: Mapping[str, Any]) -> report.Table:
         unseen = name == "above" and data["max_count"] + 1 >= data.get("wrapping", {}).get("modulus", math.inf)
         if one is not None and one["value"] is not None and not unseen:
             rows.append((marked(say(title), _bound(one)), value(one, spelling(name)), interval(one, spelling(name))))
-    return report.Table("What follows from it", ("number", "estimate", "95% interval"), rows)
+    return report.ReportTable("What follows from it", ("number", "estimate", "95% interval"), rows)
 
 
 TREND: Final = {"distinct": "distinct", "at_least.2": "2 times\nor more", "at_least.10": "10 times\nor more"}
@@ -251,7 +253,7 @@ def trend(
         found = [one for row in rows if (one := row.get(name)) is not None]
         if len(found) == len(rows):
             estimates, low, high = np.array([(one.value, one.low, one.high) for one in found], np.float64).T
-            series.append(charts.Series(label, estimates, *((low, high) if intervals else (estimates, estimates))))
+            series.append(charts.ChartSeries(label, estimates, *((low, high) if intervals else (estimates, estimates))))
     return charts.series_chart(
         series, labels, "Window by window", say("items"), "Estimates of each window with their 95% intervals."
     )
@@ -293,6 +295,6 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _curve(k: npt.NDArray[np.int64], found: Sequence[Number]) -> charts.Curve:
+def _curve(k: npt.NDArray[np.int64], found: Sequence[Number]) -> charts.CountsCurve:
     """Numbers as a curve; without intervals the ends are the values."""
-    return charts.Curve(k, *ends(found))
+    return charts.CountsCurve(k, *ends(found))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.kinds.profile.group_list import GroupRule, Groups, GroupSample, OneOfGroups
 from sketchstream.kinds.profile.overlap.presence import best_modulus
-from sketchstream.kinds.profile.overlap.rules import Overlap
+from sketchstream.kinds.profile.overlap.rules import OverlapRule
 from sketchstream.spec import (
     MIN_EPSILON,
     NO_PRIVACY,
@@ -134,7 +134,7 @@ class ProfileSpec:
     sample: GroupSample | None
     one_of: OneOfGroups | None
     where: tuple[tuple[str, tuple[str, ...]], ...]
-    overlap: Overlap | None
+    overlap: OverlapRule | None
 
     kind = "profile"
 
@@ -322,7 +322,7 @@ class ProfileSpec:
         epsilon_publish: Epsilon | None,
     ) -> None:
         """Check and set what is published of several groups together."""
-        found = Overlap.of(
+        found = OverlapRule.of(
             overlap,
             epsilon,
             histograms,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from sketchstream.kinds.profile.group_list import GroupLimit, Groups, require_few
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.kinds.tables import Around, DomainTable, Number, SketchTable, Value
+from sketchstream.kinds.tables import DomainTable, Number, SketchTable, TableContext, Value
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 
@@ -67,7 +67,7 @@ class ProfileTable(SketchTable):
         """Whether there are groups or filters."""
         return self.group_by is not None or self.periods is not None or self.where is not None
 
-    def check(self, around: Around) -> Iterator[str]:
+    def check(self, around: TableContext) -> Iterator[str]:
         """Check a sketch against the partitioning of the topic."""
         yield from super().check(around)
         if (self.group_by is None) != (self.groups is None):
@@ -102,7 +102,7 @@ class ProfileTable(SketchTable):
                 "that share items can only be merged"
             )
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> ProfileSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProfileSpec:
         """See `ProfileSpec`."""
         return ProfileSpec(
             epsilon=self.epsilon,
@@ -133,7 +133,7 @@ class ProfileTable(SketchTable):
         """The values of each field of `where`."""
         return {name: one if isinstance(one, tuple) else (one,) for name, one in (self.where or {}).items()}
 
-    def _groups(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> Groups | None:
+    def _groups(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> Groups | None:
         """The groups, read from their file if they have one, or the periods of the window."""
         if self.periods is not None and self.window is not None and around.windows is not None:
             return Groups.periods(*around.windows.periods(self.window, self.periods))
@@ -144,7 +144,7 @@ class ProfileTable(SketchTable):
             require_few(len(self.groups) + self.other_group, domain.size or 0, each)
         return Groups(self.groups, self.other_group, self.max_groups, self.group_of_item, self.group_limit)
 
-    def _counted(self, around: Around) -> bool | None:
+    def _counted(self, around: TableContext) -> bool | None:
         """Whether events are counted apart from their weights: by default if records carry weights."""
         if self.counted is None and around.weights and self.unit == "event":
             return None if self.total_share in ("0", "0.0") else True

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS, SEED_BYTES, Family, Matrix
-from sketchstream.kinds.projection.matrices.variance import Law
+from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2, row_norm2
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration import calibrate
@@ -25,7 +25,7 @@ CANDIDATES: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedErrors:
     """Errors that the answers will have.
 
     Args:
@@ -59,7 +59,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowsPlan:
     """Which number of columns to take, and whether to project at all.
 
     Args:
@@ -74,9 +74,9 @@ class Plan:
     spec: ProjectionSpec
     distance2: float
     parts: int
-    tried: tuple[Expected, ...]
-    best: Expected
-    signs: Expected | None = None
+    tried: tuple[ExpectedErrors, ...]
+    best: ExpectedErrors
+    signs: ExpectedErrors | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -135,7 +135,7 @@ class Plan:
         Args:
             relative: standard error over squared distance.
         """
-        noise, law = 2 * self.best.tau, Law.of(_outline(self.spec))
+        noise, law = 2 * self.best.tau, MatrixLaw.of(_outline(self.spec))
 
         def found(distance: float) -> float:
             return math.sqrt(law.squared_norm(distance**2, noise)) / distance**2
@@ -151,7 +151,9 @@ class Plan:
         return high
 
 
-def plan(spec: ProjectionSpec, distance2: float, *, parts: int = 1, candidates: tuple[int, ...] | None = None) -> Plan:
+def plan(
+    spec: ProjectionSpec, distance2: float, *, parts: int = 1, candidates: tuple[int, ...] | None = None
+) -> RowsPlan:
     """The best number of columns, and what rows without a projection would give.
 
     Args:
@@ -169,10 +171,10 @@ def plan(spec: ProjectionSpec, distance2: float, *, parts: int = 1, candidates: 
     if spec.matrix == "gaussian":
         k, other = best_columns(with_columns(spec, spec.k, "rademacher"), distance2, tuple(found), parts)
         signs = other[k] if other[k].distance < found[best].distance else None
-    return Plan(with_columns(spec, best), distance2, parts, tuple(found.values()), found[best], signs)
+    return RowsPlan(with_columns(spec, best), distance2, parts, tuple(found.values()), found[best], signs)
 
 
-def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None, layers: int = 1) -> Expected:
+def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None, layers: int = 1) -> ExpectedErrors:
     """Standard errors of the answers.
 
     Args:
@@ -193,8 +195,8 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
     first, fresh = creation_sigma2(spec), publication_sigma2(spec)
     unit = spec.entry_variance * 4.0**spec.fraction_bits
     tau = float(layers * first + fresh) / unit
-    law = Law.of(_outline(spec))
-    return Expected(
+    law = MatrixLaw.of(_outline(spec))
+    return ExpectedErrors(
         k=spec.k,
         sigma=math.sqrt(float(first) / unit / spec.k),
         tau=tau,
@@ -224,7 +226,7 @@ def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> 
 
 def best_columns(
     spec: ProjectionSpec, distance2: float, candidates: tuple[int, ...] = CANDIDATES, layers: int = 1
-) -> tuple[int, dict[int, Expected]]:
+) -> tuple[int, dict[int, ExpectedErrors]]:
     """The number of columns for which the error of a squared distance is smallest, and what each would give.
 
     Args:
@@ -233,7 +235,7 @@ def best_columns(
         candidates: the numbers that are tried; for srht those up to d'.
         layers: number of equal parts that are merged.
     """
-    found: dict[int, Expected] = {}
+    found: dict[int, ExpectedErrors] = {}
     for k in candidates:
         if spec.matrix == "srht" and k > _outline(spec).order:
             continue

@@ -31,7 +31,7 @@ from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.forecast import expected
 from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS
 from sketchstream.kinds.projection.matrices.sensitivity import MOST_PAIRED, MOST_PASSED
-from sketchstream.kinds.projection.places import Cells, matrix_of, secret_scope
+from sketchstream.kinds.projection.places import RowCells, matrix_of, secret_scope
 from sketchstream.kinds.projection.reading.answers import Projection
 from sketchstream.kinds.projection.reading.questions import asked
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
@@ -207,12 +207,12 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         """Users, features and the matrix; a secret matrix depends on the sketch's name, revision and window."""
         return self._cells(spec, key, keep, secret_scope(origin))
 
-    def _cells(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, *scope: tuple[str, str]) -> Cells:
+    def _cells(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, *scope: tuple[str, str]) -> RowCells:
         """The places of a sketch."""
         if keep is not None:
             msg = "keep belongs to kinds with a slot for each item; a projection has all users in every part"
             raise SpecError(msg)
-        return Cells(spec, key, *scope)
+        return RowCells(spec, key, *scope)
 
     def items(self, source: object) -> Pairs:
         """Pairs of a user and a feature."""
@@ -231,7 +231,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
     def update(
         self,
         spec: ProjectionSpec,
-        index: Cells,
+        index: RowCells,
         state: State,
         items: Pairs,
         weights: object,
@@ -258,7 +258,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
     def update_sums(
         self,
         spec: ProjectionSpec,
-        index: Cells,
+        index: RowCells,
         state: State,
         items: Pairs,
         sums: npt.NDArray[np.int64],

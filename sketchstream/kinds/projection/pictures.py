@@ -16,9 +16,9 @@ import numpy as np
 
 from sketchstream.kinds import shown
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import LISTED, SHORT, Number, Picture, drawn, ends, interval, item_name, listed
+from sketchstream.pictures.numbers import LISTED, SHORT, Number, Panel, drawn, ends, interval, item_name, listed
 from sketchstream.pictures.numbers import value as cell
-from sketchstream.pictures.report import Table
+from sketchstream.pictures.report import ReportTable
 
 PURPOSE: Final = "Keeps rows of users, for the distances between them"
 
@@ -68,7 +68,7 @@ def further(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {"among": min(len(rows), PAIRED)} if len(rows) > 1 else {}
 
 
-def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """Squared norms, or the answers to the question that was asked."""
     rows = shown.rows_of(answer)
     if answer["question"] == "distance" and (names := _all_pairs(rows)):
@@ -89,7 +89,7 @@ def _all_pairs(rows: Sequence[Row]) -> list[str]:
     return names if len(rows) > 1 and found == list(combinations(names, 2)) else []
 
 
-def _distances(rows: Sequence[Row], names: Sequence[str]) -> Picture:
+def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
     """Squared distances of all pairs as a heat map, rows that look alike side by side.
 
     Args:
@@ -107,7 +107,7 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Picture:
         squares.append(square)
     order = alike(np.sqrt(np.nan_to_num(np.maximum(squares[0], 0.0))))
     labels = [names[place] for place in order]
-    grid = charts.Grid(labels, labels, *(square[np.ix_(order, order)] for square in squares))
+    grid = charts.GridChart(labels, labels, *(square[np.ix_(order, order)] for square in squares))
     least, most = (charts.shown(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
     title = "Squared distances between rows"
     caption = f"The stronger the color, the farther apart: {least} to {most}. Rows that look alike are side by side."
@@ -116,8 +116,8 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Picture:
         for wide in (False, True)
     )
     cells = [(item_name(one["user"]), item_name(one["other"]), cell(one), interval(one)) for one in rows[:LISTED]]
-    table = Table(title, ("row", "other row", "squared distance", "95% interval"), cells)
-    return Picture("distances", title, chart, table, wide, folded=len(cells) > SHORT)
+    table = ReportTable(title, ("row", "other row", "squared distance", "95% interval"), cells)
+    return Panel("distances", title, chart, table, wide, folded=len(cells) > SHORT)
 
 
 def whose(row: Mapping[str, Any]) -> str:

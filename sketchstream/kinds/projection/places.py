@@ -1,6 +1,6 @@
 """Where events go: the row of a user, and the row of the matrix that a feature is projected by.
 
-In: a `ProjectionSpec`, the key, the origin of a sketch. Out: `Cells`. Touches: nothing.
+In: a `ProjectionSpec`, the key, the origin of a sketch. Out: `RowCells`. Touches: nothing.
 Source: docs/theory/projection.md, section 1.
 """
 
@@ -29,7 +29,7 @@ NOWHERE = ("0:", "")
 """The scope of a sketch without a name."""
 
 
-class Cells:
+class RowCells:
     """Finds the row of each event's user and the number of its feature, and holds the matrix.
 
     Args:

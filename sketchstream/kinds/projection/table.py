@@ -15,13 +15,13 @@ from sketchstream.items.item_lists import read_items
 from sketchstream.kinds.linear.table import LinearTable
 from sketchstream.kinds.projection.matrices.matrix import Family
 from sketchstream.kinds.projection.spec import CAPACITY, MatrixSeed, ProjectionSpec
-from sketchstream.kinds.tables import Around, DomainTable, Number, Table
+from sketchstream.kinds.tables import ConfigTable, DomainTable, Number, TableContext
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 ONE: Final = "takes exactly one of size (ids 0..size-1) or items_file (a list)"
 
 
-class RowsTable(Table):
+class RowsTable(ConfigTable):
     """`rows`: their number, or their list."""
 
     size: int | None = None
@@ -69,7 +69,7 @@ class ProjectionTable(LinearTable):
         """The field that holds the row."""
         return {"row": self.row}
 
-    def check(self, around: Around) -> Iterator[str]:
+    def check(self, around: TableContext) -> Iterator[str]:
         """Mistakes that show against the input.
 
         A row may be in several partitions, whatever the unit: a promise bounds its absolute weights over all of them,
@@ -80,7 +80,7 @@ class ProjectionTable(LinearTable):
         if around.packed:
             yield "kind 'projection' needs records of one event each, with a field for the row"
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> ProjectionSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProjectionSpec:
         """See `ProjectionSpec`."""
         if isinstance(domain, OpenDomain):
             msg = f"kind 'projection' needs a closed domain of features: domain {ONE}"

@@ -20,10 +20,10 @@ from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.kinds.workload import plots
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
-from sketchstream.kinds.workload.queries.queries import Table
+from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit
-from sketchstream.kinds.workload.strategies.mechanism import Law
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
 from sketchstream.kinds.workload.strategies.projection import (
     FAR,
     METRICS,
@@ -76,7 +76,7 @@ class WorkloadAnswers(LinearAnswers):
     values: Floats
     stderr: Floats
     tails: Floats
-    tables: tuple[Table, ...]
+    tables: tuple[ProductTable, ...]
     layer_count: int
     projected: FeasibleSet | None = None
     gap: float | None = None
@@ -169,7 +169,7 @@ class WorkloadAnswers(LinearAnswers):
         """The errors of all tables."""
         return " ".join(str(self).splitlines())
 
-    def _errors(self, table: Table) -> tuple[float, float]:
+    def _errors(self, table: ProductTable) -> tuple[float, float]:
         """Smallest and largest standard error of a table's answers."""
         part = self.stderr[table.offset : table.offset + table.count]
         return float(part.min()), float(part.max())
@@ -186,7 +186,7 @@ class WorkloadAnswers(LinearAnswers):
 
 def estimate(
     spec: WorkloadSpec,
-    laws: Sequence[Law],
+    laws: Sequence[LayerLaw],
     state: Ints,
     *,
     feasible: FeasibleSet | Literal["auto"] | None = None,
@@ -295,7 +295,7 @@ def break_even(spec: WorkloadSpec) -> float:
     return sigma * spec.length / (2 * math.sqrt(2 * math.log(2 * spec.workload.size)))
 
 
-def _tails(spec: WorkloadSpec, laws: Sequence[Law], variances: Floats) -> Floats:
+def _tails(spec: WorkloadSpec, laws: Sequence[LayerLaw], variances: Floats) -> Floats:
     """(d,) excess kurtosis of each answer's noise."""
     if not spec.pure:
         return np.zeros_like(variances)

@@ -25,7 +25,7 @@ from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.spec import WorkloadSpec
-from sketchstream.kinds.workload.strategies.mechanism import Law
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
 from sketchstream.kinds.workload.strategies.strategy import declared_size
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -42,7 +42,7 @@ LARGEST: Final = 48 << 20
 METHODS: Final = ("auto", "unbiased", "cap", "simplex", "sym")
 
 
-class Cells(ColumnIndex):
+class TableCells(ColumnIndex):
     """Where items go: cells of the table. Every cell moves a whole column of counters."""
 
     spec: WorkloadSpec
@@ -127,7 +127,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         """mu^2 of Gaussian noise, epsilon of pure noise."""
         if spec.mechanism == "l2ball":
             return parameter
-        return spec.cost(Law(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
+        return spec.cost(LayerLaw(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
 
     def unit_said(self, spec: WorkloadSpec) -> str:
         """One event with its cell, or everything of one item."""
@@ -163,7 +163,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         """Rows of the strategy; there may be fewer or more than cells."""
         return spec.length
 
-    def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None) -> Cells:
+    def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None) -> TableCells:
         """Index of cells by their numbers. Cells cannot be selected, as every counter counts many of them.
 
         Raises:
@@ -177,7 +177,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         if size > LARGEST:
             msg = f"the workload and its strategy take {size:,} bytes, {LARGEST:,} can be published; ask fewer queries"
             raise SpecError(msg)
-        return Cells(spec)
+        return TableCells(spec)
 
     def roles(self, spec: WorkloadSpec) -> tuple[str, ...]:
         """The columns of the universe; a spec without one takes cell numbers as items."""

@@ -10,11 +10,11 @@ from sketchstream import noise
 from sketchstream.errors import SpecError
 from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.strategies.ball import add_ball_noise
-from sketchstream.kinds.workload.strategies.mechanism import Law
-from sketchstream.noise.entropy import Source
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
+from sketchstream.noise.entropy import WordSource
 
 
-def add_noise(law: Law, state: Ints, entropy: Source | None = None) -> None:
+def add_noise(law: LayerLaw, state: Ints, entropy: WordSource | None = None) -> None:
     """Add one independent layer to every counter, in place, wrapping modulo 2^64.
 
     Args:

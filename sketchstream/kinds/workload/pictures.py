@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import SHORT, Number, Picture, drawn, listed, table
+from sketchstream.pictures.numbers import SHORT, Number, Panel, drawn, listed, table
 
 PURPOSE: Final = "Answers a fixed list of counting questions"
 
@@ -51,7 +51,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
     return _title(answer, at), {"value": answer["values"][at], "low": low, "high": high}
 
 
-def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """Each table of answers: a heat map of two columns, bars or a line of one."""
     values = np.array(answer["values"], np.float64)
     told = answer.get("intervals")
@@ -63,14 +63,14 @@ def pictures(answer: Mapping[str, Any]) -> list[Picture]:
         columns, title = one["columns"], str(one["name"])
         name, part = f"table-{place}", (values[at], low[at], high[at])
         if len(shape) == 2 and int(np.prod(shape)) <= CELLS:
-            grid = charts.Grid(columns[0]["labels"], columns[1]["labels"], *(each.reshape(shape) for each in part))
+            grid = charts.GridChart(columns[0]["labels"], columns[1]["labels"], *(each.reshape(shape) for each in part))
             axes = (columns[0]["name"], columns[1]["name"])
             least, most = (charts.shown(float(end)) for end in (part[0].min(), part[0].max()))
             caption = f"The stronger the color, the larger the number: {least} to {most}."
             names = [f"{row}, {column}" for row in grid.rows for column in grid.columns]
             shown, note = table(title, names, part, (" and ".join(axes), "answer"))
             chart = drawn(partial(charts.heat_chart, grid, title, axes, caption))
-            out.append(Picture(name, title, chart, shown, folded=len(names) > SHORT, note=note))
+            out.append(Panel(name, title, chart, shown, folded=len(names) > SHORT, note=note))
         else:
             what = " and ".join(column["name"] for column in columns) or "question"
             out.append(listed(name, title, products([each["labels"] for each in columns]), part, (what, "answer")))

@@ -1,6 +1,6 @@
 """Expected errors of a workload's answers, for planning.
 
-In: a spec. Out: `Forecast`: the expected error of every answer, the sparse bound, memory. Touches: nothing.
+In: a spec. Out: `WorkloadForecast`: the expected error of every answer, the sparse bound, memory. Touches: nothing.
 Source: docs/theory/workload.md, sections 6 and 8.
 """
 
@@ -22,7 +22,7 @@ from sketchstream.kinds.workload.strategies.strategy import Strategy, causal_bou
 
 
 @dataclass(frozen=True, eq=False)
-class Forecast:
+class WorkloadForecast:
     """Expected errors of the published answers.
 
     Args:
@@ -60,7 +60,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class WorkloadPlan:
     """A spec and its alternatives, each with its forecast.
 
     Args:
@@ -70,8 +70,8 @@ class Plan:
     """
 
     spec: WorkloadSpec
-    chosen: Forecast
-    tried: tuple[tuple[WorkloadSpec, Forecast], ...]
+    chosen: WorkloadForecast
+    tried: tuple[tuple[WorkloadSpec, WorkloadForecast], ...]
 
     def tables(self) -> list[dict[str, Any]]:
         """The expected standard errors of each set of queries."""
@@ -133,7 +133,7 @@ class Plan:
         return (causal_total(strategy) if strategy.form == "causal" else strategy.upper) / lower - 1
 
 
-def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts: int = 1) -> Plan:
+def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts: int = 1) -> WorkloadPlan:
     """Compare the chosen mechanism with all others.
 
     Args:
@@ -154,7 +154,7 @@ def plan(wanted: Callable[[Mechanism, Strategy | None], WorkloadSpec], *, parts:
     ours = spec.mechanism, spec.strategy.form
     others = [wanted(one.mechanism, one.strategy) for one in tried if (one.mechanism, one.strategy.form) != ours]
     found = [(one, forecast(one, parts=parts)) for one in (spec, *others)]
-    return Plan(spec, found[0][1], tuple(sorted(found, key=lambda pair: pair[1].rmse)))
+    return WorkloadPlan(spec, found[0][1], tuple(sorted(found, key=lambda pair: pair[1].rmse)))
 
 
 def least_total(strategy: Strategy) -> float:
@@ -164,7 +164,7 @@ def least_total(strategy: Strategy) -> float:
     return causal_bound(strategy) if strategy.form == "causal" else strategy.lower
 
 
-def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> Forecast:
+def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> WorkloadForecast:
     """Expected errors of what `seal` publishes.
 
     Args:
@@ -183,7 +183,7 @@ def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> Forecast
     if spec.n_bound is not None and not implicit:
         sparse = 2 * spec.n_bound * math.sqrt(2 * math.log(2 * spec.workload.size)) / math.sqrt(unit)
         bound = math.sqrt(min(1.0, sparse / spec.length))
-    return Forecast(
+    return WorkloadForecast(
         stderr=stderr,
         rmse=math.sqrt(float(np.mean(stderr**2))),
         worst=float(stderr.max()),

@@ -12,7 +12,7 @@ import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.workload.queries.factors import Floats
-from sketchstream.kinds.workload.queries.queries import Table
+from sketchstream.kinds.workload.queries.queries import ProductTable
 from sketchstream.pictures import charts
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ BARS: Final = 40
 
 
 def draw(
-    tables: Sequence[Table], values: Floats, ends: Floats, mechanism: str, chosen: Sequence[str] | None = None
+    tables: Sequence[ProductTable], values: Floats, ends: Floats, mechanism: str, chosen: Sequence[str] | None = None
 ) -> Figure:
     """One panel for each table of one or two columns, with 95% intervals if the answers have them.
 
@@ -70,7 +70,7 @@ def draw(
     return figure
 
 
-def _draw(axes: Axes, table: Table, value: Floats, ends: Floats) -> None:
+def _draw(axes: Axes, table: ProductTable, value: Floats, ends: Floats) -> None:
     """One table in one panel, with the (n, 2) ends of its intervals."""
     first = table.axes[0]
     low, high = ends.T

@@ -20,15 +20,15 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.causal import CausalFactor
-from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, LinearSpec
 from sketchstream.kinds.workload.queries.cells import CellLocator
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.universe import Universe
 from sketchstream.kinds.workload.strategies.implicit import Implicit, read_strategy
-from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, Law, Mechanism, choose, layer_law
+from sketchstream.kinds.workload.strategies.mechanism import MECHANISMS, LayerLaw, Mechanism, choose, layer_law
 from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strategy
-from sketchstream.kinds.workload.update import Columns
+from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
@@ -42,8 +42,6 @@ from sketchstream.spec import (
     whole,
 )
 
-MAX_WEIGHT: Final = (1 << 30) - 1
-CAPACITY: Final = 1 << 40
 SPREAD: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
 
@@ -224,15 +222,15 @@ class WorkloadSpec(LinearSpec):
         """The cells, by their numbers."""
         return ClosedDomain(size=self.workload.size)
 
-    def layer(self) -> Law:
+    def layer(self) -> LayerLaw:
         """The law of the layer at creation."""
         return self.law(self.epsilon, self.delta)
 
-    def fresh(self) -> Law:
+    def fresh(self) -> LayerLaw:
         """The law of the fresh layer at seal."""
         return self.law(self.epsilon_publish, self.delta_publish)
 
-    def law(self, epsilon: Fraction, delta: Fraction) -> Law:
+    def law(self, epsilon: Fraction, delta: Fraction) -> LayerLaw:
         """The law of a layer, or of a release's fresh noise, of this privacy.
 
         Args:
@@ -246,7 +244,7 @@ class WorkloadSpec(LinearSpec):
             return self.law_of(epsilon)
         return self._law_beside_counter(alone, epsilon, delta)
 
-    def _law_beside_counter(self, alone: Law, epsilon: Fraction, delta: Fraction) -> Law:
+    def _law_beside_counter(self, alone: LayerLaw, epsilon: Fraction, delta: Fraction) -> LayerLaw:
         """The law of a layer, without the share of the events counted.
 
         Their noise is small, so that the integers cost more there than `layer_law` knows: the ledger's account decides.
@@ -256,10 +254,10 @@ class WorkloadSpec(LinearSpec):
             return known[epsilon, delta]
         start = Fraction(math.ceil(alone.parameter / (1 - self.counted_share)))
         parameter = raised(start, Fraction(1), self.shift, self.unit, epsilon, delta)
-        return known.setdefault((epsilon, delta), Law(alone.name, parameter, self.length))
+        return known.setdefault((epsilon, delta), LayerLaw(alone.name, parameter, self.length))
 
     @cached_property
-    def _laws_beside_counter(self) -> dict[tuple[Fraction, Fraction], Law]:
+    def _laws_beside_counter(self) -> dict[tuple[Fraction, Fraction], LayerLaw]:
         """Laws that were computed."""
         return {}
 
@@ -310,7 +308,7 @@ class WorkloadSpec(LinearSpec):
         """Epsilon of pure noise, or mu^2."""
         return "epsilon" if self.mechanism in ("laplace", "l2ball") else "mu2"
 
-    def cost(self, law: Law) -> Fraction:
+    def cost(self, law: LayerLaw) -> Fraction:
         """Cost of a layer or a view with this law in the ledger: mu^2 for Gaussian noise, epsilon for pure noise.
 
         Args:
@@ -325,7 +323,7 @@ class WorkloadSpec(LinearSpec):
         product = law.parameter * square
         return Fraction(math.isqrt(product.numerator), math.isqrt(product.denominator)) / share
 
-    def law_of(self, cost: Fraction) -> Law:
+    def law_of(self, cost: Fraction) -> LayerLaw:
         """The law of a layer or a view of this cost: the inverse of `cost`.
 
         Args:
@@ -334,10 +332,10 @@ class WorkloadSpec(LinearSpec):
         cost *= 1 - self.counted_share
         square = self.strategy.sensitivity2 * self.weight**2
         if self.mechanism == "laplace":
-            return Law("discrete-laplace", cost / (self.weight * self.strategy.sensitivity1), self.length)
+            return LayerLaw("discrete-laplace", cost / (self.weight * self.strategy.sensitivity1), self.length)
         if self.mechanism == "l2ball":
-            return Law("discrete-ball", cost * cost / square, self.length)
-        return Law("discrete-gaussian", square / cost, self.length)
+            return LayerLaw("discrete-ball", cost * cost / square, self.length)
+        return LayerLaw("discrete-gaussian", square / cost, self.length)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: it contains the queries and the strategy, so that any reader can answer."""
@@ -376,9 +374,9 @@ class WorkloadSpec(LinearSpec):
         return cls._made(workload=workload, strategy=strategy, **fields)
 
     @cached_property
-    def columns(self) -> Columns | Implicit:
+    def columns(self) -> StrategyColumns | Implicit:
         """The strategy's columns as updates add them."""
-        return self.strategy if isinstance(self.strategy, Implicit) else Columns.of(self.strategy)
+        return self.strategy if isinstance(self.strategy, Implicit) else StrategyColumns.of(self.strategy)
 
     @cached_property
     def locator(self) -> CellLocator:

@@ -16,7 +16,7 @@ from typing import Literal
 
 from sketchstream.errors import ConfigError, FormatError, SpecError
 from sketchstream.kinds.linear.table import LinearTable
-from sketchstream.kinds.tables import Around, Number, Table
+from sketchstream.kinds.tables import ConfigTable, Number, TableContext
 from sketchstream.kinds.workload.queries.queries import Workload, read_queries
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec
@@ -26,7 +26,7 @@ from sketchstream.kinds.workload.strategies.strategy import Strategy
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 
-class ColumnTable(Table):
+class ColumnTable(ConfigTable):
     """One of `columns`: the cells of one field of a record."""
 
     name: str
@@ -76,7 +76,7 @@ class WorkloadTable(LinearTable):
         """Whether cells are items, or persons are protected."""
         return not self.columns or self.unit == "item"
 
-    def check(self, around: Around) -> Iterator[str]:
+    def check(self, around: TableContext) -> Iterator[str]:
         """Mistakes that show against the input. An item may be in several partitions: `max_total` is over all."""
         if self.domain is not None:
             yield "domain does not belong to kind 'workload': its cells are those of columns, or of the workload"
@@ -109,7 +109,7 @@ class WorkloadTable(LinearTable):
         columns = {column.name: column.size for column in universe.columns}
         return read_queries([_path(text, folder) for text in texts], columns, ordered), universe
 
-    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: Around) -> WorkloadSpec:
+    def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> WorkloadSpec:
         """See `WorkloadSpec`."""
         del domain
         workload, universe = self.asked(around.folder)
@@ -127,7 +127,7 @@ class WorkloadTable(LinearTable):
         universe: Universe | None,
         mechanism: Mechanism,
         strategy: Strategy | None,
-        around: Around,
+        around: TableContext,
     ) -> WorkloadSpec:
         """The spec with a mechanism and a strategy.
 

@@ -28,7 +28,7 @@ _ONES: Final = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class StrategyColumns:
     """The columns of a strategy, laid out for updates.
 
     Args:
@@ -50,7 +50,7 @@ class Columns:
     values: Ints
 
     @classmethod
-    def of(cls, strategy: Strategy) -> Columns:
+    def of(cls, strategy: Strategy) -> StrategyColumns:
         """The columns of a strategy."""
         turned = np.ascontiguousarray(strategy.matrix.T)
         filled = turned != 0

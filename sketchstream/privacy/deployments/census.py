@@ -35,7 +35,7 @@ from sketchstream.privacy.deployments.deployment import (
     table_row,
     utc_day,
 )
-from sketchstream.privacy.deployments.publications import Evidence
+from sketchstream.privacy.deployments.publications import FrontierNoise
 from sketchstream.privacy.ledgers.ledger import Loss
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss
@@ -72,7 +72,7 @@ class Census(Deployment):
         keyed: bool = True,
         limit: Fraction | None = None,
         budget: Periods | None = None,
-        evidence: Mapping[str, Evidence] | None = None,
+        evidence: Mapping[str, FrontierNoise] | None = None,
     ) -> Census:
         """The deployment that has published these windows.
 

@@ -29,7 +29,7 @@ UNKNOWN = b""
 
 
 @dataclass(frozen=True)
-class Positions:
+class CopiedPositions:
     """Words of a state that were published when their positions closed, or with the seal.
 
     Args:
@@ -44,7 +44,7 @@ class Positions:
     words: Callable[[int, int], bytes] = field(repr=False)
     sealed: bool = False
 
-    def of_one_state(self, other: Positions) -> bool:
+    def of_one_state(self, other: CopiedPositions) -> bool:
         """Whether one sketch can have published both."""
         if self.stop <= other.first or other.stop <= self.first:
             return True
@@ -68,9 +68,9 @@ class Chain:
     history: History
     taken: dict[Place, bytes] = field(default_factory=dict)
     members: list[int] = field(default_factory=list)
-    closed: list[tuple[bytes, frozenset[bytes], Positions]] = field(default_factory=list)
+    closed: list[tuple[bytes, frozenset[bytes], CopiedPositions]] = field(default_factory=list)
 
-    def takes(self, history: History, name: bytes, number: int, positions: Positions | None = None) -> bool:
+    def takes(self, history: History, name: bytes, number: int, positions: CopiedPositions | None = None) -> bool:
         """Add a publication if this state can have made it; False if another copy must have.
 
         Args:
@@ -104,7 +104,7 @@ def before_seal(history: History) -> History:
 
 
 def families(
-    published: Sequence[tuple[History, bytes]], positions: Sequence[Positions | None] = ()
+    published: Sequence[tuple[History, bytes]], positions: Sequence[CopiedPositions | None] = ()
 ) -> list[list[Chain]]:
     """Group publications by the state that made them, and states by common noise.
 
@@ -132,7 +132,7 @@ def families(
 
 
 def _chains(
-    published: Sequence[tuple[History, bytes]], shown: Sequence[Positions | None], numbers: Sequence[int]
+    published: Sequence[tuple[History, bytes]], shown: Sequence[CopiedPositions | None], numbers: Sequence[int]
 ) -> list[Chain]:
     """The smallest number of chains that explains these publications, the longest first."""
     found: list[Chain] = []

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sketchstream.errors import BudgetError
 from sketchstream.privacy.deployments import publications
-from sketchstream.privacy.deployments.copies import UNKNOWN, Positions, copied_loss, families
+from sketchstream.privacy.deployments.copies import UNKNOWN, CopiedPositions, copied_loss, families
 from sketchstream.privacy.deployments.guarantee import approximate
-from sketchstream.privacy.deployments.publications import Evidence
+from sketchstream.privacy.deployments.publications import FrontierNoise
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, Loss, show
 from sketchstream.privacy.losses.composition import Composed, Losses, compose
@@ -92,7 +92,7 @@ class Record:
     ledger: AnyLedger
     seal_id: bytes = UNKNOWN
     records: Fraction = Fraction(0)
-    positions: Positions | None = field(default=None, repr=False, compare=False)
+    positions: CopiedPositions | None = field(default=None, repr=False, compare=False)
     conflicts: int = 0
     copies: tuple[AnyLedger, ...] = ()
 
@@ -230,7 +230,7 @@ class Deployment:
     keyed: bool = True
     limit: Fraction | None = None
     budget: Periods | None = None
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    evidence: Mapping[str, FrontierNoise] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -240,7 +240,7 @@ class Deployment:
         keyed: bool = True,
         limit: Fraction | None = None,
         budget: Periods | None = None,
-        evidence: Mapping[str, Evidence] | None = None,
+        evidence: Mapping[str, FrontierNoise] | None = None,
     ) -> Deployment:
         """The deployment that published these objects, in any order, duplicates allowed.
 
@@ -260,7 +260,7 @@ class Deployment:
         keyed: bool = True,
         limit: Fraction | None = None,
         budget: Periods | None = None,
-        evidence: Mapping[str, Evidence] | None = None,
+        evidence: Mapping[str, FrontierNoise] | None = None,
     ) -> Deployment:
         """The same from records."""
         found = [part for record in records for part in record.parts()]
@@ -314,7 +314,7 @@ class Deployment:
         windows: dict[Any, set[int]] = {}
         costs: dict[Any, Fraction] = {}
         for record in records:
-            noise = self.evidence.get(record.name, Evidence())
+            noise = self.evidence.get(record.name, FrontierNoise())
             key = record.name, record.revision, record.window
             costs[key] = publications.cost_in_frontiers("misplaced", record.ledger.unit, noise)
             windows.setdefault(key, set()).update(record.counts)
@@ -645,7 +645,7 @@ def most_of_item(records: Sequence[Record]) -> Losses:
 
 
 def most_of_record(
-    records: Sequence[Record], within: Window | None = None, evidence: Mapping[str, Evidence] | None = None
+    records: Sequence[Record], within: Window | None = None, evidence: Mapping[str, FrontierNoise] | None = None
 ) -> Fraction:
     """Largest loss of one record to the numbers of records of these sketches, whatever it does to each of them.
 
@@ -662,7 +662,7 @@ def most_of_record(
         by_sketch.setdefault((record.name, record.revision), []).append(record)
     total = Fraction(0)
     for (name, _), some in by_sketch.items():
-        noise, unit = (evidence or {}).get(name, Evidence()), some[0].ledger.unit
+        noise, unit = (evidence or {}).get(name, FrontierNoise()), some[0].ledger.unit
         refused = publications.cost_in_frontiers("record", unit, noise)
         admitted = max(record.records for record in some)  # as late, the record is counted by the same noise
         every = event_sum(some, lambda record: record.records, within)

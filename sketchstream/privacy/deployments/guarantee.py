@@ -74,7 +74,7 @@ class CountingSpec(Protocol):
         """Largest sum of one item's absolute weights, as the source promises."""
 
 
-class AnyLedger(Protocol):
+class StatedLedger(Protocol):
     """The parts of a ledger that statements use."""
 
     @property
@@ -185,7 +185,7 @@ class Guarantee(PrintedStatement):
     def build(
         cls,
         spec: CountingSpec,
-        ledger: AnyLedger,
+        ledger: StatedLedger,
         around: Context,
         *,
         delta: Fraction,
@@ -372,7 +372,7 @@ def table_kept(table: tuple[str, str]) -> str:
     )
 
 
-def merged_from(ledger: AnyLedger) -> tuple[str, ...]:
+def merged_from(ledger: StatedLedger) -> tuple[str, ...]:
     """What a statement says of a merged sketch: one sentence, or none."""
     parts = len(ledger.history.parts)
     return (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
@@ -436,7 +436,7 @@ def _seen(
     return lines
 
 
-def not_protected(spec: CountingSpec, ledger: AnyLedger, around: Context, *, states: bool, bare: bool) -> list[str]:
+def not_protected(spec: CountingSpec, ledger: StatedLedger, around: Context, *, states: bool, bare: bool) -> list[str]:
     """What is not protected, beside what else a deployment publishes (`publications.uncovered`).
 
     Args:

@@ -43,7 +43,7 @@ CHARGES: Final[dict[Charge, str]] = {
 
 
 @dataclass(frozen=True)
-class Evidence:
+class FrontierNoise:
     """The noise of the numbers about each window of a sketch that frontiers carry.
 
     Args:
@@ -78,7 +78,7 @@ class Publication:
     fields: frozenset[str] = frozenset()
     cost: Callable[[Any], Fraction] = lambda spec: Fraction(0)
     says: Callable[[Any, Context], Iterable[str]] = lambda spec, around: ()
-    cost_in_frontiers: Callable[[str, Evidence], Fraction] = lambda unit, noise: Fraction(0)
+    cost_in_frontiers: Callable[[str, FrontierNoise], Fraction] = lambda unit, noise: Fraction(0)
 
 
 def _epsilon_records(spec: Any) -> Fraction:
@@ -119,13 +119,13 @@ def _refused(spec: Any, around: Context) -> Iterator[str]:
         )
 
 
-def _misplaced_item(unit: str, noise: Evidence) -> Fraction:
+def _misplaced_item(unit: str, noise: FrontierNoise) -> Fraction:
     """A misplaced event loses less to its number than a counted one to the sketch; an item may be both."""
     return noise.misplaced if unit == "item" else Fraction(0)
 
 
 def _misplaced(spec: Any, around: Context) -> Iterator[str]:
-    if epsilon := _misplaced_item(spec.unit, Evidence(misplaced=around.misplaced)):
+    if epsilon := _misplaced_item(spec.unit, FrontierNoise(misplaced=around.misplaced)):
         yield (
             "an item with records in partitions where it does not belong: the number of such items is published, and "
             f"this one loses at most {epsilon} more in each window, twice that to someone who once copied the "
@@ -268,7 +268,7 @@ def cost_of_record(spec: Any) -> Fraction:
     return sum((one.cost(spec) for one in PUBLICATIONS if one.charge == "record"), Fraction(0))
 
 
-def cost_in_frontiers(charge: Charge, unit: str, noise: Evidence) -> Fraction:
+def cost_in_frontiers(charge: Charge, unit: str, noise: FrontierNoise) -> Fraction:
     """Epsilon of one record or item in one window, in the numbers about it that frontiers carry.
 
     Args:

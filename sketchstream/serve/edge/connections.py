@@ -105,7 +105,7 @@ class Waiting:
         return next(iter(most))
 
 
-class Line:
+class TurnLine:
     """Requests that one turn of the event loop lets in: at most some, and one of each address in any case.
 
     What is let in is answered in this turn or the next, unless it waits for something else. So nothing waits for more
@@ -178,7 +178,7 @@ class LimitedProtocol(H11Protocol):
     """A connection with time limits. `waiting`, `line`, `heads` and `guard` are those of its server."""
 
     waiting: Waiting
-    line: Line
+    line: TurnLine
     heads: Heads
     guard: Guard
 
@@ -353,7 +353,8 @@ def limited(most: int, guard: Guard) -> type[LimitedProtocol]:
         most: connections.
         guard: of the application.
     """
-    of_server = {"waiting": Waiting(most), "line": Line(AT_A_TIME, guard.traffic), "heads": Heads(), "guard": guard}
+    line = TurnLine(AT_A_TIME, guard.traffic)
+    of_server = {"waiting": Waiting(most), "line": line, "heads": Heads(), "guard": guard}
     return type("LimitedProtocol", (LimitedProtocol,), of_server)
 
 

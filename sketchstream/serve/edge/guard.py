@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from sketchstream.serve.clients.traffic import Traffic
-    from sketchstream.serve.http.formats import Memory
+    from sketchstream.serve.http.formats import AnswerMemory
 
 log = logging.getLogger("sketchstream.serve")
 
@@ -71,7 +71,7 @@ _HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HE
 
 
 @dataclass(slots=True)
-class Seen:
+class LoggedRequest:
     """What the log says of a request.
 
     Args:
@@ -97,7 +97,7 @@ class Guard:
         most: requests in progress.
     """
 
-    def __init__(self, access: Access, traffic: Traffic, memory: Memory, most: int = REQUESTS) -> None:
+    def __init__(self, access: Access, traffic: Traffic, memory: AnswerMemory, most: int = REQUESTS) -> None:
         self.traffic = traffic
         self._access, self._memory = access, memory
         self._limits = InProgress(most)
@@ -119,7 +119,7 @@ class Guard:
         Args:
             scope: of a request that the application has answered so before.
         """
-        seen = Seen(time.monotonic())
+        seen = LoggedRequest(time.monotonic())
         _prepare(scope)
         found = None if self._refused(scope, Headers(scope=scope), seen) else self._memory.recall(Request(scope))
         if found is not None:
@@ -130,7 +130,7 @@ class Guard:
 
     async def _request(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        seen = Seen(time.monotonic())
+        seen = LoggedRequest(time.monotonic())
         _prepare(scope)
 
         async def counted(message: Message) -> None:
@@ -148,7 +148,7 @@ class Guard:
             self.traffic.in_progress -= 1
             self._done(scope, seen)
 
-    def _done(self, scope: Scope, seen: Seen) -> None:
+    def _done(self, scope: Scope, seen: LoggedRequest) -> None:
         """Count a request, and log it."""
         seconds, state = time.monotonic() - seen.began, scope["state"]
         route = state["route"] or getattr(scope.get("route"), "path", "-")
@@ -170,7 +170,7 @@ class Guard:
             client=state["address"],
         )
 
-    async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, seen: Seen) -> None:
+    async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, seen: LoggedRequest) -> None:
         """Let a request through, or refuse it."""
         said = _malformed(scope)
         if said is None and scope["path"] in OPEN:
@@ -192,7 +192,7 @@ class Guard:
         finally:
             self._limits.end(client)
 
-    def _refused(self, scope: Scope, headers: Headers, seen: Seen) -> Response | None:
+    def _refused(self, scope: Scope, headers: Headers, seen: LoggedRequest) -> Response | None:
         """The refusal of a request; None if it may be answered: then its state says who asks, and what he may see."""
         state, path = scope["state"], scope["path"]
         if self._limits.full:

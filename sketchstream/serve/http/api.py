@@ -32,7 +32,7 @@ from sketchstream.query.estimates import EstimateAnswer
 from sketchstream.serve.http import shapes, tables
 from sketchstream.serve.http.formats import (
     FORMATS,
-    Memory,
+    AnswerMemory,
     Row,
     as_bytes,
     encode,
@@ -51,9 +51,9 @@ from sketchstream.serve.http.parameters import (
     OverlapQuery,
     Parameters,
     ProfileQuery,
+    Ranged,
     SeriesQuery,
     Span,
-    Table,
     WindowsQuery,
     read_form,
 )
@@ -88,7 +88,7 @@ class Api:
         memory: of answers.
     """
 
-    def __init__(self, service: Service, memory: Memory) -> None:
+    def __init__(self, service: Service, memory: AnswerMemory) -> None:
         self._service, self._memory = service, memory
 
     # ------------------------------------------------------------------ lists
@@ -160,13 +160,13 @@ class Api:
         body = encode(answer, form, types)
         return respond_with(request, body, form, {"Cache-Control": "no-store"})
 
-    async def _answer(self, request: Request, name: str, asked: Table, question: Question, kind: str) -> Response:
+    async def _answer(self, request: Request, name: str, asked: Ranged, question: Question, kind: str) -> Response:
         """The usual answer of a kind for one window."""
         self._require_kind(name, kind)
         self._service.require_group(name, question.group)
         return await self._kept(request, name, asked, question, self._service.columns(name))
 
-    async def _kept(self, request: Request, name: str, asked: Table, question: Question, types: Types) -> Response:
+    async def _kept(self, request: Request, name: str, asked: Ranged, question: Question, types: Types) -> Response:
         """The answer of one window to a question that may be asked, from the store or computed now."""
         form = asked.format
         generation = self._service.store.generation
@@ -206,7 +206,7 @@ class Api:
                 return there
         return WindowAnswer(stored, computed, self._service.config.names)
 
-    async def estimates(self, request: Request, name: Name, asked: Annotated[Table, Query()]) -> Response:
+    async def estimates(self, request: Request, name: Name, asked: Annotated[Ranged, Query()]) -> Response:
         """The estimates of all windows in a range: what `sketchstream estimate -c --all` prints."""
         form = asked.format
         self._require_kind(name, "estimate")
@@ -232,7 +232,7 @@ class Api:
 
         return await run_in_threadpool(written)
 
-    async def closed(self, request: Request, name: Name, asked: Annotated[Table, Query()]) -> Response:
+    async def closed(self, request: Request, name: Name, asked: Annotated[Ranged, Query()]) -> Response:
         """Series at positions published before their window is sealed."""
         found = await run_in_threadpool(self._service.closed, name, asked.since, asked.until)
         data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in found]}

@@ -91,7 +91,7 @@ class Remembered:
     route: str
 
 
-class Memory:
+class AnswerMemory:
     """Answers given last, by request: path, query string, and what whoever asks may see.
 
     Args:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class _Collector:
+class _ServiceCollector:
     """Collects present values for prometheus_client.
 
     Args:
@@ -163,4 +163,4 @@ def exposition(service: Service, allowed: frozenset[str] | None = None) -> bytes
     Raises:
         MissingExtraError: prometheus-client is not installed.
     """
-    return text_of(_Collector(service, allowed))
+    return text_of(_ServiceCollector(service, allowed))

@@ -82,11 +82,11 @@ class Span(Parameters):
     until: To | SkipJsonSchema[None] = Field(None, alias="to", description="Windows that end at or before this time.")
 
 
-class Table(Span, Form):
+class Ranged(Span, Form):
     """A range of time, in a format."""
 
 
-class WindowsQuery(Table):
+class WindowsQuery(Ranged):
     """A page of windows."""
 
     limit: int = Field(100, ge=1, le=LIMIT, description="Of one page.")
@@ -94,7 +94,7 @@ class WindowsQuery(Table):
     cursor: Cursor | SkipJsonSchema[None] = Field(None, description="What the page before gave as `next`.")
 
 
-class ProfileQuery(Table):
+class ProfileQuery(Ranged):
     """A question to one window of profiles."""
 
     group: Group | SkipJsonSchema[None] = Field(None, description="Of a sketch with groups: the one to show.")
@@ -108,7 +108,7 @@ class ProfileQuery(Table):
         return Question("" if self.method == METHODS[0] else self.method, self.max_count, self.norm, group=self.group)
 
 
-class OverlapQuery(Table):
+class OverlapQuery(Ranged):
     """A question to one window about what its groups have in common."""
 
     query: list[Set] = Field(
@@ -128,7 +128,7 @@ class OverlapQuery(Table):
         return Question(overlap=True, sets=tuple(self.query), among=among)
 
 
-class EstimateQuery(Table):
+class EstimateQuery(Ranged):
     """A question to one window of estimates that names neither items nor rows."""
 
     method: Name = Field("auto", description="Estimator, of those that the kind has.")
@@ -207,7 +207,7 @@ class EstimateForm(EstimateQuery):
         raise ConfigError(msg)
 
 
-class SeriesQuery(Table):
+class SeriesQuery(Ranged):
     """A number by window."""
 
     group: Group | SkipJsonSchema[None] = Field(None, description="Of a sketch with groups: the one to show.")

@@ -36,7 +36,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class CalendarRow:
     """A line of a calendar: cells by column, None where no window is."""
 
     name: str
@@ -44,13 +44,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Calendar:
+class CalendarTable:
     """A table of windows."""
 
     caption: str
     corner: str
     columns: Sequence[str]
-    rows: Sequence[Row]
+    rows: Sequence[CalendarRow]
 
 
 def state(described: Mapping[str, Any]) -> str:
@@ -68,7 +68,7 @@ def state(described: Mapping[str, Any]) -> str:
 
 def calendars(
     windows: Sequence[tuple[Mapping[str, Any], tuple[int, int]]], timezone: str, href: Callable[[tuple[int, int]], str]
-) -> list[Calendar]:
+) -> list[CalendarTable]:
     """Calendars of these windows: years by months, months by days, or days by hours.
 
     Args:
@@ -102,8 +102,8 @@ def calendars(
         text = f"{window_label(*window, timezone)}: {described['status']}"
         row = rows.setdefault(name, [None] * len(columns))
         row[min(at, len(columns) - 1)] = Cell(found, sign, text, href(window))
-    found_rows = [Row(name, cells) for name, cells in sorted(rows.items(), reverse=True)]
-    return [Calendar(f"{caption}, times of {timezone}", corner, columns, found_rows)]
+    found_rows = [CalendarRow(name, cells) for name, cells in sorted(rows.items(), reverse=True)]
+    return [CalendarTable(f"{caption}, times of {timezone}", corner, columns, found_rows)]
 
 
 def _by_year(when: datetime) -> tuple[str, int]:

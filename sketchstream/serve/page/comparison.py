@@ -14,8 +14,8 @@ from markupsafe import Markup
 from sketchstream.errors import ConfigError
 from sketchstream.naming import Names
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Picture, Spell, ends, interval, listed, spelling, value
-from sketchstream.pictures.report import Table
+from sketchstream.pictures.numbers import Panel, Spell, ends, interval, listed, spelling, value
+from sketchstream.pictures.report import ReportTable
 from sketchstream.serve.page import links
 from sketchstream.serve.service import NotFoundError, Service, read_time
 from sketchstream.stream.windows.windows import iso
@@ -189,7 +189,7 @@ def found_reason(found: Changes) -> str:
     return str(next(one["assumes"] for one in found if not one["independent"])).removeprefix("nothing: ")
 
 
-def picture(found: Changes, labels: tuple[str, str]) -> Picture | None:
+def picture(found: Changes, labels: tuple[str, str]) -> Panel | None:
     """The differences as bars; None if there is nothing to draw.
 
     Args:
@@ -209,7 +209,7 @@ def picture(found: Changes, labels: tuple[str, str]) -> Picture | None:
 
 def table(
     found: Changes, labels: tuple[str, str], name: str, first: Mapping[str, str], second: Mapping[str, str]
-) -> Table:
+) -> ReportTable:
     """All numbers of both windows and their differences, each with a link to the API's answer.
 
     Args:
@@ -235,4 +235,4 @@ def table(
             )
         )
     columns = ("number", "this", "95% interval", "other", "95% interval", "difference", "95% interval", "this has")
-    return Table(f"This: {labels[0]}. Other: {labels[1]}. Each name leads to the API's answer.", columns, rows)
+    return ReportTable(f"This: {labels[0]}. Other: {labels[1]}. Each name leads to the API's answer.", columns, rows)

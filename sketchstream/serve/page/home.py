@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from sketchstream.errors import EstimateError
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Picture, Spell, drawn, ends, listed, spelling
+from sketchstream.pictures.numbers import Panel, Spell, drawn, ends, listed, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
@@ -75,7 +75,7 @@ class Card(NamedTuple):
     stored: StoredWindow | None
     tiles: Sequence[Tile] = ()
     chart: charts.Chart | None = None
-    groups: Picture | None = None
+    groups: Panel | None = None
     note: str = ""
     waiting: int = 0
 
@@ -306,15 +306,15 @@ def _bars(
     found: Mapping[str, Point],
     spell: Spell,
     drawn_once: Callable[[Any, Callable[[], Any]], Any],
-) -> Picture:
+) -> Panel:
     """A number of each group as bars."""
 
-    def draw() -> Picture:
+    def draw() -> Panel:
         numbers = ends([number(point) for point in found.values()])
         heading = f"{title[:1].upper()}{title[1:]}"
         return listed(name, f"{heading} by group", list(found), numbers, ("group", title), spell=spell)
 
-    picture: Picture = drawn_once(("home groups", name, title, tuple(found.items())), draw)
+    picture: Panel = drawn_once(("home groups", name, title, tuple(found.items())), draw)
     return picture
 
 

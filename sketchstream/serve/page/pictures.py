@@ -16,8 +16,8 @@ from sketchstream import naming
 from sketchstream.kinds import shown
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Number, Picture, Spell, drawn, ends, interval, listed, spelling, value
-from sketchstream.pictures.report import Table
+from sketchstream.pictures.numbers import Number, Panel, Spell, drawn, ends, interval, listed, spelling, value
+from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import Point
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
@@ -25,7 +25,7 @@ from sketchstream.query.words import window_label
 SEVERAL: Final = "One item can be in several groups: groups do not add up."
 
 
-def pictures(answer: Mapping[str, Any]) -> list[Picture]:
+def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The pictures of one window's answer; with `groups`, the answers of all groups, those beside each other first.
 
     Args:
@@ -42,7 +42,7 @@ def by_group(
     found: Sequence[Sequence[Point | None]],
     spell: Spell = charts.shown,
     say: Names = USUAL,
-) -> Picture:
+) -> Panel:
     """A number of several groups in several windows as a heat map.
 
     Args:
@@ -59,7 +59,7 @@ def by_group(
     nothing = {"value": None, "low": None, "high": None}
     known = [[nothing if one is None else number(one) for one in row] for row in found]
     flat = ends([one for row in known for one in row])
-    grid = charts.Grid(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat), spell=spell)
+    grid = charts.GridChart(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat), spell=spell)
     missing = sum(one is None for row in found for one in row)
     note = say(SEVERAL)
     if missing:
@@ -77,8 +77,8 @@ def by_group(
         for span, one in zip(spans, row, strict=True)
         if one["value"] is not None
     ]
-    table = Table(heading, ("group", "window", title, "95% interval"), rows)
-    return Picture("by-group", heading, chart, table, wide, folded=True, note=note)
+    table = ReportTable(heading, ("group", "window", title, "95% interval"), rows)
+    return Panel("by-group", heading, chart, table, wide, folded=True, note=note)
 
 
 def number(point: Point) -> Number:
@@ -86,7 +86,7 @@ def number(point: Point) -> Number:
     return dict(zip(("value", "low", "high"), point, strict=True))
 
 
-def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Picture]:
+def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
     """The usual number of each group."""
     if not groups:
         return []

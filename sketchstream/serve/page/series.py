@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from sketchstream.kinds import shown
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Picture, Spell, interval, value
+from sketchstream.pictures.numbers import Panel, Spell, interval, value
 from sketchstream.query.differences import subtract
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
@@ -33,7 +33,7 @@ def picture(
     order: str,
     href: Callable[[tuple[int, int]], str],
     spell: Spell = charts.shown,
-) -> Picture:
+) -> Panel:
     """The chart of a series with its table.
 
     Args:

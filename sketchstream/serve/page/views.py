@@ -33,7 +33,7 @@ from sketchstream.errors import (
 from sketchstream.kinds import closing, shown
 from sketchstream.kinds.capabilities import Continuing
 from sketchstream.pictures import charts, report, upset
-from sketchstream.pictures.numbers import Picture, Spell, interval, spelling, value
+from sketchstream.pictures.numbers import Panel, Spell, interval, spelling, value
 from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
@@ -114,7 +114,7 @@ def _origin(request: Request) -> str:
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
-class Drawn:
+class DrawnPictures:
     """A cache of pictures: drawing takes a tenth of a second, and they change only with their numbers.
 
     Args:
@@ -150,7 +150,7 @@ class Views:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._drawn = Drawn()
+        self._drawn = DrawnPictures()
         self._turns = Turns()
 
     # ------------------------------------------------------------------ pages
@@ -538,11 +538,11 @@ class Views:
         deployment = self._service.deployment(request.state.allowed)
         rows = deployment.rows()
         columns = ("sketch", "revision", "unit", "windows", "partitions", "one window", "all windows")
-        table = report.Table(
+        table = report.ReportTable(
             "Most that one unit can have lost (epsilon)", columns, [[row[column] for column in columns] for row in rows]
         )
         days = sorted(deployment.by_day().items(), reverse=True)
-        by_day = report.Table(
+        by_day = report.ReportTable(
             f"By day on which windows begin (UTC), the last {min(len(days), 31)} of {len(days)}",
             ("day", "one event", "one item"),
             [(day, _loss(one.event), _loss(one.item)) for day, one in days[:31]],
@@ -581,7 +581,7 @@ class Views:
             title="Incidents",
             here="Incidents",
             lead=lead,
-            table=report.Table("Incidents, the newest window first", ("sketch", "window begins", "what"), rows)
+            table=report.ReportTable("Incidents, the newest window first", ("sketch", "window begins", "what"), rows)
             if rows
             else None,
         )
@@ -665,23 +665,23 @@ class Views:
             return None, str(error)
         return found, None
 
-    def _pictures(self, stored: StoredWindow, data: Mapping[str, Any], group: str | None) -> list[Picture]:
+    def _pictures(self, stored: StoredWindow, data: Mapping[str, Any], group: str | None) -> list[Panel]:
         """The pictures of a window's usual answer, or of one of its groups."""
         etag = self._service.etag(stored, Question(group=group), "page")
         name = None if etag is None else (etag, tuple(data.get("groups") or ()))
-        found: list[Picture] = self._drawn.get(name, lambda: pictures.pictures(data))
+        found: list[Panel] = self._drawn.get(name, lambda: pictures.pictures(data))
         question = _further(data)
         answer = None if question is None else self._asked(stored, question, ask=False)[0]
         if answer is None or question is None:
             return found
-        beside: list[Picture] = self._drawn.get(
+        beside: list[Panel] = self._drawn.get(
             self._service.etag(stored, question, "page"), lambda: pictures.pictures(answer.to_dict())
         )
         return [*found, *beside]
 
     def _differences(
         self, answer: WindowAnswer, before: StoredWindow | None, zone: str, group: str | None
-    ) -> list[report.Table]:
+    ) -> list[report.ReportTable]:
         """Changes since the window before, with the interval of each difference."""
         earlier = None if before is None else self._answer(before, group)[0]
         if before is None or earlier is None:
@@ -696,7 +696,7 @@ class Views:
         ]
         label = words.window_label(*before.window, zone)
         columns = ("number", "this window", "the one before", "difference", "95% interval of it")
-        return [report.Table(f"Compared with {label}", columns, rows)] if rows else []
+        return [report.ReportTable(f"Compared with {label}", columns, rows)] if rows else []
 
     def _compare_address(self, name: str, stored: StoredWindow, other: StoredWindow | None, group: str | None) -> str:
         """The address that compares a window with another; empty if there is none."""
@@ -775,7 +775,7 @@ class Views:
             ]
         return out
 
-    def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Picture]:
+    def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Panel]:
         """A number of all groups over the newest windows that are shown, as far as it has been computed."""
         groups, windows = self._service.groups(name)[:SIDE_BY_SIDE], stored[-ACROSS:]
         found = [self._service.computed(windows, metric, group) for group in groups]
@@ -783,7 +783,7 @@ class Views:
             return []
         key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], found])
         spans, spell = [one.window for one in windows], self._spelling(name, metric)
-        drawn: list[Picture] = self._drawn.get(
+        drawn: list[Panel] = self._drawn.get(
             key, lambda: [pictures.by_group(title, groups, spans, zone, found, spell, self._service.config.names)]
         )
         return drawn
@@ -818,7 +818,7 @@ class Views:
         found: dict[str, str] = self._drawn.get(etag, read)
         return found
 
-    def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Picture]:
+    def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Panel]:
         """Series that run on from window to window as one, the newest windows of those that are shown."""
         if not isinstance(kinds.named(self._kind(name)), Continuing):
             return []
@@ -837,14 +837,14 @@ class Views:
             held.insert(0, one)
         etags = [self._service.etag(one, Question(group=group), "chain") for one in held]
         key = None if None in etags else ("chain", *etags)
-        found: list[Picture] = self._drawn.get(key, lambda: shown.chained(answers))
+        found: list[Panel] = self._drawn.get(key, lambda: shown.chained(answers))
         gaps = any(held[0].window[0] < one.window[0] and one not in held for one in stored) if held else True
         if gaps:
             return found
         table = links.estimates_link(name, held[0].window, held[-1].window)
         return [replace(one, downloads=[table]) for one in found]
 
-    def _open_windows(self, name: str, plan: SketchPlan) -> list[tuple[str, dict[str, Any], tuple[str, list[Picture]]]]:
+    def _open_windows(self, name: str, plan: SketchPlan) -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
         """The newest windows that are still open, ascending: the start, the answers at closed positions, the shown.
 
         Raises:
@@ -854,7 +854,7 @@ class Views:
         if closing(plan.spec) is None:
             return []
 
-        def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Picture]]]]:
+        def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
             found = [one.to_dict() for one in self._service.closed(name)[-OPEN:]]
             return [(str(data["window_start"]), data, shown.so_far(data)) for data in found]
 
@@ -953,9 +953,7 @@ def _further(data: Mapping[str, Any]) -> Question | None:
     return Question(rows=RowQuestion(**found)) if found else None
 
 
-def _closer(
-    found: Sequence[Picture], given: Mapping[str, str], address: str = ""
-) -> list[tuple[Picture, dict[str, str]]]:
+def _closer(found: Sequence[Panel], given: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
     """Pictures, the one whose stretch is chosen as that stretch, with links to others; and what its address says of it.
 
     Args:
@@ -964,7 +962,7 @@ def _closer(
         address: of the page.
     """
     name, *ends = given.get("stretch", "").split(".")
-    out: list[tuple[Picture, dict[str, str]]] = []
+    out: list[tuple[Panel, dict[str, str]]] = []
     for whole in found:
         if whole.stretches is None:
             out.append((whole, {}))
@@ -990,7 +988,7 @@ def _closer(
     return out
 
 
-def _at(picture: Picture, address: str, where: Mapping[str, str]) -> Picture:
+def _at(picture: Panel, address: str, where: Mapping[str, str]) -> Panel:
     """A picture with the addresses of its files."""
     if picture.chart is None:
         return picture
@@ -998,7 +996,7 @@ def _at(picture: Picture, address: str, where: Mapping[str, str]) -> Picture:
     return replace(picture, downloads=[*forms, *picture.downloads])
 
 
-def _picture(request: Request, drawn: Iterable[Picture], missing: str) -> Response:
+def _picture(request: Request, drawn: Iterable[Panel], missing: str) -> Response:
     """The chart that a path names, alone; `missing` is what is said where none of those drawn has that name."""
     form = _form(request)
     for one in drawn:
@@ -1007,7 +1005,7 @@ def _picture(request: Request, drawn: Iterable[Picture], missing: str) -> Respon
     raise NotFoundError(missing)
 
 
-def _file(picture: Picture, form: str) -> Response:
+def _file(picture: Panel, form: str) -> Response:
     """A chart as a file, as wide as there is one."""
     chart = picture.wide or picture.chart
     assert chart is not None

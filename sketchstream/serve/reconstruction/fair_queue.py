@@ -26,7 +26,7 @@ Name = tuple[str, Span, int, str]
 
 
 @dataclass(eq=False)
-class Job:
+class ReconstructionJob:
     """One reconstruction.
 
     Args:

@@ -24,7 +24,7 @@ from sketchstream.errors import BusyError, DeadlineError, SketchstreamError, Sto
 from sketchstream.events import say, say_trace
 from sketchstream.serve.clients.clients import CLIENT
 from sketchstream.serve.reconstruction.child import AbandonedError, Child
-from sketchstream.serve.reconstruction.fair_queue import FairQueue, Job, Name
+from sketchstream.serve.reconstruction.fair_queue import FairQueue, Name, ReconstructionJob
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.reconstruction.reconstruct import read_computed
 from sketchstream.serve.store.database import DamagedError
@@ -71,11 +71,11 @@ class Pool:
         self._deadline_s = deadline_s
         self.processes = processes
         self._changed = threading.Condition()
-        self._asked = FairQueue[Job]()
-        self._running: list[Job] = []
-        self._by_name: dict[Name, Job] = {}
-        self._by_future: dict[Future[Computed], Job] = {}
-        self._unstored: OrderedDict[Name, tuple[Job, Computed]] = OrderedDict()
+        self._asked = FairQueue[ReconstructionJob]()
+        self._running: list[ReconstructionJob] = []
+        self._by_name: dict[Name, ReconstructionJob] = {}
+        self._by_future: dict[Future[Computed], ReconstructionJob] = {}
+        self._unstored: OrderedDict[Name, tuple[ReconstructionJob, Computed]] = OrderedDict()
         self._refused: OrderedDict[tuple[bytes, str], str] = OrderedDict()
         self._retry_at = 0.0
         self._done: deque[float] = deque(maxlen=RECENT)
@@ -125,7 +125,7 @@ class Pool:
         Raises:
             BusyError: too many questions wait.
         """
-        wanted = Job(stored, question)
+        wanted = ReconstructionJob(stored, question)
         with self._changed:
             if self._closed:
                 msg = "the service is stopping: ask again later"
@@ -157,7 +157,7 @@ class Pool:
                 self._forget(job)
                 self.abandoned += 1
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: ReconstructionJob) -> None:
         self._by_name.pop(job.name, None)
         self._by_future.pop(job.future, None)
 
@@ -169,7 +169,7 @@ class Pool:
             return None
         return (len(times) - 1) / max(times[-1] - times[0], 1e-9)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> ReconstructionJob | None:
         """The next job: an awaited one, else the newest window; None: the pool is closed."""
         with self._changed:
             while not self._closed:
@@ -181,7 +181,7 @@ class Pool:
                     stored = self._store.next_todo([one.place for one in self._running if one.kept])
                     self.trouble = None
                     if stored is not None:
-                        job = Job(stored, None if stored.todo == GUARANTEE else Question(), kept=True)
+                        job = ReconstructionJob(stored, None if stored.todo == GUARANTEE else Question(), kept=True)
                         job = self._by_name.setdefault(job.name, job)
                         self._by_future[job.future] = job
                         job.kept = True
@@ -198,7 +198,7 @@ class Pool:
         """One job after another, until the pool is closed. Nothing ends this thread before."""
         child: Child | None = None
         while not self._closed:
-            job: Job | None = None
+            job: ReconstructionJob | None = None
             try:
                 job = self._next()
                 if job is not None:
@@ -222,7 +222,7 @@ class Pool:
                         self.times.observe(time.monotonic() - (job.started or time.monotonic()))
         self._let_go(child)
 
-    def _reconstruct(self, job: Job, child: Child | None) -> Child | None:
+    def _reconstruct(self, job: ReconstructionJob, child: Child | None) -> Child | None:
         """One job, in this process or a new one; gives the process for the next job."""
         unstored = self._unstored.get(job.name)
         if unstored is not None:
@@ -261,7 +261,7 @@ class Pool:
             self._children.discard(child)
             child.close()
 
-    def _do(self, child: Child, job: Job) -> None:
+    def _do(self, child: Child, job: ReconstructionJob) -> None:
         """One job in a process."""
         stored = job.stored
 
@@ -288,7 +288,7 @@ class Pool:
         self.computed += job.question is not None
         self._keep(job, computed)
 
-    def _keep(self, job: Job, computed: Computed) -> None:
+    def _keep(self, job: ReconstructionJob, computed: Computed) -> None:
         """Store an answer, and give it out, whether it could be stored or not."""
         try:
             if job.question is None:
@@ -310,7 +310,7 @@ class Pool:
         finally:
             job.succeed(computed)
 
-    def _fail(self, job: Job, error: SketchstreamError) -> None:
+    def _fail(self, job: ReconstructionJob, error: SketchstreamError) -> None:
         """Report a failure to waiting requests, and to the store for the usual question."""
         self.failed += 1
         question, given = job.question, job.stored.input

@@ -29,7 +29,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Batch:
+class FeedBatch:
     """What a feed brings at once. It is stored whole, or not at all.
 
     Args:
@@ -65,7 +65,7 @@ class Feed(Protocol):
     def identity(self) -> str:
         """Identifies the topic or the folder: a store of one is not valid for another."""
 
-    def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
+    def read(self, positions: Mapping[str, str]) -> Iterator[FeedBatch]:
         """Read new publications.
 
         Args:

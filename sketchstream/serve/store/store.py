@@ -39,7 +39,7 @@ from sketchstream.wire import claimed, noise_names
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.serve.store.feed import Batch
+    from sketchstream.serve.store.feed import FeedBatch
 
 log = logging.getLogger("sketchstream.serve")
 
@@ -378,7 +378,7 @@ class Store:
             self._ids[name], self._names[number] = number, name
         return self._ids[name]
 
-    def take(self, batch: Batch) -> int:
+    def take(self, batch: FeedBatch) -> int:
         """Store a batch and the feed's next positions, in one transaction.
 
         Returns:

@@ -29,7 +29,7 @@ from sketchstream.stream.windows.plans import SketchPlan
 SHOWN: Final = 8
 """Most values that one sentence names."""
 PREPARED: Final = lru_cache(maxsize=64)(Choices)
-"""Listed values for `Column.codes`, prepared once for all partitions of a sample."""
+"""Listed values for `RecordColumn.codes`, prepared once for all partitions of a sample."""
 SHARES: Final = ((2, "half"), (4, "a quarter"), (10, "one in ten"), (20, "one in twenty"))
 
 

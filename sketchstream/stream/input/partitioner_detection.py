@@ -25,7 +25,7 @@ import numpy as np
 
 from sketchstream.items.arrays import Ints, Items, Spans
 from sketchstream.noise import selection
-from sketchstream.noise.entropy import Source
+from sketchstream.noise.entropy import WordSource
 from sketchstream.stream.input.partitioner import HASHES, Partitioner, belongs
 
 EPSILON: Final = Fraction(1, 10)
@@ -86,7 +86,7 @@ class Placements:
             found[candidate] = Fraction(sum(fits >> number & 1 for fits in self._fits.values()))
         return found
 
-    def choose(self, entropy: Source | None = None) -> Choice:
+    def choose(self, entropy: WordSource | None = None) -> Choice:
         """Make one choice, at a cost of `EPSILON`; "unknown" for a topic of one partition, which fits every one."""
         if self._partitions == 1:
             return "unknown"

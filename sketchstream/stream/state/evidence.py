@@ -168,7 +168,7 @@ class WindowEvidence:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownEvidence:
     """The published evidence about one window in one partition.
 
     Args:
@@ -200,7 +200,7 @@ class Reported:
     since: int = NO_TIME
     older: int = 0
     older_draws: int = 0
-    windows: Mapping[Span, Shown] = field(default_factory=dict)
+    windows: Mapping[Span, ShownEvidence] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         """Plain data, for frontiers."""
@@ -233,9 +233,9 @@ class Reported:
         Raises:
             ValueError, TypeError, KeyError: it is not that.
         """
-        windows: dict[Span, Shown] = {}
+        windows: dict[Span, ShownEvidence] = {}
         for start, end, refused, draws, contradicted, misplaced in said["windows"]:
-            windows[_whole(start), _whole(end)] = Shown(
+            windows[_whole(start), _whole(end)] = ShownEvidence(
                 _number(refused), _whole(draws), bool(contradicted), None if misplaced is None else _number(misplaced)
             )
         older, older_draws = said["older"]
@@ -248,18 +248,18 @@ class Reported:
         return cls(given, _whole(said.get("since", NO_TIME)), _number(older), _whole(older_draws), windows)
 
 
-def noise_of(frontiers: Iterable[tuple[str, Reported | None]]) -> dict[str, publications.Evidence]:
+def noise_of(frontiers: Iterable[tuple[str, Reported | None]]) -> dict[str, publications.FrontierNoise]:
     """The noise of the numbers that frontiers carry, by the name of the sketch; where it changed, its largest epsilons.
 
     Args:
         frontiers: names of sketches, and the evidence of a frontier.
     """
-    found: dict[str, publications.Evidence] = {}
+    found: dict[str, publications.FrontierNoise] = {}
     for name, said in frontiers:
         if said is not None:
-            known = found.get(name, publications.Evidence())
+            known = found.get(name, publications.FrontierNoise())
             refused, misplaced = max(known.refused, said.noise.refused), max(known.misplaced, said.noise.misplaced)
-            found[name] = publications.Evidence(refused, misplaced)
+            found[name] = publications.FrontierNoise(refused, misplaced)
     return found
 
 
@@ -432,7 +432,7 @@ class Evidence:
     def reported(self) -> Reported:
         """What the last `report` gave."""
         windows = {
-            name: Shown(one.shown, one.draws, one.contradicted, one.misplaced if one.published else None)
+            name: ShownEvidence(one.shown, one.draws, one.contradicted, one.misplaced if one.published else None)
             for name, one in self.windows.items()
             if one.age > 0
         }

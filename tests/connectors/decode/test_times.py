@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from helpers.binary_payloads import fields_of
 from helpers.records import records_of
 from sketchstream.errors import ConfigError, FormatError
-from sketchstream.items.columns import Column
+from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream.stream.formats import UNITS_PER_S as PER_S
 from sketchstream.stream.formats import TimeUnit
@@ -46,12 +46,12 @@ def exact(number: Fraction | int, unit: TimeUnit) -> int:
     return found if -(2**63) < found < 2**63 and number != NO_TIME else NO_TIME
 
 
-def texts(values: list[str], kind: int = STRING, *, raw: bool = False) -> Column:
+def texts(values: list[str], kind: int = STRING, *, raw: bool = False) -> RecordColumn:
     """A column of texts."""
     ends = np.cumsum([len(value) for value in values], dtype=np.int64)
     starts = ends - [len(value) for value in values]
     buffer = np.frombuffer("".join(values).encode() + bytes(128), np.uint8)
-    return Column(np.full(len(values), kind, np.uint8), buffer, starts, ends, raw=raw)
+    return RecordColumn(np.full(len(values), kind, np.uint8), buffer, starts, ends, raw=raw)
 
 
 @pytest.mark.parametrize("unit", PER_S)

@@ -21,7 +21,7 @@ from sketchstream.serve.follower import Follower
 from sketchstream.serve.reconstruction.pool import Pool
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
-from sketchstream.serve.store.feed import Batch
+from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.store import Store
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream_connectors.kafka.cluster.client import Connection
@@ -217,7 +217,7 @@ def test_what_was_deleted_is_said_with_the_first_record_that_is_left() -> None:
     key, value, _ = next(iter(entry_records(SealedEntry("t", 0, (MINUTE, 2 * MINUTE), 0, bytes(16), b"x"))))
     reading.add(record(key, value, 0, 6))
     found = reading.batch(0)
-    assert isinstance(found, Batch)
+    assert isinstance(found, FeedBatch)
     assert list(found.deleted) == [Deleted("s", 0, 3 * MINUTE), Deleted("t", 0, MINUTE)]
     assert [one.published_through for one in found.frontiers] == [3 * MINUTE]
 

@@ -41,7 +41,7 @@ from kafka.structs import TopicPartition
 
 from helpers.kafka.batches import Batch, Log, Record
 from sketchstream_connectors.decode import pools
-from sketchstream_connectors.decode.pools import Pool
+from sketchstream_connectors.decode.pools import MemoryPool
 from sketchstream_connectors.kafka.fetch import fetch_patch, frames, read_ahead
 from sketchstream_connectors.kafka.fetch.fetch_ahead import FetchAhead
 from sketchstream_connectors.kafka.fetch.fetch_responses import FLEXIBLE, VERSIONS, read_response
@@ -153,7 +153,7 @@ class Wire:
         self.parser = KafkaProtocol(client_id="test")
         self.transport: Any = KafkaTCPTransport(None, self.near)
         self.transport.set_protocol(SimpleNamespace(parser=self.parser))
-        self.pool = Pool()
+        self.pool = MemoryPool()
         if raw:
             frames.Receiver(self.transport, self.pool)
 
@@ -374,7 +374,7 @@ def test_all_connections_of_this_consumer_and_no_others() -> None:
 
     connections = {0: SimpleNamespace(transport=old), 1: SimpleNamespace(transport=None)}
     manager = SimpleNamespace(_build_transport=build, _conns=connections, run=lambda task: task())
-    frames.install(SimpleNamespace(_manager=manager), Pool())
+    frames.install(SimpleNamespace(_manager=manager), MemoryPool())
     with pytest.raises(StopIteration) as done:
         manager._build_transport("node", timeout_at=None).send(None)
     assert done.value.value is new
@@ -387,7 +387,7 @@ def test_all_connections_of_this_consumer_and_no_others() -> None:
 
 
 def test_memory_is_used_again_only_when_the_last_view_is_gone() -> None:
-    pool = Pool()
+    pool = MemoryPool()
     first = pool.take(LONG)
     first[:] = bytes([1]) * LONG
     array = np.frombuffer(first[10:20], dtype=np.uint8)[2:5].view(np.int8)
@@ -405,7 +405,7 @@ def test_memory_is_used_again_only_when_the_last_view_is_gone() -> None:
 
 
 def test_waiting_memory_is_bounded_and_overwritten_when_it_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Pool()
+    pool = MemoryPool()
     views = [pool.take(LONG * (index + 1)) for index in range(pool.kept + 3)]
     for view in views:
         view[:] = bytes([7]) * len(view)
@@ -426,14 +426,14 @@ def test_waiting_memory_is_bounded_and_overwritten_when_it_rests(monkeypatch: py
 
 
 def test_short_frames_are_in_memory_of_their_own() -> None:
-    pool = Pool()
+    pool = MemoryPool()
     view = pool.take(pools.SHORT)
     del view
     assert pool.waiting == 0
 
 
 def test_a_small_request_leaves_a_large_piece_alone() -> None:
-    pool = Pool()
+    pool = MemoryPool()
     view = pool.take(40 * LONG)
     del view
     waiting = pool.waiting
@@ -845,7 +845,7 @@ def test_nothing_is_kept_for_a_paused_partition_and_it_is_read_again_afterwards(
 
 def test_idle_polls_let_the_memory_of_past_records_go(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = Ahead()
-    pool = Pool()
+    pool = MemoryPool()
     view = pool.take(LONG)
     del view
     monkeypatch.setattr(pools, "IDLE_S", 0.0)
@@ -855,7 +855,7 @@ def test_idle_polls_let_the_memory_of_past_records_go(monkeypatch: pytest.Monkey
 
 def test_a_frame_is_free_when_its_chunks_are() -> None:
     ahead = Ahead()
-    pool = Pool()
+    pool = MemoryPool()
     data = ahead.log.fetch(0, 1 << 20)
     ahead.respond()
     completed = ahead.fetcher._completed_fetches.pop()

@@ -46,7 +46,7 @@ class WithHistory(App):
     """An application with a table of what came before its topic."""
 
     @property
-    def names(self) -> topics.Names:
+    def names(self) -> topics.TopicNames:
         return clusters.names(self.config)
 
     def write(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sketchstream_connectors.kafka.input.offset_validation import REFETCHES, Doubts, Verdict
+from sketchstream_connectors.kafka.input.offset_validation import REFETCHES, Doubts, PositionVerdict
 
 PATIENCE = 30.0
 
@@ -36,7 +36,7 @@ def test_a_position_behind_the_log_is_believed_to_be_lost_after_a_while_only() -
 
 def test_a_position_that_exists_is_read_but_its_doubt_is_remembered_until_a_chunk_comes() -> None:
     doubts = held()
-    assert doubts.judge(0, 0, 100, 1.0, PATIENCE) == Verdict(True)
+    assert doubts.judge(0, 0, 100, 1.0, PATIENCE) == PositionVerdict(True)
     assert not doubts.waits(0)
     assert doubts.due(1e9) == []
     doubts.hold(0, 100, now=40.0)

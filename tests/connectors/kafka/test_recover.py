@@ -13,7 +13,7 @@ from helpers.kafka.app import MINUTE, App, Nobody
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.stream.interfaces import Fresh, Restored, Snapshot
 from sketchstream_connectors.kafka.cluster.client import Connection
-from sketchstream_connectors.kafka.cluster.topics import Names, state_topics
+from sketchstream_connectors.kafka.cluster.topics import TopicNames, state_topics
 from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
 from sketchstream_connectors.kafka.state import recover as kafka_recover
 from sketchstream_connectors.kafka.state.group_validation import require_own_group
@@ -59,7 +59,7 @@ def taken(store_of: Callable[[], KafkaStore]) -> None:
     store.close()
 
 
-def outcomes(findings: list[kafka_recover.Finding]) -> list[str]:
+def outcomes(findings: list[kafka_recover.Diagnosis]) -> list[str]:
     return [finding.outcome for finding in findings]
 
 
@@ -172,7 +172,7 @@ def test_a_reset_that_was_interrupted_halts_the_others_and_is_finished_by_the_ne
     store.close()
     commit = kafka_recover._commit
 
-    def killed(connection: Connection, names: Names, partition: int, *more: object) -> None:
+    def killed(connection: Connection, names: TopicNames, partition: int, *more: object) -> None:
         if partition == 1:
             raise KeyboardInterrupt
         commit(connection, names, partition, *more)  # type: ignore[arg-type]
@@ -267,7 +267,7 @@ def test_the_log_of_offsets_is_looked_for_where_the_group_writes(kafka: str, top
         text = Pointer("c", "t", "s").to_text()
         consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(7, text, -1)})
         consumer.close()
-        assert kafka_recover.logged_pointers(connection, Names(group, topic)) == {0: (7, Pointer("c", "t", "s"))}
+        assert kafka_recover.logged_pointers(connection, TopicNames(group, topic)) == {0: (7, Pointer("c", "t", "s"))}
         connection.close()
 
 

@@ -17,7 +17,7 @@ from helpers.kafka.app import MINUTE, App
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream_connectors.kafka.cluster import topics as kafka_topics
 from sketchstream_connectors.kafka.cluster.client import Connection
-from sketchstream_connectors.kafka.cluster.topics import Names, Right, rights
+from sketchstream_connectors.kafka.cluster.topics import Right, TopicNames, rights
 from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.preflight import check, missing_rights
 from sketchstream_connectors.kafka.state.topic_validation import check_writable
@@ -57,9 +57,9 @@ def connection(app: App) -> Iterator[Connection]:
     made.close()
 
 
-def names_of(app: App) -> Names:
+def names_of(app: App) -> TopicNames:
     group = app.group
-    return Names(group, app.topic, f"{group}.sealed", f"{group}.results", f"{group}.dead", f"{group}.late")
+    return TopicNames(group, app.topic, f"{group}.sealed", f"{group}.results", f"{group}.dead", f"{group}.late")
 
 
 def wait_for(true: Callable[[], object], app: App, seconds: float = 60) -> None:

@@ -171,13 +171,13 @@ def test_frontiers_are_found_without_reading_the_bodies(
     publisher.publish(1, [entry(1, bytes(600_000))], [Frontier("daily", 0, 1, 5, 3, 1)])
     publisher.publish(0, [entry(0, bytes(600_000), start=40)], [])  # interrupted before its frontier
     taken: list[int] = []
-    add = sealed.Seen.add
+    add = sealed.NewestFrontiers.add
 
-    def counted(self: sealed.Seen, record: Any) -> bool:
+    def counted(self: sealed.NewestFrontiers, record: Any) -> bool:
         taken.append(len(record.value or b""))
         return add(self, record)
 
-    monkeypatch.setattr(sealed.Seen, "add", counted)
+    monkeypatch.setattr(sealed.NewestFrontiers, "add", counted)
     found = publisher.frontiers()
     assert found == {
         ("hourly", 0, 0): Frontier("hourly", 0, 0, 39, 3, 39),

@@ -18,7 +18,7 @@ from sketchstream.stream.interfaces import Restored, Snapshot
 from sketchstream_connectors.kafka.cluster import acknowledgements
 from sketchstream_connectors.kafka.cluster import topics as kafka_topics
 from sketchstream_connectors.kafka.cluster.client import Connection
-from sketchstream_connectors.kafka.cluster.topics import Names
+from sketchstream_connectors.kafka.cluster.topics import TopicNames
 from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.state.store import KafkaStore
 
@@ -31,7 +31,7 @@ STALLED_S = 5.0
 @pytest.fixture
 def store(own_broker: DevCluster, topic_name: Callable[[str], str]) -> Iterator[Callable[[], KafkaStore]]:
     """Makes stores of one group and topic that have taken partition 0."""
-    names = Names(topic_name("g"), topic_name("t"))
+    names = TopicNames(topic_name("g"), topic_name("t"))
     connection = Connection({"bootstrap.servers": own_broker.bootstrap, "group.id": names.group})
     made: list[KafkaStore] = []
     with connection.admin.client("creating") as admin:

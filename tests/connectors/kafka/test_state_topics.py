@@ -20,7 +20,7 @@ from sketchstream.errors import DataLossError, FencedError, SnapshotsGoneError
 from sketchstream.stream.interfaces import Fresh, Restored, Snapshot
 from sketchstream_connectors.kafka.cluster import topics as kafka_topics
 from sketchstream_connectors.kafka.cluster.client import Connection
-from sketchstream_connectors.kafka.cluster.topics import Names, state_topic, transactional_id
+from sketchstream_connectors.kafka.cluster.topics import TopicNames, state_topic, transactional_id
 from sketchstream_connectors.kafka.state import store as kafka_store
 from sketchstream_connectors.kafka.state import topic_validation, transaction
 from sketchstream_connectors.kafka.state.pointer import Pointer
@@ -52,9 +52,9 @@ def stores(kafka: str) -> Iterator[Callable[[str, str], KafkaStore]]:
 @pytest.fixture
 def taken(
     kafka: str, topic_name: Callable[[str], str], stores: Callable[[str, str], KafkaStore]
-) -> Iterator[tuple[Connection, Names, KafkaStore]]:
+) -> Iterator[tuple[Connection, TopicNames, KafkaStore]]:
     """An input and its topics, and a store that has taken its partition."""
-    names = Names(topic_name("g"), topic_name("t"))
+    names = TopicNames(topic_name("g"), topic_name("t"))
     connection = connected(kafka, names.group)
     make(kafka, names.input)
     kafka_topics.create(connection, names)
@@ -138,7 +138,7 @@ def test_snapshots_under_a_former_name_are_taken_and_moved(
         old = stores(group, topic)
         assert old.take(0) == Fresh(0, 0)
         old.commit(0, snapshot(0, {"a": b"1", "b": b"2"}))
-    names = Names(group, topic)
+    names = TopicNames(group, topic)
     connection = connected(kafka, group)
     assert [one.outcome for one in recover(connection, names, dry_run=True)] == ["healthy"]
     new = stores(group, topic)
@@ -192,7 +192,7 @@ def test_a_state_topic_with_snapshots_of_another_input_is_refused_and_left_alone
             stores(*pair).take(0)
     for n, pair in enumerate(pairs):
         connection = connected(kafka, pair[0])
-        kafka_topics.create(connection, Names(*pair))
+        kafka_topics.create(connection, TopicNames(*pair))
         store = stores(*pair)
         found = store.take(0)
         assert isinstance(found, Restored)
@@ -200,13 +200,13 @@ def test_a_state_topic_with_snapshots_of_another_input_is_refused_and_left_alone
         store.commit(0, snapshot(0, {"b": b"x"}, frozenset({"a"})))
         store.close()
         assert connection.admin.offsets(former, [0], "earliest") == {0: 0}, "the other one's are there too"
-        assert [one.outcome for one in reset(connection, Names(*pair))] == ["reset"]
+        assert [one.outcome for one in reset(connection, TopicNames(*pair))] == ["reset"]
         assert connection.admin.offsets(former, [0], "earliest") == {0: 0}
         connection.close()
 
 
 def test_a_state_topic_made_again_gets_the_whole_snapshot_of_a_running_worker(
-    taken: tuple[Connection, Names, KafkaStore],
+    taken: tuple[Connection, TopicNames, KafkaStore],
     stores: Callable[[str, str], KafkaStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -255,7 +255,7 @@ def test_a_worker_whose_state_topic_is_made_again_loses_nothing(kafka: str, tmp_
 
 
 def test_a_state_topic_that_begins_to_forget_is_noticed_while_workers_run(
-    taken: tuple[Connection, Names, KafkaStore],
+    taken: tuple[Connection, TopicNames, KafkaStore],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

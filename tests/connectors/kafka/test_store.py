@@ -61,8 +61,8 @@ class App:
         return Connection({"bootstrap.servers": self.bootstrap, "group.id": self.group})
 
     @property
-    def names(self) -> topics.Names:
-        return topics.Names(self.group, self.topic, sealed=f"{self.group}.sealed")
+    def names(self) -> topics.TopicNames:
+        return topics.TopicNames(self.group, self.topic, sealed=f"{self.group}.sealed")
 
     def store(self, **options: object) -> KafkaStore:
         store = KafkaStore(self.connection, self.topic, Member(self.group), sealed_topic=self.names.sealed, **options)
@@ -530,7 +530,7 @@ def test_a_new_partition_of_the_input_gets_its_place(app: App) -> None:
 
 
 def test_a_missing_or_forgetful_state_topic_is_refused(app: App) -> None:
-    other = topics.Names(app.group + "2", app.topic)
+    other = topics.TopicNames(app.group + "2", app.topic)
     with pytest.raises(ConfigError, match="topics create"):
         KafkaStore(Connection({"bootstrap.servers": app.bootstrap, "group.id": other.group}), app.topic, Member("x"))
     admin = app.admin()

@@ -301,7 +301,7 @@ def test_results_come_once_for_every_complete_window(app_of: Callable[..., App])
     app = app_of(kafka=MISSED_SOON, extra='[output]\nresults_topic = "PLACE"')
     topic = f"{app.group}.results"
     app.config_file.write_text(app.config_file.read_text().replace("PLACE", topic))
-    topics.create(app.connection, topics.Names(app.group, app.topic, app.names.sealed, results=topic))
+    topics.create(app.connection, topics.TopicNames(app.group, app.topic, app.names.sealed, results=topic))
     first, _ = app.start(), app.start()
     end = stream(app, 2, 2000, seed=11)
     app.wait_published(end)

@@ -23,7 +23,7 @@ from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, SchemaUnavailableError
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.registry.client import FREE_DENIALS, MOST_DENIED, Access, SchemaRegistry
+from sketchstream_connectors.registry.client import FREE_DENIALS, MOST_DENIED, RegistryAccess, SchemaRegistry
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "long"}]}
 
@@ -38,7 +38,7 @@ class Clock:
 def test_a_schema_is_asked_for_once_and_survives_the_registry_on_disk(tmp_path: Path) -> None:
     with StandInRegistry() as stand_in:
         stand_in.register(7, USER)
-        access = Access((stand_in.url,))
+        access = RegistryAccess((stand_in.url,))
         registry = SchemaRegistry(access, tmp_path / "cache")
         assert registry.schema(7) == registry.schema(7)
         assert stand_in.asked == [("GET", "/schemas/ids/7")]
@@ -60,7 +60,7 @@ def test_references_are_read_and_those_that_others_use_come_first() -> None:
         stand_in.register(2, {"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]}, references=link)
         both = [{"name": "B", "subject": "subject-2", "version": 1}, *link]
         stand_in.register(3, {"type": "record", "name": "C", "fields": [{"name": "b", "type": "B"}]}, references=both)
-        found = SchemaRegistry(Access((stand_in.url,))).schema(3)
+        found = SchemaRegistry(RegistryAccess((stand_in.url,))).schema(3)
         assert found is not None
         assert [name for name, _ in found.references] == ["A", "B"]
         assert {path for _, path in stand_in.asked} == {
@@ -75,7 +75,7 @@ def test_a_global_id_is_asked_for_by_apicurios_interface_and_kept_apart(tmp_path
     with StandInRegistry() as stand_in:
         stand_in.register(7, USER)
         stand_in.register_globally(7, other)
-        access = Access((f"{stand_in.url}/apis/registry/v2",))
+        access = RegistryAccess((f"{stand_in.url}/apis/registry/v2",))
         found = SchemaRegistry(access, tmp_path, global_ids=True).schema(7)
         assert found is not None
         assert json.loads(found.text) == other
@@ -113,7 +113,7 @@ def test_an_answer_that_is_none_is_no_denial_and_pauses_grow(status: int, body: 
     with StandInRegistry() as stand_in:
         stand_in.register(7, USER)
         stand_in.failing.append((status, body))
-        registry = SchemaRegistry(Access((stand_in.url,)), clock=clock)
+        registry = SchemaRegistry(RegistryAccess((stand_in.url,)), clock=clock)
         for failures in range(1, 6):
             asked = len(stand_in.asked)
             for _ in range(3):
@@ -129,7 +129,7 @@ def test_an_answer_that_is_none_is_no_denial_and_pauses_grow(status: int, body: 
 def test_an_id_is_denied_only_if_every_url_denies_it() -> None:
     clock = Clock()
     with StandInRegistry() as one, StandInRegistry() as other:
-        registry = SchemaRegistry(Access((one.url, other.url)), clock=clock)
+        registry = SchemaRegistry(RegistryAccess((one.url, other.url)), clock=clock)
         other.failing.append((503, b""))
         with pytest.raises(SchemaUnavailableError):
             registry.schema(5)
@@ -146,7 +146,7 @@ def test_an_id_is_denied_only_if_every_url_denies_it() -> None:
 def test_made_up_ids_are_asked_for_once_a_second_and_forgotten_at_last() -> None:
     clock = Clock()
     with StandInRegistry() as stand_in:
-        registry = SchemaRegistry(Access((stand_in.url,)), clock=clock)
+        registry = SchemaRegistry(RegistryAccess((stand_in.url,)), clock=clock)
         for number in range(FREE_DENIALS):
             assert registry.schema(number) is None
         for step in range(50):
@@ -165,16 +165,16 @@ def test_made_up_ids_are_asked_for_once_a_second_and_forgotten_at_last() -> None
 def test_credentials_are_sent_and_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     with StandInRegistry(user="me:pass-marked", token="token-marked") as stand_in:
         stand_in.register(7, USER)
-        basic = Access((stand_in.url,), username="me", password="pass-marked")
-        bearer = Access((stand_in.url,), token="token-marked")
+        basic = RegistryAccess((stand_in.url,), username="me", password="pass-marked")
+        bearer = RegistryAccess((stand_in.url,), token="token-marked")
         assert SchemaRegistry(basic).schema(7) is not None
         assert SchemaRegistry(bearer).schema(7) is not None
-        wrong = Access((stand_in.url,), token="wrong-marked")
+        wrong = RegistryAccess((stand_in.url,), token="wrong-marked")
         with pytest.raises(SchemaUnavailableError, match="401") as raised:
             SchemaRegistry(wrong).schema(7)
     assert "marked" not in caplog.text + repr(basic) + repr(bearer) + str(raised.value)
     with pytest.raises(ConfigError, match="without a user") as refused:
-        SchemaRegistry(Access(("http://me:pass-marked@localhost:1",)))
+        SchemaRegistry(RegistryAccess(("http://me:pass-marked@localhost:1",)))
     assert "marked" not in str(refused.value)
 
 
@@ -218,13 +218,13 @@ def test_mutual_tls_is_spoken_and_strangers_are_not_trusted(tmp_path: Path) -> N
     with StandInRegistry(tls=(paths["server"], paths["server-key"], paths["ca"])) as stand_in:
         stand_in.register(7, USER)
         url = (stand_in.url,)
-        ours = Access(url, ca=paths["ca"], certificate=paths["client"], key=paths["client-key"])
+        ours = RegistryAccess(url, ca=paths["ca"], certificate=paths["client"], key=paths["client-key"])
         assert SchemaRegistry(ours).schema(7) is not None
-        for access in (Access(url), Access(url, ca=paths["ca"])):
+        for access in (RegistryAccess(url), RegistryAccess(url, ca=paths["ca"])):
             with pytest.raises(SchemaUnavailableError):
                 SchemaRegistry(access).schema(7)
     with pytest.raises(ConfigError, match="PEM"):
-        SchemaRegistry(Access(url, ca=tmp_path / "none.pem"))
+        SchemaRegistry(RegistryAccess(url, ca=tmp_path / "none.pem"))
 
 
 def test_values_of_confluents_serializer_are_read() -> None:

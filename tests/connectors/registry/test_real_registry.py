@@ -23,7 +23,7 @@ from helpers.apicurio import running
 from sketchstream.config.schema import PayloadTable
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.registry.client import Access, SchemaRegistry
+from sketchstream_connectors.registry.client import RegistryAccess, SchemaRegistry
 
 pytestmark = [pytest.mark.slow, pytest.mark.registry]
 
@@ -97,7 +97,7 @@ def test_references_are_followed_by_both_interfaces(url: str, client: SchemaRegi
     number = client.register_schema(
         "visit-value", Schema(json.dumps(outer), "AVRO", [SchemaReference("Place", "place-value", 1)])
     )
-    found = SchemaRegistry(Access((f"{url}/apis/ccompat/v7",))).schema(number)
+    found = SchemaRegistry(RegistryAccess((f"{url}/apis/ccompat/v7",))).schema(number)
     assert found is not None
     assert [name for name, _ in found.references] == ["Place"]
     with urllib.request.urlopen(
@@ -111,5 +111,5 @@ def test_references_are_followed_by_both_interfaces(url: str, client: SchemaRegi
 
 
 def test_an_id_that_it_does_not_know_is_denied_not_awaited(url: str) -> None:
-    assert SchemaRegistry(Access((f"{url}/apis/ccompat/v7",))).schema(999_999) is None
-    assert SchemaRegistry(Access((f"{url}/apis/registry/v2",)), global_ids=True).schema(999_999) is None
+    assert SchemaRegistry(RegistryAccess((f"{url}/apis/ccompat/v7",))).schema(999_999) is None
+    assert SchemaRegistry(RegistryAccess((f"{url}/apis/registry/v2",)), global_ids=True).schema(999_999) is None

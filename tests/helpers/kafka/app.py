@@ -169,8 +169,8 @@ class App:
                 return
 
     @property
-    def names(self) -> topics.Names:
-        return topics.Names(self.group, self.topic, sealed=f"{self.group}.sealed")
+    def names(self) -> topics.TopicNames:
+        return topics.TopicNames(self.group, self.topic, sealed=f"{self.group}.sealed")
 
     @property
     def config(self) -> Config:
@@ -433,10 +433,10 @@ class App:
 
     def live_manifests(self) -> dict[int, int]:
         """Committed manifests by partition that are still in the state topic and in no committed pointer: must be 0."""
-        from sketchstream_connectors.kafka.state.blobs import Reader
+        from sketchstream_connectors.kafka.state.blobs import BlobReader
         from sketchstream_connectors.kafka.state.pointer import Pointer
 
-        reader = Reader(self.connection, self.topic, self.names.state)
+        reader = BlobReader(self.connection, self.topic, self.names.state)
         pointers = {}
         for p in range(self.partitions):
             committed = reader.committed(p)

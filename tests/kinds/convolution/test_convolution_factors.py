@@ -19,7 +19,7 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.layers import add_noise
 from sketchstream.kinds.convolution.state.update import Updater
 from sketchstream.kinds.linear.causal import CausalFactor, block_energies, dense_rows
-from sketchstream.kinds.linear.tree import Tree, best_levels
+from sketchstream.kinds.linear.tree import BlockTree, best_levels
 from sketchstream.published import read
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}
@@ -223,7 +223,7 @@ def test_levels_and_noises_that_cannot_be_are_refused() -> None:
     spec = ConvolutionSpec("sum", 50, noise="tree", **GIVEN)
     with pytest.raises(EstimateError, match="autocovariance"):
         answers(spec, [spec.layer()], np.zeros(spec.size, np.int64))[0].autocovariance(3)
-    assert Tree(20, ((1, 1), (8, 2))).cells == 24
+    assert BlockTree(20, ((1, 1), (8, 2))).cells == 24
 
 
 @pytest.mark.parametrize("noise", ["tree", "toeplitz"])

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
-from sketchstream.kinds.convolution.filtering.filters import Columns
+from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values, decode
 from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
@@ -131,7 +131,7 @@ def test_several_filters_share_a_state() -> None:
 
 
 def test_marginals_by_column_names() -> None:
-    table = Columns({"late": (0, 1), "day": ("mo", "tu", "we"), "way": ("in", "out")})
+    table = DeclaredColumns({"late": (0, 1), "day": ("mo", "tu", "we"), "way": ("in", "out")})
     spec = spec_of(["marginal:late,way", "marginal:day", "marginal:"], columns=table)
     random = np.random.default_rng(4)
     counts = random.integers(0, 20, spec.length)

@@ -15,7 +15,7 @@ from sketchstream.errors import DomainError, EstimateError, MergeError, SpecErro
 from sketchstream.kinds import shown
 from sketchstream.kinds.projection.forecast import best_columns, expected, with_columns
 from sketchstream.kinds.projection.matrices.matrix import Matrix
-from sketchstream.kinds.projection.matrices.variance import Law
+from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection
 from sketchstream.kinds.projection.reading.neighbours import Distances, nearest
@@ -188,7 +188,7 @@ def test_each_family_has_the_variance_of_its_own_law(family: str) -> None:
     found, images = drawn(family, k, runs, tau, rows=SHORT)
     first = np.arange(0, 2 * runs, 2)
     public = (found.cells[first].astype(float) * images).sum(axis=1) * found.scale * 2.0**found.spec.fraction_bits
-    laws = {one: Law.of(Matrix(one, bytes(32), 32, k)) for one in ("gaussian", "rademacher", "srht")}  # type: ignore[arg-type]
+    laws = {one: MatrixLaw.of(Matrix(one, bytes(32), 32, k)) for one in ("gaussian", "rademacher", "srht")}  # type: ignore[arg-type]
     for values, mean, closed in (
         (found.distance(first, first + 1).value, 72, lambda law: law.squared_norm(72, 2 * tau, 2 * 6**4)),
         (found.inner(first, first + 1).value, 36, lambda law: law.inner(72, 72, 36, tau, 6**4)),
@@ -227,7 +227,7 @@ def test_intervals_where_the_projection_decides_and_k_is_small() -> None:
 
 
 def test_closed_forms_of_the_vectors() -> None:
-    gaussian = Law(64, 1.0, signs=False)
+    gaussian = MatrixLaw(64, 1.0, signs=False)
     for tau, wanted in (
         (256, (9870.125, 1472.828125, 2926.125, 248.828125)),
         (512, (36046.125, 4944.828125, 9870.125, 448.828125)),
@@ -240,10 +240,10 @@ def test_closed_forms_of_the_vectors() -> None:
             gaussian.with_vector(50.0, 50.0, 25.0, tau),
         )
         assert found == wanted
-    assert Law(64, 1.0, signs=True).squared_norm(50.0, 512.0, 50.0) == 9868.5625
-    srht = Law.of(Matrix("srht", bytes(32), 100, 64))
+    assert MatrixLaw(64, 1.0, signs=True).squared_norm(50.0, 512.0, 50.0) == 9868.5625
+    srht = MatrixLaw.of(Matrix("srht", bytes(32), 100, 64))
     assert srht.squared_norm(50.0, 512.0, 50.0) == pytest.approx(9830.58, abs=0.01)
-    assert Law.of(Matrix("srht", bytes(32), 64, 64)).signal == 0
+    assert MatrixLaw.of(Matrix("srht", bytes(32), 64, 64)).signal == 0
 
 
 def small(**changes: Any) -> Projection:

@@ -21,26 +21,26 @@ from sketchstream.kinds.workload.planning import forecast
 from sketchstream.kinds.workload.queries.queries import Workload, marginals
 from sketchstream.kinds.workload.queries.universe import Column, Universe
 from sketchstream.kinds.workload.spec import WorkloadSpec, WorkloadWarning
-from sketchstream.kinds.workload.strategies.mechanism import Law, candidates
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, candidates
 from sketchstream.kinds.workload.strategies.projection import ANSWERS, stretched
-from sketchstream.kinds.workload.update import Columns
+from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.spec import NoPrivacyWarning
 
 
 def published(
     spec: WorkloadSpec, histogram: np.ndarray, source: Seeded, layers: int = 1
-) -> tuple[list[Law], np.ndarray]:
+) -> tuple[list[LayerLaw], np.ndarray]:
     """A state after these events, with so many layers of noise."""
     state = np.zeros(spec.length, np.int64)
     laws = [spec.layer()] * layers
     for law in laws:
         add_noise(law, state, source)
     cells = np.flatnonzero(histogram)
-    Columns.of(spec.strategy).add(state, cells, histogram[cells].astype(np.int64))
+    StrategyColumns.of(spec.strategy).add(state, cells, histogram[cells].astype(np.int64))
     return laws, state
 
 
-def noise_rows(laws: list[Law], runs: int, source: Seeded) -> np.ndarray:
+def noise_rows(laws: list[LayerLaw], runs: int, source: Seeded) -> np.ndarray:
     """(runs, m) sums of one draw of every law; independent counters are drawn at once."""
     rows = np.zeros((runs, laws[0].length), np.int64)
     for law in laws:
@@ -192,7 +192,7 @@ def test_answers_come_back_as_named_tables() -> None:
     cells = np.array([universe.locate(record) for record in records])
     state = np.zeros(spec.length, np.int64)
     add_noise(spec.layer(), state, Seeded(1))
-    Columns.of(spec.strategy).add(state, cells)
+    StrategyColumns.of(spec.strategy).add(state, cells)
     found = estimate(spec, [spec.layer()], state, cells=universe.cells)
     np.testing.assert_allclose(found.table("carrier"), [0, 5, 0, 3], atol=0.2)
     np.testing.assert_allclose(found.table("carrier x origin"), [[0, 0], [0, 5], [0, 0], [3, 0]], atol=0.2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import sketchstream as ss
 from sketchstream.items.arrays import Items
-from sketchstream.items.columns import Column as Found
+from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kinds.workload.kind import KIND
 from sketchstream.kinds.workload.queries.cells import CellLocator
@@ -40,7 +40,7 @@ VALUES = (
 )
 
 
-def found(texts: list[str], fields: list[str]) -> dict[str, Found]:
+def found(texts: list[str], fields: list[str]) -> dict[str, RecordColumn]:
     data = [text.encode() for text in texts]
     ends = np.cumsum([len(one) for one in data], dtype=np.int64)
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
@@ -64,7 +64,7 @@ def test_cells_are_those_of_the_reference(rows: list[tuple[str | None, ...]]) ->
 
 def test_floats_of_a_file_count_as_they_are_printed() -> None:
     values = [0.1, 0.09999999999999999, 2.5, -0.0, float("nan"), float("inf"), 1e300, 99.0]
-    column = Found(
+    column = RecordColumn(
         np.full(8, 5, np.uint8), np.zeros(0, np.uint8), np.zeros(8, np.int64), np.zeros(8, np.int64),
         floats=np.array(values),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from scipy import sparse
 import sketchstream as ss
 from helpers.commands import Run
 from sketchstream.errors import EstimateError, FormatError, SpecError
-from sketchstream.kinds.linear.tree import Tree
+from sketchstream.kinds.linear.tree import BlockTree
 from sketchstream.kinds.workload import planning
 from sketchstream.kinds.workload.queries import factors
 from sketchstream.kinds.workload.queries import runs as runs_module
@@ -207,7 +207,7 @@ def test_a_strategy_without_a_matrix_is_its_dense_twin(levels: Any, seed: int) -
     np.testing.assert_allclose(strategy.variances, np.square(decoder).sum(axis=1), rtol=1e-9)
     np.testing.assert_allclose(strategy.fourths, (decoder**4).sum(axis=1), rtol=1e-9)
     if levels:  # least squares over the cells and the padding
-        tree = Tree(dense.shape[1], levels)
+        tree = BlockTree(dense.shape[1], levels)
         wide = Implicit(listed(np.pad(dense, ((0, 0), (0, tree.cells - tree.size)))), levels).matrix.astype(float)
         padded = np.pad(dense, ((0, 0), (0, tree.cells - tree.size)))
         np.testing.assert_allclose(decoder @ decoder.T, padded @ np.linalg.inv(wide.T @ wide) @ padded.T, atol=1e-9)
@@ -356,7 +356,7 @@ def test_levels_for_gaussian_noise_are_the_best_of_their_widths() -> None:
     held = workload.products[0][0].runs
 
     def spread(levels: Any) -> float:
-        tree = Tree(128, levels)
+        tree = BlockTree(128, levels)
         return float(tree.variances([held.energies(width).sum() for width, _ in levels]))
 
     found = gaussian_levels(128, lambda width: float(held.energies(width).sum()))

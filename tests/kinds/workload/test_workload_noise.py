@@ -17,7 +17,7 @@ from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies import mechanism
 from sketchstream.kinds.workload.strategies.ball import _enclose, accepted, add_ball_noise, laplace_rate
-from sketchstream.kinds.workload.strategies.mechanism import Law, choose, layer_law, unit_variance
+from sketchstream.kinds.workload.strategies.mechanism import LayerLaw, choose, layer_law, unit_variance
 from sketchstream.noise.blocks import Scratch
 from sketchstream.privacy.calibration import verify_discrete
 
@@ -99,9 +99,9 @@ def test_the_dimension_is_that_of_all_looks(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_ball_noise_of_one_counter_is_laplace_noise() -> None:
-    ball, laplace = Law("discrete-ball", Fraction(1), 1), Law("discrete-laplace", Fraction(1), 1)
+    ball, laplace = LayerLaw("discrete-ball", Fraction(1), 1), LayerLaw("discrete-laplace", Fraction(1), 1)
     assert ball.shape == laplace.shape == 1
-    assert Law("discrete-ball", Fraction(1), 7).shape == 4
+    assert LayerLaw("discrete-ball", Fraction(1), 7).shape == 4
 
 
 def test_laws_scale_with_the_weight_of_the_unit() -> None:
@@ -187,7 +187,7 @@ def test_acceptance_is_decided_exactly() -> None:
 
 
 def test_noise_wraps_and_fits_its_state() -> None:
-    law = Law("discrete-laplace", Fraction(1, 100), 3)
+    law = LayerLaw("discrete-laplace", Fraction(1, 100), 3)
     state = np.full(3, (1 << 63) - 1, np.int64)
     add_noise(law, state, Seeded(1))
     with pytest.raises(SpecError, match="3 counters"):

@@ -22,7 +22,7 @@ from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.pools import columns as number_rows
 from sketchstream_connectors.decode.records import read_only
-from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Places, Slot
+from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Slot, SlotPlaces
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -93,7 +93,7 @@ class AvroFinder:
         rows[rows[:, 0] == kernels.UNION, 1] += self._jumps.size
         rows[rows[:, 0] == kernels.TAKE_ENUM, 3] += self._symbols.size - 1
 
-    def find(self, buffer: Bytes, starts: Ints, ends: Ints) -> Places:
+    def find(self, buffer: Bytes, starts: Ints, ends: Ints) -> SlotPlaces:
         """Find the slots in all values.
 
         Args:
@@ -121,7 +121,7 @@ class AvroFinder:
         side = self._by_tree(buffer, starts, ends, status, kinds, found, sum(part.size for part in parts))
         if self._symbol_bytes.size or state[1] or side.size:
             buffer = read_only(np.concatenate([*parts, side]))
-        return Places(buffer, kinds, *found, status == kernels.BROKEN)
+        return SlotPlaces(buffer, kinds, *found, status == kernels.BROKEN)
 
     def _by_tree(
         self, buffer: Bytes, starts: Ints, ends: Ints, status: Bytes, kinds: Bytes, found: tuple[Ints, Ints], base: int

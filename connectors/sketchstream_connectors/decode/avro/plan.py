@@ -1,6 +1,6 @@
 """Compiles an Avro schema into a plan: rows that say what to skip and what to take, in the order of the bytes.
 
-In: a `Type`, and the slots that are wanted. Out: a `Plan`. Touches: nothing.
+In: a `Type`, and the slots that are wanted. Out: a `SchemaPlan`. Touches: nothing.
 Source: the Avro 1.12 specification, "Binary Encoding".
 
 A row is (op, a, b, c, optional). `optional` fuses a union of null and one other type with the row of that type: 1 where
@@ -60,7 +60,7 @@ ANY_BYTES, TEXT_OR_OTHER, MUST_BE_TEXT = range(3)
 
 
 @dataclass
-class Plan:
+class SchemaPlan:
     """Rows, targets of unions, and symbols of enums, all counted from the plan's own beginning."""
 
     rows: list[list[int]] = field(default_factory=list)
@@ -73,14 +73,14 @@ class TooLargeError(Exception):
     """The schema has no plan."""
 
 
-def compile_plan(schema: Type, slots: Sequence[Slot]) -> Plan | None:
+def compile_plan(schema: Type, slots: Sequence[Slot]) -> SchemaPlan | None:
     """The plan of a schema; None if it has none.
 
     Args:
         schema: of the writer.
         slots: what is wanted.
     """
-    builder = _Builder(slots)
+    builder = _SchemaBuilder(slots)
     try:
         builder.emit(schema, [(slot, one.path) for slot, one in enumerate(slots)])
         builder.add(END)
@@ -93,12 +93,12 @@ Wanted = list[tuple[int, tuple[str, ...]]]
 """Slots that lie at or below a type, and the paths that lead to them from there."""
 
 
-class _Builder:
+class _SchemaBuilder:
     """The plan so far."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = slots
-        self.plan = Plan()
+        self.plan = SchemaPlan()
         self._open: list[Type] = []
         self._loops = 0
         self._depth = 0

@@ -26,9 +26,9 @@ from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, leaf_nam
 from sketchstream_connectors.decode.protobuf.schema import (
     BYTES,
     VARINT,
-    Field,
-    Files,
     Message,
+    MessageField,
+    MessageTypes,
     document,
     from_registry,
     read_files,
@@ -140,7 +140,7 @@ class ProtobufFormat:
             sources.require_fields(wanted_fields(fields), leaf_names(message, sources.DEPTH), path)
             return ProtobufReader(fields, payload.framing, lambda *_: message)
         registry = sources.open_registry(payload, resolve, form="serialized")
-        known: dict[int, Files | None] = {}
+        known: dict[int, MessageTypes | None] = {}
 
         def lookup(number: int, indexes: tuple[int, ...]) -> Message | None:
             if number not in known:
@@ -199,13 +199,13 @@ def _example(value: dict[str, object]) -> tuple[Message, bytes]:
     for number, (name, one) in enumerate(value.items(), 1):
         if isinstance(one, dict):
             inner, content = _example(one)
-            made = Field(name, number, "message", BYTES, False, True, -1, inner)
+            made = MessageField(name, number, "message", BYTES, False, True, -1, inner)
             body += varint(made.tag) + varint(len(content)) + content
         elif isinstance(one, int):
-            made = Field(name, number, "int64", VARINT, False, False, -1)
+            made = MessageField(name, number, "int64", VARINT, False, False, -1)
             body += varint(made.tag) + varint(one)
         else:
-            made = Field(name, number, "string", BYTES, False, False, -1)
+            made = MessageField(name, number, "string", BYTES, False, False, -1)
             content = str(one).encode()
             body += varint(made.tag) + varint(len(content)) + content
         message.fields.append(made)

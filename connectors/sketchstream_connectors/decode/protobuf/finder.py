@@ -1,6 +1,6 @@
 """Finds fields in framed Protobuf messages: plans of all message types that were met, and the loop over them.
 
-In: bounds of values, wanted fields, a source of message types. Out: `Places`. Touches: the source.
+In: bounds of values, wanted fields, a source of message types. Out: `SlotPlaces`. Touches: the source.
 
 A type is looked up once, outside of the loop, as for Avro (`decode.avro.finder`).
 """
@@ -28,7 +28,7 @@ from sketchstream_connectors.decode.protobuf.plan import (
 )
 from sketchstream_connectors.decode.protobuf.schema import Message
 from sketchstream_connectors.decode.records import read_only
-from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Places
+from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, SlotPlaces
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -103,7 +103,7 @@ class ProtobufFinder:
         self._symbols = np.concatenate([self._symbols, self._symbols[-1] + np.cumsum(sizes)])
         self._symbol_bytes = np.concatenate([self._symbol_bytes, np.frombuffer(b"".join(plan.symbols), np.uint8)])
 
-    def find(self, buffer: Bytes, starts: Ints, ends: Ints) -> Places:
+    def find(self, buffer: Bytes, starts: Ints, ends: Ints) -> SlotPlaces:
         """Find the slots in all values.
 
         Args:
@@ -129,7 +129,7 @@ class ProtobufFinder:
             self._learn(*self._key(buffer, starts[at], ends[at]))
         if self._symbol_bytes.size or texts.size:
             buffer = read_only(np.concatenate([buffer, self._symbol_bytes, texts]))
-        return Places(buffer, kinds, *found, status == kernels.BROKEN)
+        return SlotPlaces(buffer, kinds, *found, status == kernels.BROKEN)
 
     def _key(self, buffer: Bytes, start: int, end: int) -> tuple[int, int]:
         """Message indexes and id of a value whose frame is good."""

@@ -1,6 +1,6 @@
 """Compiles what is wanted of a Protobuf message into a plan: for each message on the way, the tags that matter.
 
-In: a `Message`, and slots. Out: a `Plan`. Touches: nothing.
+In: a `Message`, and slots. Out: a `MessagePlan`. Touches: nothing.
 
 A node is a message on the way to a wanted field: a range of rows (tag, op, slot or node, more, number of symbols, slots
 to clear) in the order of their tags, and a range of defaults. The loop looks a field's number up in its node, which
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
-from sketchstream_connectors.decode.protobuf.schema import BYTES, TIMESTAMP, WRAPPERS, Field, Message
+from sketchstream_connectors.decode.protobuf.schema import BYTES, TIMESTAMP, WRAPPERS, Message, MessageField
 from sketchstream_connectors.decode.slots import Slot
 
 LOOKED_UP: Final = 64
@@ -75,7 +75,7 @@ NOWHERE: Final = Wish(Slot(("",), time=True), False)
 
 
 @dataclass
-class Plan:
+class MessagePlan:
     """Nodes and their rows, counted from the plan's own beginning; the first node is the message itself.
 
     Args:
@@ -97,24 +97,24 @@ class Plan:
 Wanted = list[tuple[int, tuple[str, ...]]]
 
 
-def compile_plan(message: Message, wishes: Sequence[Wish]) -> Plan:
+def compile_plan(message: Message, wishes: Sequence[Wish]) -> MessagePlan:
     """The plan of a message.
 
     Args:
         message: the type of the values.
         wishes: what is wanted; a time that is a Timestamp must have been split by `split_times`.
     """
-    builder = _Builder(wishes)
+    builder = _MessageBuilder(wishes)
     builder.node(message, [(slot, one.slot.path) for slot, one in enumerate(wishes)])
     return builder.plan
 
 
-class _Builder:
+class _MessageBuilder:
     """The plan so far."""
 
     def __init__(self, wishes: Sequence[Wish]) -> None:
         self.wishes = wishes
-        self.plan = Plan()
+        self.plan = MessagePlan()
 
     def node(self, message: Message, wanted: Wanted) -> int:
         """Add a node and all below it; returns its place."""
@@ -153,7 +153,7 @@ class _Builder:
         nodes[place] = [first, first + len(rows), start, start + len(defaults), *looked_up]
         return place
 
-    def _rows(self, one: Field, wanted: Wanted) -> list[list[int]]:
+    def _rows(self, one: MessageField, wanted: Wanted) -> list[list[int]]:
         """The rows of a field."""
         if not wanted:
             return []
@@ -172,7 +172,7 @@ class _Builder:
             return rows
         return [self._take(one, slot) for slot in direct]
 
-    def _take(self, one: Field, slot: int) -> list[int]:
+    def _take(self, one: MessageField, slot: int) -> list[int]:
         wanted = self.wishes[slot].slot
         op = OPS.get(one.kind, USELESS)
         if op in (SINGLE, DOUBLE):
@@ -186,7 +186,7 @@ class _Builder:
             return [one.tag, op, slot, first, len(one.symbols), 0]
         return [one.tag, op, slot, 0, 0, 0]
 
-    def _default(self, one: Field, slot: int, path: tuple[str, ...]) -> list[int] | None:
+    def _default(self, one: MessageField, slot: int, path: tuple[str, ...]) -> list[int] | None:
         """What a slot holds where its message is there and its field is not."""
         if path or one.explicit or one.repeated or one.message is not None or not self.wishes[slot].default:
             return None
@@ -204,7 +204,7 @@ class _Builder:
 def split_times(message: Message, path: tuple[str, ...]) -> bool:
     """Whether a path leads to a Timestamp, so that its seconds and its nanoseconds are wanted instead of it."""
     here: Message | None = message
-    found: Field | None = None
+    found: MessageField | None = None
     for name in path:
         found = None if here is None else here.named(name)
         here = None if found is None or found.repeated else found.message

@@ -45,7 +45,7 @@ TIMESTAMP = ".google.protobuf.Timestamp"
 
 
 @dataclass(eq=False)
-class Field:
+class MessageField:
     """One field.
 
     Args:
@@ -81,18 +81,18 @@ class Message:
     """One type of messages."""
 
     name: str
-    fields: list[Field] = field(default_factory=list)
+    fields: list[MessageField] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"Message({self.name})"
 
-    def named(self, name: str) -> Field | None:
+    def named(self, name: str) -> MessageField | None:
         """The field of a name."""
         return next((one for one in self.fields if one.name == name), None)
 
 
 @dataclass(frozen=True)
-class Files:
+class MessageTypes:
     """Messages by their full names, with a dot in front; those of the last file also in their order."""
 
     messages: dict[str, Message]
@@ -108,7 +108,7 @@ class Files:
         return self.messages.get(name)
 
 
-def read_files(texts: Sequence[bytes], own: bytes) -> Files:
+def read_files(texts: Sequence[bytes], own: bytes) -> MessageTypes:
     """Read descriptors of files.
 
     Args:
@@ -140,7 +140,7 @@ def read_files(texts: Sequence[bytes], own: bytes) -> Files:
     messages |= {name: Message(name) for name in given}
     for name, (described, implicit) in given.items():
         messages[name].fields += _fields(described, implicit, messages, enums)
-    return Files(messages, order)
+    return MessageTypes(messages, order)
 
 
 def _is_set(own: bytes) -> bool:
@@ -186,11 +186,11 @@ def _collect(
 
 def _fields(
     described: Any, implicit: bool, messages: dict[str, Message], enums: dict[str, dict[int, str]]
-) -> Iterator[Field]:
+) -> Iterator[MessageField]:
     """The fields of a message."""
     for one in described.field:
         kind, wire = KINDS[one.type]
-        made = Field(
+        made = MessageField(
             one.name,
             one.number,
             kind,
@@ -210,7 +210,7 @@ def _fields(
         yield made
 
 
-def from_registry(text: str, references: Sequence[str]) -> Files:
+def from_registry(text: str, references: Sequence[str]) -> MessageTypes:
     """The files of a registry's answer in its serialized form.
 
     Raises:

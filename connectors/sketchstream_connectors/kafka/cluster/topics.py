@@ -91,7 +91,7 @@ def _stem(group: str, topic: str, separator: str, legible: str) -> str:
 
 
 @dataclass(frozen=True)
-class Names:
+class TopicNames:
     """Topics of one configuration; None where there is none of that kind."""
 
     group: str
@@ -108,14 +108,14 @@ class Names:
         """The internal topic of snapshots."""
         return self.former_state or state_topic(self.group, self.input)
 
-    def formerly(self) -> Names | None:
+    def formerly(self) -> TopicNames | None:
         """The same with the state topic that an older release made; None where its name is the same."""
         former = former_state_topic(self.group, self.input)
         return None if former is None else replace(self, former_state=former)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedTopic:
     """One topic as it must be.
 
     `binding`: settings under which it would lose or hide data if they were others; the rest is advice.
@@ -137,7 +137,7 @@ class Change:
     text: str
 
 
-def wanted(connection: Connection, names: Names) -> tuple[Topic, list[Wanted]]:
+def wanted(connection: Connection, names: TopicNames) -> tuple[Topic, list[WantedTopic]]:
     """The input topic as it is, and ours as they must be. Raises ConfigError without an input topic."""
     given = connection.admin.topic(names.input)
     if given is None:
@@ -146,21 +146,21 @@ def wanted(connection: Connection, names: Names) -> tuple[Topic, list[Wanted]]:
     configs = connection.admin.configs(names.input)
     like_input = {key: configs[key] for key in LIKE_INPUT if key in configs}
     n = given.partitions
-    found = [Wanted(names.state, "snapshots", n, STATE, tuple(FOR_EVER))]
+    found = [WantedTopic(names.state, "snapshots", n, STATE, tuple(FOR_EVER))]
     if names.sealed:
-        found.append(Wanted(names.sealed, "sealed sketches", n, FOR_EVER, tuple(FOR_EVER)))
+        found.append(WantedTopic(names.sealed, "sealed sketches", n, FOR_EVER, tuple(FOR_EVER)))
     if names.history:
-        found.append(Wanted(names.history, "the history", 1, FOR_EVER, tuple(FOR_EVER)))
+        found.append(WantedTopic(names.history, "the history", 1, FOR_EVER, tuple(FOR_EVER)))
     if names.results:
-        found.append(Wanted(names.results, "results", 1, {"cleanup.policy": "delete"}))
+        found.append(WantedTopic(names.results, "results", 1, {"cleanup.policy": "delete"}))
     for name, what in ((names.dead_letter, "dead letters"), (names.late, "late records")):
         if name:
-            found.append(Wanted(name, what, n, like_input))
+            found.append(WantedTopic(name, what, n, like_input))
     return given, found
 
 
 def create(
-    connection: Connection, names: Names, *, replication: int | None = None, dry_run: bool = False
+    connection: Connection, names: TopicNames, *, replication: int | None = None, dry_run: bool = False
 ) -> list[Change]:
     """Make what is missing and grow what is too small; existing settings are never changed, only reported.
 
@@ -193,7 +193,7 @@ def create(
     return changes
 
 
-def _create(connection: Connection, topic: Wanted, copies: int, configs: Mapping[str, str]) -> None:
+def _create(connection: Connection, topic: WantedTopic, copies: int, configs: Mapping[str, str]) -> None:
     with connection.admin.client(f"creating topic {topic.name!r}") as client:
         client.create_topics(
             {topic.name: {"num_partitions": topic.partitions, "replication_factor": copies, "configs": dict(configs)}},
@@ -202,7 +202,7 @@ def _create(connection: Connection, topic: Wanted, copies: int, configs: Mapping
         client.wait_for_topics([topic.name], timeout_ms=30_000)
 
 
-def _problems(connection: Connection, topic: Wanted) -> list[str]:
+def _problems(connection: Connection, topic: WantedTopic) -> list[str]:
     """Settings of an existing topic under which data would be lost or hidden."""
     if not topic.binding:
         return []
@@ -232,7 +232,7 @@ class Right:
     why: str
 
 
-def rights(names: Names) -> Iterator[Right]:
+def rights(names: TopicNames) -> Iterator[Right]:
     """What a worker's principal must be allowed, and nothing more (proved by tests/connectors/kafka/test_rights.py)."""
     yield Right("topic", names.input, "literal", "read", "reads events, and commits positions")
     yield Right("topic", names.input, "literal", "describe_configs", "lets `validate` compare retentions")
@@ -265,7 +265,7 @@ def rights(names: Names) -> Iterator[Right]:
     yield Right("transactional_id", prefix, "prefixed", "write", "takes partitions, and commits")
 
 
-def acls(names: Names) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+def acls(names: TopicNames) -> Iterator[tuple[str, str, str, Sequence[str]]]:
     """The same by resource: (resource type, name, pattern, operations)."""
     by_resource: dict[tuple[str, str, str], list[str]] = {}
     for right in rights(names):

@@ -23,7 +23,7 @@ from typing import Any
 
 from sketchstream.config import kafka_settings
 from sketchstream_connectors.decode import pools
-from sketchstream_connectors.decode.pools import Pool
+from sketchstream_connectors.decode.pools import MemoryPool
 from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, Reading, read_committed
 from sketchstream_connectors.kafka.fetch.record_batch import end_of
 
@@ -102,7 +102,7 @@ class FetchAhead:
         reader: reads responses as soon as they arrive.
     """
 
-    def __init__(self, fetcher: Any, pool: Pool, reader: ReadAhead) -> None:
+    def __init__(self, fetcher: Any, pool: MemoryPool, reader: ReadAhead) -> None:
         self._fetcher = fetcher
         self._pool = pool
         self._reader = reader
@@ -248,6 +248,6 @@ class FetchAhead:
         fetcher._paused_partition_records.clear()
 
 
-def install(consumer: Any, pool: Pool, reader: ReadAhead) -> None:
+def install(consumer: Any, pool: MemoryPool, reader: ReadAhead) -> None:
     """Let this consumer fetch ahead."""
     FetchAhead(consumer._fetcher, pool, reader)

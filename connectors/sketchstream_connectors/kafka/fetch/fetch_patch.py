@@ -24,7 +24,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, cast
 
 from sketchstream.errors import ConfigError, CorruptRecordError, MissingExtraError
-from sketchstream_connectors.decode.pools import Pool
+from sketchstream_connectors.decode.pools import MemoryPool
 from sketchstream_connectors.decode.records import ClientRecord, Records, from_client_records
 from sketchstream_connectors.kafka.fetch import fetch_ahead, fetch_responses, frames
 from sketchstream_connectors.kafka.fetch.read_ahead import ReadAhead, read_committed
@@ -68,7 +68,7 @@ def attach(consumer: object, decode: Decode = "auto") -> Path:
             msg = f"decode = 'raw' is not possible: {reason}. Use decode = 'auto' or 'stock'"
             raise ConfigError(msg)
         return attach(consumer, "stock")
-    pool, reader = Pool(), ReadAhead()
+    pool, reader = MemoryPool(), ReadAhead()
     cast("Any", fetcher).PartitionRecords = type("PartitionRecords", (raw_partition_records(),), {"reader": reader})
     frames.install(consumer, pool)
     fetch_ahead.install(consumer, pool, reader)
@@ -331,7 +331,7 @@ def _compare_frames() -> str | None:
         transport: Any = KafkaTCPTransport(None, near)
         transport.set_protocol(SimpleNamespace(parser=parser))
         if raw:
-            frames.Receiver(transport, Pool())
+            frames.Receiver(transport, MemoryPool())
         answers = []
         with near, far:
             for version in fetch_responses.VERSIONS:

@@ -40,10 +40,10 @@ def read_response(frame: memoryview, version: int) -> tuple[int, Any]:
         ValueError: the frame is cut off, or a length in it cannot be.
         struct.error: the frame is cut off.
     """
-    return _Reader(frame, version).response()
+    return _FrameReader(frame, version).response()
 
 
-class _Reader:
+class _FrameReader:
     """One pass over a frame."""
 
     def __init__(self, frame: memoryview, version: int) -> None:

@@ -17,7 +17,7 @@ import struct
 import weakref
 from typing import Any, cast
 
-from sketchstream_connectors.decode.pools import Pool
+from sketchstream_connectors.decode.pools import MemoryPool
 from sketchstream_connectors.kafka.fetch.fetch_responses import FETCH, VERSIONS, read_response
 
 WINDOW = 1 << 16
@@ -48,7 +48,7 @@ class Receiver:
         pool: of the consumer.
     """
 
-    def __init__(self, transport: Any, pool: Pool) -> None:
+    def __init__(self, transport: Any, pool: MemoryPool) -> None:
         self._transport = weakref.ref(transport)
         self._pool = pool
         self._parser: weakref.ref[Any] | None = None
@@ -185,7 +185,7 @@ class Receiver:
         return correlation, response
 
 
-def install(consumer: Any, pool: Pool) -> None:
+def install(consumer: Any, pool: MemoryPool) -> None:
     """Let all connections of this consumer, those it has and those it will make, receive by a `Receiver`."""
     manager = consumer._manager
     build = manager._build_transport

@@ -55,7 +55,7 @@ def read_batches(
         CorruptRecordError: a checksum or a structure is wrong.
         MissingExtraError: the package for a codec is not installed.
     """
-    return _Reader(data, from_position, check_crc, aborted).read(chunk_bytes)
+    return _BatchReader(data, from_position, check_crc, aborted).read(chunk_bytes)
 
 
 def end_of(data: Buffer, from_position: int) -> tuple[int, int] | None:
@@ -78,7 +78,7 @@ def end_of(data: Buffer, from_position: int) -> tuple[int, int] | None:
     return max(from_position, end), int(last[kernels.LEADER_EPOCH])
 
 
-class _Reader:
+class _BatchReader:
     """One pass over the batches of one fetch response."""
 
     def __init__(

@@ -27,7 +27,7 @@ class _Hold:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PositionVerdict:
     """The verdict on a position.
 
     Args:
@@ -71,7 +71,7 @@ class Doubts:
 
     def judge(
         self, partition: int, first: int | None, last: int | None, now: float, patience_s: float
-    ) -> Verdict | None:
+    ) -> PositionVerdict | None:
         """Judge the position in doubt by the leader's bounds; None: the leader is asked again.
 
         Args:
@@ -85,14 +85,14 @@ class Doubts:
         if first is not None and hold.offset < first:
             del self._held[partition]
             text = f"position {hold.offset} was trimmed (retention or DeleteRecords): the log begins at {first}"
-            return Verdict(False, text, first)
+            return PositionVerdict(False, text, first)
         if last is not None and now - hold.since > patience_s:
             del self._held[partition]
             text = f"position {hold.offset} does not exist (the log ends at {last}): the log was truncated"
-            return Verdict(False, text, last if last < hold.offset else None)
+            return PositionVerdict(False, text, last if last < hold.offset else None)
         if first is not None and last is not None and hold.offset <= last:
             hold.again_at = float("inf")  # how long it was in doubt is remembered until a chunk comes
-            return Verdict(True)
+            return PositionVerdict(True)
         return None
 
     def refetch(self, partition: int, position: int) -> int | None:

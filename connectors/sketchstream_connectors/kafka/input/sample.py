@@ -85,7 +85,7 @@ def try_to_read(connection: Connection, config: Config, records: int) -> TopicSa
 
 
 @dataclass(frozen=True)
-class Newest:
+class NewestRecords:
     """The newest records of a topic.
 
     Args:
@@ -99,7 +99,7 @@ class Newest:
     erased: int
 
 
-def read_newest(connection: Connection, topic: str, records: int) -> Newest:
+def read_newest(connection: Connection, topic: str, records: int) -> NewestRecords:
     """Read the newest records of every partition of a topic, about `records` in all: all of them, or none.
 
     Raises:
@@ -124,7 +124,7 @@ def read_newest(connection: Connection, topic: str, records: int) -> Newest:
                 by_partition.setdefault(record.partition, []).append(record)
     finally:
         log.close()
-    return Newest(given.partitions, by_partition, sum(extent.begins.values()))
+    return NewestRecords(given.partitions, by_partition, sum(extent.begins.values()))
 
 
 def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:

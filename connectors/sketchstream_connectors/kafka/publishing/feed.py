@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, StoreError
 from sketchstream.events import say
-from sketchstream.serve.store.feed import Batch, Unreadable
+from sketchstream.serve.store.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.sealed import (
-    Body,
     KafkaSealedSource,
+    LogBody,
     digest_of,
     read_closed_key,
     read_early_key,
@@ -73,7 +73,7 @@ class KafkaFeed:
         """The newest frontiers, from the ends of the partitions."""
         return self._newest.frontiers()
 
-    def read(self, positions: Mapping[str, str]) -> Iterator[Batch]:
+    def read(self, positions: Mapping[str, str]) -> Iterator[FeedBatch]:
         """Records after the positions up to the present end.
 
         Raises:
@@ -124,7 +124,7 @@ class _Reading:
         self._next = dict(starts)
         self._trimmed = trimmed
         self._begun: set[tuple[int, str]] = set()
-        self._open: dict[tuple[int, Body, Positions], dict[int, tuple[int, bytes]]] = {}
+        self._open: dict[tuple[int, LogBody, Positions], dict[int, tuple[int, bytes]]] = {}
         self._entries: list[SealedEntry] = []
         self._frontiers: list[Frontier] = []
         self._deleted: list[Deleted] = []
@@ -165,7 +165,7 @@ class _Reading:
         elif len(named) == 2:
             self._add_chunk(partition, named[0], None, named[1], record)
 
-    def _add_chunk(self, partition: int, body: Body, positions: Positions, number: int, record: Any) -> None:
+    def _add_chunk(self, partition: int, body: LogBody, positions: Positions, number: int, record: Any) -> None:
         """A part of a body: of a sealed sketch, of an instalment of these positions, or of an early release."""
         chunks = self._open.setdefault((partition, body, positions), {})
         chunks.setdefault(number, (record.offset, record.value or b""))
@@ -189,12 +189,12 @@ class _Reading:
         """Note that the partition is read up to this offset; transaction markers at its end are no records."""
         self._next[partition] = max(end, self._next.get(partition, end))
 
-    def batch(self, behind: int) -> Batch:
+    def batch(self, behind: int) -> FeedBatch:
         """Return what was read since the last batch."""
         positions = dict(self._next)
         for (partition, _, _), chunks in self._open.items():
             positions[partition] = min([positions[partition], *(offset for offset, _ in chunks.values())])
-        out = Batch(
+        out = FeedBatch(
             entries=self._entries,
             frontiers=self._frontiers,
             deleted=self._deleted,

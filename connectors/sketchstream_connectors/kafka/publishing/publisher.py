@@ -24,7 +24,7 @@ from sketchstream_connectors.kafka.cluster.client import Connection, know_partit
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.sealed import (
     Headers,
-    Seen,
+    NewestFrontiers,
     digest_of,
     entry_records,
     frontier_record,
@@ -156,7 +156,7 @@ class KafkaPublisher:
         self._outlet = Outlet(connection, "sketchstream-sealed")
         self._published: dict[str, str] = {}
         self._remembering = threading.Lock()
-        self._seen = Seen()
+        self._seen = NewestFrontiers()
         self._log: Log | None = None
         self._ends: dict[int, int] = {}
         self._read_at = float("-inf")

@@ -96,7 +96,7 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
 
 
 @dataclass(frozen=True, order=True)
-class Body:
+class LogBody:
     """One body under one key, as the log names it."""
 
     sketch: str
@@ -108,7 +108,7 @@ class Body:
     count: int
 
 
-def read_key(key: bytes | None) -> tuple[Body, int] | tuple[str, int, int] | None:
+def read_key(key: bytes | None) -> tuple[LogBody, int] | tuple[str, int, int] | None:
     """What a record's key says: a chunk of a body, a frontier's (sketch, revision, partition), or nothing of ours."""
     try:
         parts = (key or b"").decode().split("/")
@@ -121,7 +121,7 @@ def read_key(key: bytes | None) -> tuple[Body, int] | tuple[str, int, int] | Non
     return None
 
 
-def read_closed_key(key: bytes | None) -> tuple[Body, tuple[int, int], int] | None:
+def read_closed_key(key: bytes | None) -> tuple[LogBody, tuple[int, int], int] | None:
     """A chunk of an instalment that a record's key names: the body, its positions, the chunk; None for other keys."""
     try:
         parts = (key or b"").decode().split("/")
@@ -134,7 +134,7 @@ def read_closed_key(key: bytes | None) -> tuple[Body, tuple[int, int], int] | No
         return None
 
 
-def read_early_key(key: bytes | None) -> tuple[Body, int, int] | None:
+def read_early_key(key: bytes | None) -> tuple[LogBody, int, int] | None:
     """A chunk of a release from an open window that a key names: the body, its watermark, the chunk; or None."""
     try:
         parts = (key or b"").decode().split("/")
@@ -157,14 +157,14 @@ def _chunk(
     digest: str,
     number: str,
     count: str,
-) -> tuple[Body, int]:
+) -> tuple[LogBody, int]:
     """A body and the number of one of its chunks, of the parts of a key.
 
     Raises:
         ValueError: no publisher writes such a key.
     """
     window = (_number(start), _number(end))
-    body = Body(sketch, _number(revision), window, _number(partition), seal_id, digest, _number(count))
+    body = LogBody(sketch, _number(revision), window, _number(partition), seal_id, digest, _number(count))
     if len(bytes.fromhex(seal_id)) != SEAL_ID_BYTES or not 0 <= _number(number) < body.count:
         msg = "no such seal id or chunk"
         raise ValueError(msg)
@@ -209,7 +209,7 @@ def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier 
 
 
 @dataclass
-class Seen:
+class NewestFrontiers:
     """The newest frontiers read so far, by (sketch, revision, partition)."""
 
     frontiers: dict[tuple[str, int, int], Frontier] = field(default_factory=dict)
@@ -243,7 +243,7 @@ HELD_BYTES = 64 * 2**20
 class _Held:
     """One body that waits for the end of its window: where its chunks are, and the bytes if they were kept."""
 
-    body: Body
+    body: LogBody
     offsets: tuple[int, ...]
     data: bytes | None = field(repr=False)
 
@@ -256,12 +256,12 @@ class _Windows:
 
     def __init__(self, fetch: Callable[[int, Sequence[int]], list[bytes]]) -> None:
         self._fetch = fetch
-        self._chunks: dict[Body, dict[int, tuple[int, bytes | None]]] = {}
+        self._chunks: dict[LogBody, dict[int, tuple[int, bytes | None]]] = {}
         self._waiting: dict[tuple[int, int], list[_Held]] = {}
         self._held = 0
         self._known: set[bytes] = set()
 
-    def add(self, body: Body, number: int, offset: int, value: bytes) -> None:
+    def add(self, body: LogBody, number: int, offset: int, value: bytes) -> None:
         """One chunk of a body."""
         name = hashlib.blake2b(repr(body).encode(), digest_size=16).digest()
         if name in self._known:
@@ -318,7 +318,7 @@ class KafkaSealedSource:
         self._whole = whole
         self._idle: list[Log] = []
         self._closed = False
-        self._seen = Seen()
+        self._seen = NewestFrontiers()
         self._heard: dict[int, tuple[int, int]] = {}
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
@@ -459,7 +459,7 @@ class KafkaSealedSource:
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions. See `SealedSource.closed`."""
-        chunks: dict[tuple[Body, tuple[int, int]], dict[int, bytes]] = {}
+        chunks: dict[tuple[LogBody, tuple[int, int]], dict[int, bytes]] = {}
         with self._reading() as log_:
             extent = log_.extent()
             starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
@@ -482,7 +482,7 @@ class KafkaSealedSource:
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open. See `SealedSource.early`."""
-        chunks: dict[tuple[Body, int], dict[int, bytes]] = {}
+        chunks: dict[tuple[LogBody, int], dict[int, bytes]] = {}
         with self._reading() as log_:
             extent = log_.extent()
             starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)

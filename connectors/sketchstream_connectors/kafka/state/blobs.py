@@ -36,7 +36,7 @@ FETCH_BYTES = 8 * 2**20
 offset throws away what was fetched."""
 
 
-class Place(NamedTuple):
+class BlobPlace(NamedTuple):
     """Where a blob is and how to open it; `mark` and `at` say when it was written, in bytes and in time (ms)."""
 
     offset: int
@@ -153,7 +153,7 @@ def decrypt(name: bytes, chunks: Sequence[bytes], key: bytes) -> memoryview:
     return found.blob()
 
 
-class Reader:
+class BlobReader:
     """Reads committed offsets and blobs; one caller at a time. After any error it must be closed, not used again.
 
     Args:
@@ -183,9 +183,9 @@ class Reader:
 
     def read(self, partition: int, name: bytes, offset: int, count: int, key: bytes) -> memoryview:
         """One blob of `count` chunks that begins at `offset`; raises what `read_all` raises."""
-        return self.read_all(partition, {name: Place(offset, count, key, 0, 0)})[name]
+        return self.read_all(partition, {name: BlobPlace(offset, count, key, 0, 0)})[name]
 
-    def read_all(self, partition: int, places: Mapping[bytes, Place]) -> dict[bytes, memoryview]:
+    def read_all(self, partition: int, places: Mapping[bytes, BlobPlace]) -> dict[bytes, memoryview]:
         """Blobs by name, in one pass over the partition: thousands of windows are as many blobs.
 
         Raises:
@@ -210,7 +210,7 @@ class Reader:
                 record_bytes = len(held[0].value) if held else record_bytes
         return found
 
-    def _next(self, tp: TopicPartition, held: deque[Any], name: bytes, place: Place) -> memoryview:
+    def _next(self, tp: TopicPartition, held: deque[Any], name: bytes, place: BlobPlace) -> memoryview:
         """One blob that lies further on in a partition.
 
         Args:

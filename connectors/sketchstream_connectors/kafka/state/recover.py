@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgpack
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream.stream.recover import Finding
+from sketchstream.stream.recover import Diagnosis
 from sketchstream.stream.state.checkpoint import mark_diverged
 from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
 from sketchstream_connectors.kafka.cluster.log_reader import Log
-from sketchstream_connectors.kafka.cluster.topics import Names, transactional_id
+from sketchstream_connectors.kafka.cluster.topics import TopicNames, transactional_id
 from sketchstream_connectors.kafka.state import blobs
 from sketchstream_connectors.kafka.state.group_validation import foreign_offsets
 from sketchstream_connectors.kafka.state.pointer import NAMING, Pointer
@@ -41,8 +41,8 @@ Start = Literal["beginning", "end", "committed"]
 
 
 @dataclass(frozen=True)
-class _Found:
-    finding: Finding
+class _Look:
+    finding: Diagnosis
     pointer: Pointer | None = None
     committed: int = -1
 
@@ -63,12 +63,12 @@ def require_empty(connection: Connection) -> None:
 
 def recover(
     connection: Connection,
-    names: Names,
+    names: TopicNames,
     *,
     accept_loss: bool = False,
     dry_run: bool = False,
     partitions: Collection[int] | None = None,
-) -> list[Finding]:
+) -> list[Diagnosis]:
     """Examine every partition, and repair those that can be repaired.
 
     Args:
@@ -88,7 +88,8 @@ def recover(
     wanted = sorted(partitions if partitions is not None else range(given.partitions))
     findings = []
     homes = {
-        topic_id: _Home(there, blobs.Reader(connection, names.input, there.state)) for topic_id, there in states.items()
+        topic_id: _Home(there, blobs.BlobReader(connection, names.input, there.state))
+        for topic_id, there in states.items()
     }
     try:
         logged: Mapping[int, tuple[int, Pointer]] | None = None
@@ -109,8 +110,8 @@ def recover(
 
 
 def reset(
-    connection: Connection, names: Names, *, to: Start | int = "end", dry_run: bool = False, least: int = 0
-) -> list[Finding]:
+    connection: Connection, names: TopicNames, *, to: Start | int = "end", dry_run: bool = False, least: int = 0
+) -> list[Diagnosis]:
     """Begin a new revision of all sketches in every partition at a given place, without any old state.
 
     What was published before stays published. A start before what was already counted counts events a second time, as
@@ -145,7 +146,7 @@ def reset(
         position, pointer = pointers.get(p, (-1, None))
         if pointer is not None and pointer.revision == revision:
             text = f"revision {revision} has begun at position {position}, by a reset that was interrupted"
-            findings.append(Finding(p, "reset", text, position, revision))
+            findings.append(Diagnosis(p, "reset", text, position, revision))
             continue
         if not dry_run:
             fresh = Pointer(connection.admin.cluster_id(), given.topic_id, state_id, revision)
@@ -155,7 +156,7 @@ def reset(
         text = f"revision {revision} begins at position {starts[p]}"
         if p in foreign:
             text += "; its committed offset was written by another application, which must not use this group any more"
-        findings.append(Finding(p, "reset", text, starts[p], revision))
+        findings.append(Diagnosis(p, "reset", text, starts[p], revision))
     return findings
 
 
@@ -176,11 +177,11 @@ def _interrupted(pointers: Mapping[int, tuple[int, Pointer]], published: int, gi
 class _Home(NamedTuple):
     """A state topic: the names that include it, and a reader of it."""
 
-    names: Names
-    reader: blobs.Reader
+    names: TopicNames
+    reader: blobs.BlobReader
 
 
-def _topics(connection: Connection, names: Names) -> tuple[Topic, dict[str, Names]]:
+def _topics(connection: Connection, names: TopicNames) -> tuple[Topic, dict[str, TopicNames]]:
     """The input topic, and the existing state topics by topic id: the present one, then that of an older release."""
     given = connection.admin.topic(names.input)
     former = names.formerly()
@@ -197,7 +198,7 @@ def _topics(connection: Connection, names: Names) -> tuple[Topic, dict[str, Name
     return given, states
 
 
-def _look(connection: Connection, names: Names, homes: Mapping[str, _Home], given: Topic, partition: int) -> _Found:
+def _look(connection: Connection, names: TopicNames, homes: Mapping[str, _Home], given: Topic, partition: int) -> _Look:
     """Examine one partition as a worker that takes it would."""
     committed = next(iter(homes.values())).reader.committed(partition)
     pointer = None
@@ -205,7 +206,7 @@ def _look(connection: Connection, names: Names, homes: Mapping[str, _Home], give
         try:
             pointer = Pointer.from_text(committed.metadata or "")
         except DataLossError as error:
-            return _Found(Finding(partition, "lost", str(error)))
+            return _Look(Diagnosis(partition, "lost", str(error)))
     if committed is None or pointer is None:
         traces = [
             name
@@ -213,25 +214,25 @@ def _look(connection: Connection, names: Names, homes: Mapping[str, _Home], give
             if name and connection.admin.offsets(name, [partition], "latest").get(partition, 0) > 0
         ]
         if committed is None and not traces:
-            return _Found(Finding(partition, "unstarted", "no offset, no trace: a worker starts it at its beginning"))
+            return _Look(Diagnosis(partition, "unstarted", "no offset, no trace: a worker starts it at its beginning"))
         what = "its offset is gone" if committed is None else "its offset was written by another client"
-        return _Found(Finding(partition, "lost", what))
+        return _Look(Diagnosis(partition, "lost", what))
     return _judge(connection, names, homes, given, partition, committed.offset, pointer)
 
 
 def _judge(
     connection: Connection,
-    names: Names,
+    names: TopicNames,
     homes: Mapping[str, _Home],
     given: Topic,
     partition: int,
     position: int,
     pointer: Pointer,
-) -> _Found:
+) -> _Look:
     """Check that the snapshot of a pointer exists, and that its position is in the log."""
 
-    def lost(text: str) -> _Found:
-        return _Found(Finding(partition, "lost", text, revision=pointer.revision), pointer, position)
+    def lost(text: str) -> _Look:
+        return _Look(Diagnosis(partition, "lost", text, revision=pointer.revision), pointer, position)
 
     if pointer.cluster_id != connection.admin.cluster_id():
         return lost("its pointer was written in another cluster")
@@ -248,26 +249,26 @@ def _judge(
     last = connection.admin.offsets(names.input, [partition], "latest").get(partition, position)
     if position < first:
         text = f"records from {position} to {first - 1} were trimmed: it can go on at {first} with that loss"
-        return _Found(Finding(partition, "accept", text, first, pointer.revision), pointer, position)
+        return _Look(Diagnosis(partition, "accept", text, first, pointer.revision), pointer, position)
     if position > last:
         text = (
             f"the log was cut from {position} to {last}: it can go on at {last}; open windows may hold up to "
             f"{position - last} records that the log has lost"
         )
-        return _Found(Finding(partition, "accept", text, last, pointer.revision), pointer, position)
+        return _Look(Diagnosis(partition, "accept", text, last, pointer.revision), pointer, position)
     text = f"revision {pointer.revision} at position {position}"
-    return _Found(Finding(partition, "healthy", text, position, pointer.revision), pointer, position)
+    return _Look(Diagnosis(partition, "healthy", text, position, pointer.revision), pointer, position)
 
 
 def _adoptable(
     connection: Connection,
-    names: Names,
+    names: TopicNames,
     homes: Mapping[str, _Home],
     given: Topic,
     partition: int,
     logged: Mapping[int, tuple[int, Pointer]],
-    found: _Found,
-) -> _Found:
+    found: _Look,
+) -> _Look:
     """A partition whose pointer is missing, with the newest one that the log still holds."""
     if partition not in logged:
         return found
@@ -276,17 +277,17 @@ def _adoptable(
     if judged.finding.outcome != "healthy":
         return judged if judged.finding.outcome == "lost" else found
     text = f"{found.finding.text}; its last snapshot was found: revision {pointer.revision} at position {position}"
-    return _Found(Finding(partition, "adopt", text, position, pointer.revision), pointer, position)
+    return _Look(Diagnosis(partition, "adopt", text, position, pointer.revision), pointer, position)
 
 
-def read_manifest(reader: blobs.Reader, partition: int, pointer: Pointer) -> dict[str, Any]:
+def read_manifest(reader: blobs.BlobReader, partition: int, pointer: Pointer) -> dict[str, Any]:
     """Read the manifest of a pointer. Raises DataLossError if it is gone or altered."""
     packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
     found: dict[str, Any] = msgpack.unpackb(packed, strict_map_key=False)
     return found
 
 
-def logged_pointers(connection: Connection, names: Names) -> dict[int, tuple[int, Pointer]]:
+def logged_pointers(connection: Connection, names: TopicNames) -> dict[int, tuple[int, Pointer]]:
     """Newest pointer of ours for each partition in the log of committed offsets, with its position."""
     with connection.admin.client("asking for the log of committed offsets") as client:
         parts = len(client.describe_topics([OFFSETS_TOPIC])[0]["partitions"])
@@ -369,10 +370,10 @@ def _offset_record(key: bytes | None, value: bytes | None, group: str, topic: st
 # ------------------------------------------------------------------------------------------------------ writing
 
 
-def _committed_pointers(connection: Connection, names: Names, given: Topic) -> dict[int, tuple[int, Pointer]]:
+def _committed_pointers(connection: Connection, names: TopicNames, given: Topic) -> dict[int, tuple[int, Pointer]]:
     """Position and pointer that each partition has committed; partitions without a pointer of ours are left out."""
     found: dict[int, tuple[int, Pointer]] = {}
-    reader = blobs.Reader(connection, names.input, names.state)
+    reader = blobs.BlobReader(connection, names.input, names.state)
     try:
         for p in range(given.partitions):
             committed = reader.committed(p)
@@ -387,7 +388,7 @@ def _committed_pointers(connection: Connection, names: Names, given: Topic) -> d
     return found
 
 
-def _starts(connection: Connection, names: Names, partitions: Sequence[int], to: Start | int) -> dict[int, int]:
+def _starts(connection: Connection, names: TopicNames, partitions: Sequence[int], to: Start | int) -> dict[int, int]:
     """The positions at which to start."""
     from kafka import TopicPartition
 
@@ -402,7 +403,7 @@ def _starts(connection: Connection, names: Names, partitions: Sequence[int], to:
     if to == "end":
         return last
     if to == "committed":
-        reader = blobs.Reader(connection, names.input, names.state)
+        reader = blobs.BlobReader(connection, names.input, names.state)
         try:
             found = {p: reader.committed(p) for p in partitions}
         finally:
@@ -413,7 +414,7 @@ def _starts(connection: Connection, names: Names, partitions: Sequence[int], to:
     return {tp.partition: int(o.offset) if o.offset >= 0 else last[tp.partition] for tp, o in times.items()}
 
 
-def _producer(connection: Connection, names: Names, partition: int) -> KafkaProducer:
+def _producer(connection: Connection, names: TopicNames, partition: int) -> KafkaProducer:
     """Take the partition's fence, which locks out every earlier owner."""
     Fence.end_former(connection, names.input, partition)
     producer = connection.producer(
@@ -427,7 +428,7 @@ def _producer(connection: Connection, names: Names, partition: int) -> KafkaProd
     return producer
 
 
-def _commit(connection: Connection, names: Names, partition: int, position: int, pointer: Pointer) -> None:
+def _commit(connection: Connection, names: TopicNames, partition: int, position: int, pointer: Pointer) -> None:
     """Commit an offset with its pointer, through the fence."""
     producer = _producer(connection, names, partition)
     try:
@@ -439,7 +440,7 @@ def _commit(connection: Connection, names: Names, partition: int, position: int,
         producer.close(timeout=5)
 
 
-def _send_offset(producer: KafkaProducer, names: Names, partition: int, position: int, pointer: Pointer) -> None:
+def _send_offset(producer: KafkaProducer, names: TopicNames, partition: int, position: int, pointer: Pointer) -> None:
     from kafka import TopicPartition
     from kafka.structs import OffsetAndMetadata
 
@@ -447,7 +448,7 @@ def _send_offset(producer: KafkaProducer, names: Names, partition: int, position
     producer.send_offsets_to_transaction({TopicPartition(names.input, partition): offset}, names.group)
 
 
-def _move(connection: Connection, names: Names, homes: Mapping[str, _Home], partition: int, found: _Found) -> None:
+def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home], partition: int, found: _Look) -> None:
     """Commit the same snapshot at another position, with windows marked as partial, in one transaction."""
     pointer, position = found.pointer, found.finding.position
     assert pointer is not None
@@ -483,7 +484,7 @@ def _move(connection: Connection, names: Names, homes: Mapping[str, _Home], part
         producer.close(timeout=5)
 
 
-def _erase(connection: Connection, names: Names, partition: int, input_id: str) -> None:
+def _erase(connection: Connection, names: TopicNames, partition: int, input_id: str) -> None:
     """Delete every snapshot of a partition: what a reset leaves behind must not stay readable.
 
     A state topic of an older release that holds another application's snapshots is left unchanged.

@@ -28,7 +28,7 @@ from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 from sketchstream_connectors.kafka.cluster.topics import former_state_topic, state_topic
 from sketchstream_connectors.kafka.input.positions import UNKNOWN
 from sketchstream_connectors.kafka.state import blobs, traces
-from sketchstream_connectors.kafka.state.blobs import Place
+from sketchstream_connectors.kafka.state.blobs import BlobPlace
 from sketchstream_connectors.kafka.state.group_validation import require_newest_revision
 from sketchstream_connectors.kafka.state.log_trimmer import Eraser
 from sketchstream_connectors.kafka.state.pointer import NAMING, Pointer
@@ -88,7 +88,7 @@ class KafkaStore:
         self.broker_time: tuple[int, float] | None = None
         self._admin = Admin(connection, patience_ms=10_000)
         self._fences: dict[int, Fence] = {}
-        self._readers: list[blobs.Reader] = []
+        self._readers: list[blobs.BlobReader] = []
         self._lock = threading.Lock()
         names = [state_topic(connection.group, topic), former_state_topic(connection.group, topic)]
         states = [name for name in names if name is not None]
@@ -168,11 +168,11 @@ class KafkaStore:
                 return Fresh(pointer.revision, committed.offset, pointer.partial)
             return self._load(partition, fence, pointer, reader)
 
-    def _load(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.Reader) -> Restored:
+    def _load(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.BlobReader) -> Restored:
         """Manifest and blobs; those in a state topic of an older release move with the next snapshot."""
         home = self._ground.topic_of_state(pointer.state_id) or self._state_topic
         if home != self._state_topic:
-            elsewhere = blobs.Reader(self._connection, self._topic, home)
+            elsewhere = blobs.BlobReader(self._connection, self._topic, home)
             try:
                 found = self._read(partition, fence, pointer, elsewhere)
             finally:
@@ -182,7 +182,7 @@ class KafkaStore:
             return found
         return self._read(partition, fence, pointer, reader)
 
-    def _read(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.Reader) -> Restored:
+    def _read(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.BlobReader) -> Restored:
         """Manifest and blobs, by a reader of the topic that they are in."""
         packed = reader.read(partition, b"m" + pointer.snapshot_id, pointer.manifest, pointer.chunks, pointer.key)
         said = msgpack.unpackb(packed, strict_map_key=False)
@@ -192,7 +192,7 @@ class KafkaStore:
         if said["partition"] != partition or said["position"] != fence.position:
             msg = f"the snapshot of partition {partition} belongs to another position or partition; {ADVICE}"
             raise DataLossError(msg)
-        fence.places = {name: Place(*place) for name, place in said["blobs"].items()}
+        fence.places = {name: BlobPlace(*place) for name, place in said["blobs"].items()}
         fence.manifest, fence.written = pointer.manifest, said["written"]
         return Restored(fence.position, said["manifest"], _read_named(reader, partition, fence.places))
 
@@ -345,11 +345,11 @@ class KafkaStore:
             return _read_named(reader, partition, {name: fence.places[name] for name in old})
 
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[blobs.Reader]:
+    def _reader(self) -> Iterator[blobs.BlobReader]:
         """A reader, from a few that are kept open; one that failed is thrown away (its answers may be stale)."""
         with self._lock:
             reader = self._readers.pop() if self._readers else None
-        reader = reader or blobs.Reader(self._connection, self._topic, self._state_topic)
+        reader = reader or blobs.BlobReader(self._connection, self._topic, self._state_topic)
         try:
             yield reader
         except BaseException:
@@ -391,7 +391,7 @@ class KafkaStore:
         self._admin.close()
 
 
-def _read_named(reader: blobs.Reader, partition: int, places: Mapping[str, Place]) -> dict[str, Bytes]:
+def _read_named(reader: blobs.BlobReader, partition: int, places: Mapping[str, BlobPlace]) -> dict[str, Bytes]:
     """The blobs at these places, by name."""
     found = reader.read_all(partition, {name.encode(): place for name, place in places.items()})
     return {name.decode(): data for name, data in found.items()}

@@ -25,7 +25,7 @@ from sketchstream_connectors.kafka.cluster.acknowledgements import STALLED_S, Ac
 from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
 from sketchstream_connectors.kafka.cluster.topics import former_transactional_id, transactional_id
 from sketchstream_connectors.kafka.state import blobs, traces
-from sketchstream_connectors.kafka.state.blobs import Place
+from sketchstream_connectors.kafka.state.blobs import BlobPlace
 from sketchstream_connectors.kafka.state.pointer import Pointer
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Fence:
     position: int = -1
     manifest: int = -1
     written: int = 0
-    places: dict[str, Place] = field(default_factory=dict, repr=False)
+    places: dict[str, BlobPlace] = field(default_factory=dict, repr=False)
     broken: bool = False
     broker_time: tuple[int, float] | None = None
     moving: dict[str, bytes] = field(default_factory=dict, repr=False)
@@ -157,7 +157,7 @@ class Fence:
                 written += size
             now = time.time_ns() // 1_000_000
             places = {
-                name: Place(acknowledged.offset(future), count, key, mark, now)
+                name: BlobPlace(acknowledged.offset(future), count, key, mark, now)
                 for name, (future, count, key, mark) in sent.items()
             }
             faults.reach("commit.blobs")

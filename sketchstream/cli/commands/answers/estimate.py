@@ -16,7 +16,7 @@ import click
 
 from sketchstream.cli import options, show
 from sketchstream.cli.row_questions import RowQuestions, row_questions
-from sketchstream.cli.source import Source, published
+from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_arrow, write_page, writing
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @click.option("--html", type=options.FILE, help="Also write a report, of one answer or of --all: a page of HTML.")
 @options.result_format()
 def command(
-    source: Source,
+    source: AnswerSource,
     merge: bool,
     closed: bool,
     method: str,
@@ -101,7 +101,7 @@ def command(
         one = sketches.read_published(source.file, "estimate")
         answers = _ask([one], method, names, questions)
         answer = estimates.EstimateAnswer(answers, {}, one.guarantee().to_dict())
-        _give([answer], chosen, Files(arrow, plot, html, source.file.name, one.kind.columns(one.spec)), form)
+        _give([answer], chosen, RequestedFiles(arrow, plot, html, source.file.name, one.kind.columns(one.spec)), form)
         questions.write(answers)
         return
     every = source.every
@@ -113,7 +113,7 @@ def command(
     with source.opened() as windows:
         plan = windows.published.plan(windows.name)
         types = kinds.of(plan.spec).columns(plan.spec)
-        files = Files(arrow, plot, html, plan.name, types, plan.calendar.timezone, many=every)
+        files = RequestedFiles(arrow, plot, html, plan.name, types, plan.calendar.timezone, many=every)
         if closed:
             results = windows.published.closed(plan.name, *windows.span)
             _give(results if every else results[-1:], chosen, files, form)
@@ -162,7 +162,7 @@ def _ask(published: Sequence[Published], method: str, names: dict[str, Any], que
 
 
 @dataclass(frozen=True)
-class Files:
+class RequestedFiles:
     """The requested files.
 
     Args:
@@ -184,7 +184,7 @@ class Files:
     many: bool = False
 
 
-def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: Files, form: show.Format) -> None:
+def _give(results: Sequence[EstimateAnswer], chosen: Selection, files: RequestedFiles, form: show.Format) -> None:
     """Write results into the requested files and to standard output."""
     _write(results, files.arrow, files.plot, files.types)
     if files.html is not None:
@@ -214,7 +214,7 @@ def _print(answer: EstimateAnswer, form: show.Format) -> None:
         show.table(columns, [[row.get(name, "") for name in columns] for row in answer.selected])
 
 
-def _report(results: Sequence[EstimateAnswer], files: Files, path: Path) -> None:
+def _report(results: Sequence[EstimateAnswer], files: RequestedFiles, path: Path) -> None:
     """The report."""
     from sketchstream.cli import estimate_report
 

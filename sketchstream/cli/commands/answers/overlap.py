@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sketchstream.cli import options, show
-from sketchstream.cli.source import Source, published
+from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_arrow, writing
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--arrow", type=options.FILE, help="Also write all rows to an Arrow file.")
 @options.result_format()
 def command(
-    source: Source,
+    source: AnswerSource,
     groups: str | None,
     queries: tuple[str, ...],
     upset: Path | None,
@@ -77,7 +77,7 @@ def command(
     _print(answers, asked, form, every=source.every)
 
 
-def _windows(source: Source, groups: Sequence[str] | None) -> list[OverlapAnswer]:
+def _windows(source: AnswerSource, groups: Sequence[str] | None) -> list[OverlapAnswer]:
     """The answers of a configuration's windows; a window without one is named on standard error."""
     from sketchstream.errors import EstimateError, MergeError
     from sketchstream.query import overlaps

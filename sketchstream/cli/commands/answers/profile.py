@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options, show
-from sketchstream.cli.source import Source, published
+from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_page, writing
 
@@ -65,7 +65,7 @@ class Method:
 @click.option("--html", type=options.FILE, help="Also write a report, of one profile or of --all: a page of HTML.")
 @options.result_format()
 def command(
-    source: Source,
+    source: AnswerSource,
     merge: bool,
     group: str | None,
     by: str | None,

@@ -15,7 +15,7 @@ import click
 from sketchstream.cli import options, progress, show
 
 if TYPE_CHECKING:
-    from sketchstream_connectors.lake.job import Done
+    from sketchstream_connectors.lake.job import WindowDone
 
 SOURCE_KEPT: Final = (
     "not claimed: protection against who can read these files; the noise protects from readers of what is published"
@@ -108,14 +108,14 @@ def command(
                 ledgers = [plan.ledger for plan in job.plans for _ in range(plan.overlap)]
                 published.deployment().require_room(ledgers, config.items_in_a_period())
         rows = []
-        with progress.Progress("counting", sum(number for _, number in planned)) as bar:
+        with progress.ProgressBar("counting", sum(number for _, number in planned)) as bar:
             for done in job.run():
                 rows.append(_row(done))
                 bar.advance(1, f"{done.sketch} {rows[-1]['window']}")
     show.facts({**facts, "input": SOURCE_KEPT, "done": rows}, form)
 
 
-def _row(done: Done) -> dict[str, str]:
+def _row(done: WindowDone) -> dict[str, str]:
     """A window and what became of it, or would."""
     from sketchstream.stream.windows.windows import iso
 

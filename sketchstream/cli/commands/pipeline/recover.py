@@ -12,7 +12,7 @@ import click
 
 from sketchstream.cli import exits, options, show
 from sketchstream.errors import ConfigError
-from sketchstream.stream.recover import Finding
+from sketchstream.stream.recover import Diagnosis
 
 
 @click.command(short_help="Bring halted partitions back.")
@@ -44,7 +44,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
     if config.from_kafka:
         from sketchstream_connectors.kafka.state import recover
 
-        found: list[Finding] = []
+        found: list[Diagnosis] = []
         for topic, one in enumerate(config.apart()):
             here = [partition % APART for partition in partitions if partition // APART == topic]
             if partitions and not here:

@@ -17,7 +17,7 @@ from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.stream.recover import Finding
+    from sketchstream.stream.recover import Diagnosis
     from sketchstream_connectors.kafka.state.recover import Start
 
 PLACES: Final = ("beginning", "end", "committed")
@@ -95,7 +95,7 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
     from sketchstream.cli.commands.pipeline.topics import print_rows
     from sketchstream_connectors.kafka.state import recover
 
-    found: list[Finding] = []
+    found: list[Diagnosis] = []
     with contextlib.ExitStack() as stack:
         places = [(t, stack.enter_context(clusters.connected(one)), one) for t, one in enumerate(config.apart())]
         several = places if config.beside else []  # which begin one revision: the largest that any of them would

@@ -76,7 +76,7 @@ def run(
     """
     from sketchstream.stream.worker import account
 
-    with progress.Progress("starting") as bar:
+    with progress.ProgressBar("starting") as bar:
         status = watch or (lambda now: bar.reach(now.records, now.line()))
         worker = _worker(config, fail_fast, status)
         with stopping(worker.stop), _metrics(config, worker):

@@ -14,7 +14,7 @@ import click
 
 from sketchstream import kinds
 from sketchstream.cli import options, show
-from sketchstream.cli.deployments import LOSSES, Around, Deployment, deployed
+from sketchstream.cli.deployments import LOSSES, Around, DeploymentOptions, deployed
 from sketchstream.cli.specs import Description, described
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _without_kind(args: list[str], kind: str) -> list[str] | None:
 @options.result_format()
 def command(
     description: Description,
-    deployment: Deployment,
+    deployment: DeploymentOptions,
     items: float | None,
     mean: float,
     law: Literal["geometric", "zipf"],

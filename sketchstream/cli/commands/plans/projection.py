@@ -14,7 +14,7 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.projection.forecast import Plan
+    from sketchstream.kinds.projection.forecast import RowsPlan
     from sketchstream.kinds.projection.matrices.matrix import Family
 
 COLUMNS: Final = ("k", "standard error", "relative", "memory", "")
@@ -103,7 +103,7 @@ def command(
         _print(found)
 
 
-def _print(found: Plan) -> None:
+def _print(found: RowsPlan) -> None:
     """The table and what follows from it."""
     from sketchstream.stream.windows.units import spell_bytes
 
@@ -120,6 +120,6 @@ def _print(found: Plan) -> None:
         click.echo(sentence)
 
 
-def _line(name: str, error: float, found: Plan, memory: str, mark: str) -> tuple[str, ...]:
+def _line(name: str, error: float, found: RowsPlan, memory: str, mark: str) -> tuple[str, ...]:
     """One line of the table."""
     return name, f"{error:,.4g}", f"{error / found.distance2:.1%}", memory, mark

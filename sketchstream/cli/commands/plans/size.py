@@ -13,7 +13,7 @@ import click
 
 from sketchstream.cli import options, show
 from sketchstream.cli.commands.plans import plan as planning
-from sketchstream.cli.deployments import Deployment, grouped
+from sketchstream.cli.deployments import DeploymentOptions, grouped
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.planner import Machine, Sizing
@@ -59,7 +59,7 @@ def command(
     window: str,
     name: str,
     group_by: str,
-    deployment: Deployment,
+    deployment: DeploymentOptions,
     form: show.Format,
     **expectation: Any,
 ) -> None:

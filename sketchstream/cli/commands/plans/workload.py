@@ -15,7 +15,7 @@ import click
 from sketchstream.cli import options, show
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.workload.planning import Plan
+    from sketchstream.kinds.workload.planning import WorkloadPlan
     from sketchstream.kinds.workload.spec import WorkloadSpec
     from sketchstream.kinds.workload.strategies.mechanism import Mechanism
     from sketchstream.kinds.workload.strategies.strategy import Strategy
@@ -112,10 +112,10 @@ def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Call
 
 def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]:
     """The spec of a block, with any mechanism that it allows."""
-    from sketchstream.kinds.tables import Around
+    from sketchstream.kinds.tables import TableContext
 
     asked, universe = block.asked(folder)
-    around = Around(partitioned_by=None, unchecked=False, weights=False, packed=False, folder=folder)
+    around = TableContext(partitioned_by=None, unchecked=False, weights=False, packed=False, folder=folder)
 
     def wanted(mechanism: Mechanism, strategy: Strategy | None) -> WorkloadSpec:
         return block.spec_with(
@@ -165,7 +165,7 @@ def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
     click.echo(f'  mechanism = "{spec.mechanism}"\n  strategy = "{name}"')
 
 
-def _print(found: Plan, parts: int) -> None:
+def _print(found: WorkloadPlan, parts: int) -> None:
     """Both tables, and what follows from them."""
     spec = found.spec
     click.echo(

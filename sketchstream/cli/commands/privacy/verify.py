@@ -35,7 +35,7 @@ def command(quick: bool, only: tuple[str, ...], form: show.Format) -> int:
     """
     from sketchstream.audit import report as audit
 
-    with progress.Progress("verifying") as bar:
+    with progress.ProgressBar("verifying") as bar:
 
         def watch(what: str, done: int, total: int) -> None:
             bar.total = total

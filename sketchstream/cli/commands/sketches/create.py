@@ -76,7 +76,7 @@ def command(
     sketches.require_free(output)
     key = sketches.load_key(key_file)
     # Drawing is about two thirds of the time, the rest goes into checksum and disk.
-    with progress.Progress("drawing the noise", 1.5 * spec.domain.size) as bar:
+    with progress.ProgressBar("drawing the noise", 1.5 * spec.domain.size) as bar:
         sketch = Sketch.create(spec, key, max_epsilon=max_epsilon, max_delta=max_delta, progress=bar.reach)
         bar.reach(spec.domain.size, "writing the sketch")
         write_durably(output, sketch.to_bytes())

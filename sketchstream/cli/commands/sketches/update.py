@@ -143,7 +143,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
                 sample.require()
 
     name = "standard input" if path is None else path.name
-    with progress.Progress(f"reading {name}") as bar:
+    with progress.ProgressBar(f"reading {name}") as bar:
         for found, unreadable in files.batches(path, layout, skip_invalid=True, inspect=inspect):
             columns = {role: found.columns[field] for role, field in roles.items()}
             given = replace(found, columns=columns, window=sketch.origin.window)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sketchstream.cli import options, show
-from sketchstream.cli.progress import Progress
+from sketchstream.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from sketchstream.config.draft import Draft
@@ -140,7 +140,7 @@ def command(
     wait_s = _wait_s(Width.parse(str(window)))
     target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
     wanted = numbers or NUMBERS
-    with Progress("sizing the sketch") as bar:
+    with ProgressBar("sizing the sketch") as bar:
         bar.reach(0)
         found = planner.fewest(numbers=wanted, target=target, unit=unit, parts=partitions, groups=split.groups)
     draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s, time_unit=survey.unit(time))
@@ -260,7 +260,7 @@ def _groups(
     survey: Survey, field: str | None, listed: str | None, most: int | None, unit: str | None, item: str
 ) -> Split:
     """Ask for a field by which answers are split, its values, and in how many of them an item counts."""
-    from sketchstream.cli.deployments import Deployment
+    from sketchstream.cli.deployments import DeploymentOptions
 
     if field is None and (listed or most):
         msg = "--groups and --max-groups belong to --group-by: name the field of the records"
@@ -274,7 +274,7 @@ def _groups(
     if listed.isdecimal():
         msg = f"--groups takes the values of {field!r}, between commas or in a file, found a number: {listed}"
         raise click.UsageError(msg)
-    given = Deployment(listed, False, None, None, False, "promised")
+    given = DeploymentOptions(listed, False, None, None, False, "promised")
     groups = given.declared(1024, 2)
     number = len(groups or ())
     if unit == "item" and number > 1:

@@ -188,14 +188,14 @@ def _loaded(path: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Columns:
+class DeclaredColumns:
     """Binary or small categorical columns, declared with all their values: the cells of a table.
 
     Args:
         values: for each column its values in order; two at least.
 
     Examples:
-        >>> columns = Columns({"late": (0, 1), "day": ("mo", "tu", "we")})
+        >>> columns = DeclaredColumns({"late": (0, 1), "day": ("mo", "tu", "we")})
         >>> columns.shape, columns.cell({"late": 1, "day": "we"})
         ((2, 3), 5)
     """

@@ -89,7 +89,7 @@ class Spectrum:
 
 
 @dataclass(frozen=True)
-class Shape:
+class NoiseShape:
     """Noise up to its size: what each character's variance is for a budget of 1.
 
     Attributes:
@@ -115,7 +115,7 @@ class Shape:
         weighted = np.abs(self.spectrum.eigenvalues) ** 2 @ self.relative
         return weighted * (self.variance_factor / self.spectrum.group.size / budget)
 
-    def quantized(self) -> Shape:
+    def quantized(self) -> NoiseShape:
         """Reduce many distinct variances to a few, at almost no cost, as samplers need tables for each.
 
         Variances are rounded up to a grid of relative steps of 1/STEPS, then all lowered by the factor that uses the
@@ -130,14 +130,14 @@ class Shape:
         rounded *= float(np.sum(1 / rounded) / np.sum(1 / values)) * (1 + 1e-13)
         relative = np.zeros(len(self.relative))
         relative[self.kept] = rounded
-        return Shape(self.spectrum, self.noise, self.kept, relative)
+        return NoiseShape(self.spectrum, self.noise, self.kept, relative)
 
     def precision(self, budget: float) -> float:
         """(1/M) times the sum of 1 / scale^2 over the characters held: the budget again, up to rounding."""
         return float(np.sum(budget / self.relative[self.kept]) / self.spectrum.group.size)
 
 
-def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: float) -> Shape:
+def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: float) -> NoiseShape:
     """The noise in the optimal proportion, with a share `floor` of the budget spread evenly.
 
     Args:
@@ -159,10 +159,10 @@ def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: 
     share = (1 - floor) * magnitude / magnitude.sum() + floor / np.count_nonzero(kept)
     relative = np.zeros(len(magnitude))
     relative[kept] = 1 / (spectrum.group.size * share[kept])
-    return Shape(spectrum, noise, kept, relative)
+    return NoiseShape(spectrum, noise, kept, relative)
 
 
-def pure_shape(spectrum: Spectrum, positions: int) -> Shape:
+def pure_shape(spectrum: Spectrum, positions: int) -> NoiseShape:
     """Laplace noise for delta = 0: scales in the proportion |h_k|^(-2/3), sized by the worst position.
 
     Args:
@@ -178,7 +178,7 @@ def pure_shape(spectrum: Spectrum, positions: int) -> Shape:
     relative = np.zeros(len(unitary))
     loss = worst_loss(Coordinates.of(spectrum.group, kept), weight, positions)
     relative[kept] = (loss / weight[kept]) ** 2
-    return Shape(spectrum, "laplace_pure", kept, relative)
+    return NoiseShape(spectrum, "laplace_pure", kept, relative)
 
 
 def worst_loss(coordinates: Coordinates, weight: Floats, positions: int) -> float:

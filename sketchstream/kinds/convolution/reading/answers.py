@@ -24,7 +24,7 @@ from sketchstream.kinds.answers import Column
 from sketchstream.kinds.convolution.filtering.filters import Filter
 from sketchstream.kinds.convolution.filtering.group import Floats
 from sketchstream.kinds.convolution.reading.quantiles import Term, laplace_half_widths
-from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, NoiseLayer
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.causal import filtered
 from sketchstream.noise.laws import DiscreteLaplace
@@ -57,7 +57,7 @@ class FilterAnswers(LinearAnswers):
 
     spec: ConvolutionSpec = field(repr=False)
     place: int
-    drawn: tuple[Layer, ...] = field(repr=False)
+    drawn: tuple[NoiseLayer, ...] = field(repr=False)
     positions: npt.NDArray[np.int64] = field(repr=False)
     values: Floats = field(repr=False)
     stderr: Floats = field(repr=False)
@@ -228,7 +228,7 @@ def drawn(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -
 
 def answers(
     spec: ConvolutionSpec,
-    layers: Sequence[Layer],
+    layers: Sequence[NoiseLayer],
     state: npt.NDArray[np.int64],
     *,
     length: int | None = None,
@@ -300,7 +300,7 @@ def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, 
     return spec.coordinates.convolve(state, spec.grid_scale, eigenvalues)
 
 
-def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer]) -> Floats:
+def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[NoiseLayer]) -> Floats:
     """(N,) float64, standard deviation of the noise of each answer; known before there is data."""
     if spec.noise in BY_POSITION:
         out: Floats = np.sqrt(spec.word_variance(layers) * spec.position_variances(place))

@@ -18,11 +18,11 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.convolution.filtering.group import Floats
 from sketchstream.kinds.convolution.reading.answers import FilterAnswers, decode
 from sketchstream.kinds.convolution.reading.quantiles import Term
-from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, NoiseLayer
 
 
 def joined(
-    current: FilterAnswers, state: npt.NDArray[np.int64], layers: Sequence[Layer], length: int | None = None
+    current: FilterAnswers, state: npt.NDArray[np.int64], layers: Sequence[NoiseLayer], length: int | None = None
 ) -> FilterAnswers:
     """The answers of a window whose first ones are completed with the window before.
 
@@ -69,7 +69,7 @@ def tail_of(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0,
     return decode(spec, state, place, known)[known : known + len(spec.filters[place]) - 1]
 
 
-def _tail_errors(spec: ConvolutionSpec, place: int, layers: Sequence[Layer], length: int, lags: int) -> Floats:
+def _tail_errors(spec: ConvolutionSpec, place: int, layers: Sequence[NoiseLayer], length: int, lags: int) -> Floats:
     """(lags,) standard errors of a tail."""
     if spec.noise not in BY_POSITION:
         return np.full(lags, math.sqrt(float(spec.mse(layers)[place])))

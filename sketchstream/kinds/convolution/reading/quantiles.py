@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Floats
 from sketchstream.kinds.convolution.filtering.mechanism import phases
-from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.spec import ConvolutionSpec, NoiseLayer
 from sketchstream.kinds.linear.causal import dense_rows
 from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.noise.laws import DiscreteLaplace
@@ -46,7 +46,7 @@ class Term:
         length: positions that the window has.
     """
 
-    layers: Sequence[Layer]
+    layers: Sequence[NoiseLayer]
     positions: npt.NDArray[np.int64]
     length: int
 

@@ -27,7 +27,7 @@ from sketchstream.kinds.linear.publication import require_method, require_option
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
+    from sketchstream.kinds.convolution.spec import ConvolutionSpec, NoiseLayer
     from sketchstream.published import Instalment, Published
 
 
@@ -187,7 +187,7 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
     first = parts[0][0]
     spec: ConvolutionSpec = first.spec
     state = np.zeros(spec.size, np.int64)
-    layers: list[Layer] = []
+    layers: list[NoiseLayer] = []
     padding = spec.size - spec.length
     for part in parts:
         words = np.concatenate([one.words for one in part])
@@ -218,7 +218,7 @@ def _completed(
     return tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in found)
 
 
-def _held(published: Published) -> tuple[list[Layer], npt.NDArray[np.int64], tuple[int, int] | None]:
+def _held(published: Published) -> tuple[list[NoiseLayer], npt.NDArray[np.int64], tuple[int, int] | None]:
     """All layers of the publication, the sum of its states, and its window."""
     spec, kind = published.spec, published.kind
     parts = shown(kind, published)

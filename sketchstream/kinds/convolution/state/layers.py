@@ -10,15 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.spec import ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.spec import ConvolutionSpec, NoiseLayer
 from sketchstream.kinds.convolution.state.noise import BASE, Ints, add_gaussian, add_laplace
 from sketchstream.kinds.convolution.state.synthesis import add_correlated
 from sketchstream.noise import discrete_laplace
 from sketchstream.noise.blocks import flat
-from sketchstream.noise.entropy import Source
+from sketchstream.noise.entropy import WordSource
 
 
-def add_noise(spec: ConvolutionSpec, state: Ints, layer: Layer | None = None, entropy: Source | None = None) -> None:
+def add_noise(
+    spec: ConvolutionSpec, state: Ints, layer: NoiseLayer | None = None, entropy: WordSource | None = None
+) -> None:
     """Add one independent layer of exact noise to a state, in place.
 
     Args:

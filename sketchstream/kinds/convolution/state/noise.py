@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sketchstream.kinds.convolution.spec import LAPLACE_STEP
 from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.blocks import add_wrapping
-from sketchstream.noise.entropy import Keystream, Source, Words
+from sketchstream.noise.entropy import Keystream, Words, WordSource
 from sketchstream.noise.gaussian import below_exponential
 from sketchstream.noise.thresholds import WIDTH, Draw
 from sketchstream.noise.varied import discrete_gaussians
@@ -33,7 +33,7 @@ SURE: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1
 """Words below this accept a remainder without looking at it, as exp(-1/BASE) is above 1 - 1/BASE."""
 
 
-def add_gaussian(out: Ints, variances: npt.NDArray[np.float64], entropy: Source | None = None) -> None:
+def add_gaussian(out: Ints, variances: npt.NDArray[np.float64], entropy: WordSource | None = None) -> None:
     """Add exact discrete Gaussian noise of variance parameter variances[i] to element i, in place.
 
     From sigma = 2^20 on all elements share one table. |z| = t K + R with t = floor(sigma / BASE) + 2: K has weights
@@ -113,7 +113,7 @@ def _sure_words(least: int) -> npt.NDArray[np.uint32]:
     return np.array([*out, 0], np.uint32)
 
 
-def add_laplace(out: Ints, parts: Ints, entropy: Source | None = None) -> None:
+def add_laplace(out: Ints, parts: Ints, entropy: WordSource | None = None) -> None:
     """Add exact discrete Laplace noise of scale BASE * parts[i] to element i, in place.
 
     Pr[z = j] is proportional to exp(-|j| / (BASE t)). |z| = t V + R: V is geometric with ratio exp(-1/BASE), R uniform
@@ -156,7 +156,7 @@ def add_laplace(out: Ints, parts: Ints, entropy: Source | None = None) -> None:
             source.erase()
 
 
-def _draw(source: Source) -> Draw:
+def _draw(source: WordSource) -> Draw:
     """One more word of a source."""
     word: Words = np.empty(1, np.uint32)
 
@@ -167,7 +167,7 @@ def _draw(source: Source) -> Draw:
     return draw
 
 
-def base_draws(count: int, *, gaussian: bool, source: Source) -> npt.NDArray[Any]:
+def base_draws(count: int, *, gaussian: bool, source: WordSource) -> npt.NDArray[Any]:
     """(count,) exact integers of scale 2^128: discrete Gaussian of that sigma, or discrete Laplace of that scale.
 
     |z| = 2^79 K + R: K has weights exp(-K^2 / 2^99) or exp(-K / 2^49), R has 79 uniform bits and is accepted with

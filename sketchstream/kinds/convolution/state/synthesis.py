@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kinds.convolution.filtering.group import Coordinates
-from sketchstream.kinds.convolution.spec import SYNTHESIS_BITS, ConvolutionSpec, Layer
+from sketchstream.kinds.convolution.spec import SYNTHESIS_BITS, ConvolutionSpec, NoiseLayer
 from sketchstream.kinds.convolution.state.noise import Ints, add_exact, base_draws
-from sketchstream.noise.entropy import Keystream, Source
+from sketchstream.noise.entropy import Keystream, WordSource
 
 Objects = npt.NDArray[Any]
 
@@ -30,7 +30,7 @@ DIRECT: Final = 61
 """Largest prime factor of a length that is transformed by a direct sum."""
 
 
-def add_correlated(spec: ConvolutionSpec, state: Ints, layer: Layer, entropy: Source | None = None) -> None:
+def add_correlated(spec: ConvolutionSpec, state: Ints, layer: NoiseLayer, entropy: WordSource | None = None) -> None:
     """Add rint(grid * g) to a state, g stationary noise whose spectrum is the spec's.
 
     Args:

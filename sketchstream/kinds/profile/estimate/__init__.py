@@ -154,7 +154,7 @@ def _whole(
     """Fit, number of items and intervals of all items, where only a sample of them counted."""
     if about.sample is None:
         return fit, population, known
-    from sketchstream.kinds.profile.estimate.intervals.sampled import Sample, scaled_up
+    from sketchstream.kinds.profile.estimate.intervals.sampled import ItemSample, scaled_up
 
     one = about.sample
     said = (
@@ -163,7 +163,7 @@ def _whole(
     )
     largest = None if about.total is None else about.max_total
     counted = 0.0 if about.total is None else float(about.total[0])
-    sample = Sample(float(one.share), said, largest, counted)
+    sample = ItemSample(float(one.share), said, largest, counted)
     return scaled_up(fit, population, known, sample, closed=not facts.open_domain, signed=facts.method == "inverse")
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-    from sketchstream.kinds.profile.overlap.fit import Fit
+    from sketchstream.kinds.profile.overlap.fit import RegionFit
 
 Floats = npt.NDArray[np.float64]
 TYPES: exports.Types = dict.fromkeys(("value", "low", "high", "sd"), "float64")
@@ -85,7 +85,7 @@ class Overlap:
     def of(
         cls,
         groups: tuple[str, ...],
-        fits: Sequence[Fit],
+        fits: Sequence[RegionFit],
         *,
         epsilon: Fraction,
         rate: float,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.overlap.channel import Kronecker, product
-from sketchstream.kinds.profile.overlap.law import Scoring, Table
+from sketchstream.kinds.profile.overlap.law import Patterns, Scoring
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -124,7 +124,7 @@ class ClosedCovariance:
         table: what was published.
     """
 
-    def __init__(self, each: Floats, regions: Floats, table: Table) -> None:
+    def __init__(self, each: Floats, regions: Floats, table: Patterns) -> None:
         self._undo = Kronecker(table.channel.one, table.groups).inverse
         self._kept, self._each = table.channel.kept, each
         self._drawn = (1 - self._kept) * table.channel.drawn(table.groups)

@@ -51,10 +51,10 @@ def regions_of(text: str, groups: Sequence[str]) -> Mask:
     Raises:
         SpecError: it is none, with the place.
     """
-    return _Reader(text, groups).whole()
+    return _ExpressionReader(text, groups).whole()
 
 
-class _Reader:
+class _ExpressionReader:
     """Reads an expression from left to right."""
 
     def __init__(self, text: str, groups: Sequence[str]) -> None:

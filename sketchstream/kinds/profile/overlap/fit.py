@@ -1,6 +1,6 @@
 """Numbers of items in all regions of several groups together, by quasi-likelihood, with their covariance.
 
-In: published histograms of patterns (`Table`). Out: a `Fit`. Touches: nothing.
+In: published histograms of patterns (`Patterns`). Out: a `RegionFit`. Touches: nothing.
 Source: docs/theory/overlap.md, section 3 (Bertsekas, SIAM J. Control Optim. 1982, projected Newton steps; Hestenes &
 Stiefel 1952, conjugate gradients).
 """
@@ -21,7 +21,7 @@ from sketchstream.kinds.profile.overlap.covariance import (
     DoubtedCovariance,
     OpenCovariance,
 )
-from sketchstream.kinds.profile.overlap.law import Law, Scoring, Table
+from sketchstream.kinds.profile.overlap.law import PatternLaw, Patterns, Scoring
 
 Floats = npt.NDArray[np.float64]
 LEAST_EMPTY = 1e-4
@@ -43,7 +43,7 @@ SHORTEST = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class RegionFit:
     """Numbers of items by region, index 0 (in no group) left out.
 
     Args:
@@ -57,7 +57,7 @@ class Fit:
     covariance: Covariance = field(repr=False)
 
 
-def fit(table: Table, begin: Floats | None = None) -> Fit:
+def fit(table: Patterns, begin: Floats | None = None) -> RegionFit:
     """Estimate the numbers of items in all regions.
 
     Args:
@@ -69,7 +69,7 @@ def fit(table: Table, begin: Floats | None = None) -> Fit:
     """
     if table.is_open and not all(has_empty_slots(table, group) for group in range(table.groups)):
         raise EstimateError(FULL)
-    law = Law(table)
+    law = PatternLaw(table)
     at, length = start(table) if begin is None else begin, np.inf
     for _ in range(ROUNDS):
         at, length = stepped(Scoring(law, at))
@@ -80,10 +80,11 @@ def fit(table: Table, begin: Floats | None = None) -> Fit:
         raise EstimateError(FULL)
     if not table.is_open:
         closed = ClosedCovariance(last.each[0], at, table)
-        return Fit(closed.free(table.cells[0]), at, closed)
+        return RegionFit(closed.free(table.cells[0]), at, closed)
     spread = OpenCovariance(last, at)
     free = at + spread.inverse(last.score)
-    return Fit(free, at, spread if table.wraps is None else DoubtedCovariance(spread, doubted(at, table.wraps.doubts)))
+    wrapped = spread if table.wraps is None else DoubtedCovariance(spread, doubted(at, table.wraps.doubts))
+    return RegionFit(free, at, wrapped)
 
 
 def doubted(regions: Floats, doubts: Floats) -> Floats:
@@ -101,7 +102,7 @@ def doubted(regions: Floats, doubts: Floats) -> Floats:
     return out[:, 1:]
 
 
-def has_empty_slots(table: Table, group: int) -> bool:
+def has_empty_slots(table: Patterns, group: int) -> bool:
     """Whether a group has more empty slots, in some level, than noise can make of full ones.
 
     Without them any large number of items fits as well as any other, while the fit, which begins at one of them, would
@@ -111,7 +112,7 @@ def has_empty_slots(table: Table, group: int) -> bool:
     return bool((full - table.occupied(group)).max() > CLEAR * np.sqrt(variance))
 
 
-def trusted(table: Table, loads: Floats) -> npt.NDArray[np.bool_]:
+def trusted(table: Patterns, loads: Floats) -> npt.NDArray[np.bool_]:
     """(levels,) levels that tell empty slots from those whose counts add up to 0, within their standard errors.
 
     Elsewhere the fit would be sure of what it cannot know: a level of five items a slot has fewer empty slots than
@@ -133,7 +134,7 @@ def trusted(table: Table, loads: Floats) -> npt.NDArray[np.bool_]:
     return good
 
 
-def start(table: Table) -> Floats:
+def start(table: Patterns) -> Floats:
     """(2^m - 1,) rough numbers to begin with: each group's items alone, by the load that fits its own counters best."""
     groups, reach = table.groups, table.channel.full - table.channel.empty
     loads = np.concatenate([[0.0], np.geomspace(1.0, 20 * table.slots / table.shares.min(), 600)])

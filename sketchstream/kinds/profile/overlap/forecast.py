@@ -1,6 +1,6 @@
 """Expected errors of what groups have in common, before anything is counted.
 
-In: a spec with `overlap`, public expectations. Out: a `Forecast`. Touches: nothing; no noise is drawn.
+In: a spec with `overlap`, public expectations. Out: a `OverlapForecast`. Touches: nothing; no noise is drawn.
 Source: docs/theory/overlap.md, sections 2 and 3: the fit's covariance at the expected histograms of patterns.
 """
 
@@ -30,7 +30,7 @@ WRAPS: Final = (
 
 
 @dataclass(frozen=True)
-class Forecast:
+class OverlapForecast:
     """Expected answers and their standard errors.
 
     Args:
@@ -91,7 +91,7 @@ class Forecast:
         return [] if self.spec.overlap.presence else [WRAPS]
 
 
-def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int = 1) -> Forecast:
+def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int = 1) -> OverlapForecast:
     """Expected answers of a sketch about sets of its groups.
 
     Args:
@@ -130,4 +130,4 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
         table = without_hidden(table, np.full(len(names), items * rate))
     whole = fit(table)
     found = Overlap.of(names, [whole], epsilon=spec.overlap.epsilon, rate=rate, most=most)
-    return Forecast(spec, items, shared, parts, 1, found)
+    return OverlapForecast(spec, items, shared, parts, 1, found)

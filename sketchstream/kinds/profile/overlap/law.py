@@ -1,6 +1,6 @@
 """What is expected of published patterns of groups, given numbers of items by region, and how well that agrees.
 
-In: published histograms of patterns (`Table`). Out: a `Law`, a `Scoring`. Touches: nothing.
+In: published histograms of patterns (`Patterns`). Out: a `PatternLaw`, a `Scoring`. Touches: nothing.
 Source: docs/theory/overlap.md, section 3 (McCullagh & Nelder 1989, quasi-likelihood).
 
 A region is the set of items that are in exactly these groups. Items fall into slots at random, so that a slot is empty
@@ -25,7 +25,7 @@ Numbers = Any
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Patterns:
     """What was published with equal noise, parts added up.
 
     Args:
@@ -68,14 +68,14 @@ class Table:
         return self.slots * seen, self.slots * seen * (1 - seen) + self.noise * 2.0 ** (self.groups - 1)
 
 
-class Law:
+class PatternLaw:
     """Expected cells, given numbers of items by region, and what they do if these change.
 
     Args:
         table: its cells are not looked at.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Patterns) -> None:
         groups = table.groups
         self.table, self.rate = table, table.shares / table.slots
         self.seen = Kronecker(table.channel.one, groups)
@@ -115,7 +115,7 @@ class Scoring:
         regions: (2^m - 1,) those numbers.
     """
 
-    def __init__(self, law: Law, regions: Floats) -> None:
+    def __init__(self, law: PatternLaw, regions: Floats) -> None:
         self.law, self.regions = law, regions
         self.empty, falls = law.empty(regions)
         kept, table = law.table.channel.kept, law.table
@@ -173,12 +173,12 @@ def balanced(regions: Floats) -> Floats:
     return np.concatenate([[-regions.sum()], regions])
 
 
-def expected_cells(table: Table, regions: Floats) -> Table:
+def expected_cells(table: Patterns, regions: Floats) -> Patterns:
     """The table with the numbers of slots that are expected in place of the published ones.
 
     Args:
         table: its cells are not looked at.
         regions: (2^m - 1,) numbers of items.
     """
-    law = Law(table)
+    law = PatternLaw(table)
     return replace(table, cells=table.slots * law.expected(law.empty(regions)[0]))

@@ -19,8 +19,8 @@ from sketchstream.kinds.profile import mechanism
 from sketchstream.kinds.profile.overlap.answers import Overlap
 from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel, contraction
 from sketchstream.kinds.profile.overlap.expression import member
-from sketchstream.kinds.profile.overlap.fit import Fit, fit, start, trusted
-from sketchstream.kinds.profile.overlap.law import Table
+from sketchstream.kinds.profile.overlap.fit import RegionFit, fit, start, trusted
+from sketchstream.kinds.profile.overlap.law import Patterns
 from sketchstream.kinds.profile.overlap.wraps import Wraps, law_of_counts
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.spec import ClosedDomain, OpenDomain
@@ -125,7 +125,7 @@ def _variance(cost: Fraction) -> float:
     return float(DiscreteLaplace(cost / 2).variance)
 
 
-def _fitted(parts: Sequence[Release], names: tuple[str, ...]) -> Fit:
+def _fitted(parts: Sequence[Release], names: tuple[str, ...]) -> RegionFit:
     """Parts with equal noise as one, fitted; counts that wrap are allowed for where histograms tell how many do."""
     first = parts[0]
     spec: ProfileSpec = first.spec
@@ -144,7 +144,7 @@ def _fitted(parts: Sequence[Release], names: tuple[str, ...]) -> Fit:
     return fit(table, begin)
 
 
-def without_hidden(table: Table, items: Floats) -> Table:
+def without_hidden(table: Patterns, items: Floats) -> Patterns:
     """The levels of an open domain that can be trusted.
 
     Args:
@@ -172,7 +172,7 @@ def cell_noise(spec: ProfileSpec, cost: Fraction, groups: int) -> float:
     return _variance(cost) * float(spec.overlap.cells) / 2.0**groups
 
 
-def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slots: float, noise: float) -> Table:
+def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slots: float, noise: float) -> Patterns:
     """What is fitted.
 
     Args:
@@ -187,7 +187,7 @@ def table_of(spec: ProfileSpec, cells: Floats, epsilons: Sequence[Fraction], slo
     assert spec.overlap is not None
     assert spec.modulus is not None
     wrapped = 0.0 if spec.overlap.presence or not is_open else 1 / spec.modulus
-    return Table(cells, shares, slots, noise, channel_of(spec, epsilons), is_open, wrapped=wrapped)
+    return Patterns(cells, shares, slots, noise, channel_of(spec, epsilons), is_open, wrapped=wrapped)
 
 
 def channel_of(spec: ProfileSpec, epsilons: Sequence[Fraction]) -> Channel:
@@ -206,7 +206,7 @@ def _wraps(
     names: tuple[str, ...],
     parts: Sequence[Release],
     epsilons: Sequence[Fraction],
-    table: Table,
+    table: Patterns,
     begin: Floats,
 ) -> Wraps:
     """Laws of counts modulo p in each group, from its histogram and about its number of items."""

@@ -1,6 +1,6 @@
 """Which groups are combined, what that costs, and how counters are kept for it: the fields of a spec, checked.
 
-In: parameters from a user. Out: an `Overlap`. Touches: nothing.
+In: parameters from a user. Out: an `OverlapRule`. Touches: nothing.
 Source: docs/theory/overlap.md, sections 1 and 5.
 """
 
@@ -28,7 +28,7 @@ LARGE = 1 << 18
 
 
 @dataclass(frozen=True)
-class Overlap:
+class OverlapRule:
     """The groups whose patterns are published at seal.
 
     A pattern of a slot says in which of these groups its counter is not 0.
@@ -60,15 +60,15 @@ class Overlap:
         unit: str,
         publish: str,
         domain: Domain,
-    ) -> Overlap | None:
+    ) -> OverlapRule | None:
         """Check the fields of a spec; None: no patterns are published.
 
         Args:
             overlap: names of groups, True for all, False or None for none.
             epsilon: as a user writes it; None: a quarter for groups with many slots, else one.
-            histograms: see `Overlap`; None: with sums of weights, and noise of each group's own.
-            counts: see `Overlap`.
-            noise: see `Overlap`.
+            histograms: see `OverlapRule`; None: with sums of weights, and noise of each group's own.
+            counts: see `OverlapRule`.
+            noise: see `OverlapRule`.
             groups: of the spec.
             unit: of the spec.
             publish: of the spec.

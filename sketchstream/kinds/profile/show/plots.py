@@ -29,7 +29,7 @@ def draw(profile: ProfileNumbers, truth: Floats | None = None) -> Figure:
     return figure
 
 
-def curves(profile: ProfileNumbers, truth: Floats | None = None) -> tuple[charts.Curve, charts.Curve]:
+def curves(profile: ProfileNumbers, truth: Floats | None = None) -> tuple[charts.CountsCurve, charts.CountsCurve]:
     """The k+ curve and the numbers of small counts, with their true values."""
     reach, exact = pages.curves(profile.to_dict())
     if truth is None:

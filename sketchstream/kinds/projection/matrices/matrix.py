@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.noise.gaussian import Tails
+from sketchstream.noise.gaussian import GaussianTails
 from sketchstream.spec import whole
 
 Family = Literal["gaussian", "rademacher", "srht", "identity"]
@@ -202,7 +202,7 @@ def thresholds() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
     Raises:
         ArithmeticError: the table does not have the digest it should have.
     """
-    tails = Tails(Fraction(SIGMA2), half=True)
+    tails = GaussianTails(Fraction(SIGMA2), half=True)
     steps: list[int] = []
     while not steps or steps[-1] < 2**63 - 1:
         # Pr[abs z <= i] = 1 - Pr[abs z >= i + 1], which no number of bits ends: its floor is one below.

@@ -23,7 +23,7 @@ Numbers = Any
 
 
 @dataclass(frozen=True)
-class Law:
+class MatrixLaw:
     """What the variances need to know of a matrix.
 
     Args:
@@ -38,7 +38,7 @@ class Law:
     signs: bool
 
     @classmethod
-    def of(cls, matrix: Matrix) -> Law:
+    def of(cls, matrix: Matrix) -> MatrixLaw:
         """The law of a matrix."""
         sampled = matrix.family == "srht" and matrix.order > 1
         signal = 1 - (matrix.columns - 1) / (matrix.order - 1) if sampled else float(matrix.family != "identity")

@@ -20,7 +20,7 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Floats
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
-from sketchstream.kinds.projection.reading.rows import Estimates, Ints, PublishedRows, Who
+from sketchstream.kinds.projection.reading.rows import Ints, PublishedRows, RowEstimates, Who
 from sketchstream.spec import whole
 
 BLOCK: Final = 4096
@@ -47,7 +47,7 @@ class Neighbours:
 
     users: Ints
     nearest: Ints
-    distances: Estimates
+    distances: RowEstimates
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -118,7 +118,7 @@ class Distances:
         for start in range(0, len(self._norms), size):
             yield start, self.block(slice(start, start + size))
 
-    def estimates(self, values: Floats, level: float = LEVEL, share: float = 1.0) -> Estimates:
+    def estimates(self, values: Floats, level: float = LEVEL, share: float = 1.0) -> RowEstimates:
         """The distances with standard errors and intervals.
 
         Args:

@@ -1,6 +1,6 @@
 """Questions to a published projection in one call, and their answers as tables.
 
-In: projections, options of `estimate`. Out: the projection itself, or an `Answer`. Touches: nothing.
+In: projections, options of `estimate`. Out: the projection itself, or an `RowAnswer`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sketchstream.kinds.answers import LEVEL, Column, Floats
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.pictures import whose
 from sketchstream.kinds.projection.reading.neighbours import nearest
-from sketchstream.kinds.projection.reading.rows import Estimates, PublishedRows
+from sketchstream.kinds.projection.reading.rows import PublishedRows, RowEstimates
 from sketchstream.spec import Item, whole
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ BESIDE: Final = {"count": "nearest", "later": "drift", "windows": "drift", "vect
 
 
 @dataclass(frozen=True)
-class Answer(LinearAnswers):
+class RowAnswer(LinearAnswers):
     """The answer to one question, a number for each pair, row or step.
 
     Args:
@@ -58,7 +58,7 @@ class Answer(LinearAnswers):
 
     spec: ProjectionSpec = field(repr=False)
     names: Mapping[str, Sequence[Any]]
-    ask: Callable[[float], Estimates] = field(repr=False)
+    ask: Callable[[float], RowEstimates] = field(repr=False)
     question: str
     level: float
 
@@ -67,7 +67,7 @@ class Answer(LinearAnswers):
         _ = self._found
 
     @cached_property
-    def _found(self) -> Estimates:
+    def _found(self) -> RowEstimates:
         return self.ask(self.level)
 
     @property
@@ -158,11 +158,11 @@ def asked(
         return neighbours(projection, given["nearest"], given.get("count", 10), level)
     if "sq_norm" in given:
         rows = _several(given["sq_norm"])
-        return Answer(projection.spec, {"user": rows}, partial(projection.sq_norm, rows), "sq_norm", level)
+        return RowAnswer(projection.spec, {"user": rows}, partial(projection.sq_norm, rows), "sq_norm", level)
     if "with_vector" in given:
         rows = _several(given["with_vector"])
         ask = partial(projection.with_vector, rows, _summed(given["vector"]))
-        return Answer(projection.spec, {"user": rows}, ask, "with_vector", level)
+        return RowAnswer(projection.spec, {"user": rows}, ask, "with_vector", level)
     if "drift" in given:
         assert read is not None
         published = [projection, *(one if isinstance(one, PublishedRows) else read(one) for one in given["later"])]
@@ -170,7 +170,7 @@ def asked(
     return projection
 
 
-def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item, Item]], level: float) -> Answer:
+def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item, Item]], level: float) -> RowAnswer:
     """Squared distances, or inner products, of pairs of users.
 
     Args:
@@ -185,7 +185,7 @@ def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item
         raise EstimateError(msg)
     ask = projection.distance if question == "distance" else projection.inner
     first, second = ([pair[at] for pair in listed] for at in (0, 1))
-    return Answer(projection.spec, {"user": first, "other": second}, partial(ask, first, second), question, level)
+    return RowAnswer(projection.spec, {"user": first, "other": second}, partial(ask, first, second), question, level)
 
 
 def first_pairs(projection: PublishedRows, count: int) -> list[tuple[Item, Item]]:
@@ -213,7 +213,7 @@ def _summed(vector: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> dict
     return out
 
 
-def neighbours(projection: PublishedRows, users: Any, count: int, level: float) -> Answer:
+def neighbours(projection: PublishedRows, users: Any, count: int, level: float) -> RowAnswer:
     """The rows that look nearest to some users' rows.
 
     Args:
@@ -232,13 +232,13 @@ def neighbours(projection: PublishedRows, users: Any, count: int, level: float) 
         "neighbour": [projection.user_name(place) for place in np.ravel(found.nearest).tolist()],
     }
 
-    def ask(asked: float) -> Estimates:
+    def ask(asked: float) -> RowEstimates:
         return found.distances if asked == level else nearest(projection, users, most, asked).distances
 
-    return Answer(projection.spec, names, ask, "nearest", level)
+    return RowAnswer(projection.spec, names, ask, "nearest", level)
 
 
-def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Sequence[str] | None = None) -> Answer:
+def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Sequence[str] | None = None) -> RowAnswer:
     """Squared distances between a user's rows in consecutive windows.
 
     Args:
@@ -263,14 +263,14 @@ def drift(windows: Sequence[PublishedRows], users: Any, level: float, names: Seq
         "after": list(called[1 : len(windows)]) * len(places),
     }
 
-    def ask(asked: float) -> Estimates:
+    def ask(asked: float) -> RowEstimates:
         steps = [before.drift(after, places, asked, located=True) for before, after in pairwise(windows)]
         value, stderr, low, high = (
             np.stack([getattr(one, end) for one in steps], axis=1) for end in ("value", "stderr", "low", "high")
         )
-        return Estimates(value, low, high, None, stderr, "drift", asked)
+        return RowEstimates(value, low, high, None, stderr, "drift", asked)
 
-    return Answer(windows[0].spec, names_there, ask, "drift", level)
+    return RowAnswer(windows[0].spec, names_there, ask, "drift", level)
 
 
 def text(rows: Iterable[Row]) -> str:

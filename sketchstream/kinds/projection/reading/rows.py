@@ -1,6 +1,6 @@
 """Estimates from the published rows of a projection: distances, norms, products, single features, each with its error.
 
-In: a spec, the published cells, their noise variance, the matrix for questions about features. Out: `Estimates`.
+In: a spec, the published cells, their noise variance, the matrix for questions about features. Out: `RowEstimates`.
 Touches: nothing.
 Source: Johnson & Lindenstrauss 1984; Kenthapadi et al. 2013 (the estimators); docs/theory/projection.md, sections 5, 6.
 
@@ -25,7 +25,7 @@ from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
 from sketchstream.kinds.projection.matrices.matrix import SEED_BYTES, Matrix
-from sketchstream.kinds.projection.matrices.variance import Law
+from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.spec import ClosedDomain, Item
 
@@ -35,7 +35,7 @@ Who = Item | Sequence[Item] | npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Estimates(Estimate):
+class RowEstimates(Estimate):
     """Numbers of one kind with their errors; arrays of one shape, () for a single number.
 
     Values are unbiased: a squared distance or norm can come out negative. Standard errors are computed from the
@@ -62,10 +62,10 @@ class Estimates(Estimate):
     def __len__(self) -> int:
         return len(self.value)
 
-    def __getitem__(self, at: Any) -> Estimates:
+    def __getitem__(self, at: Any) -> RowEstimates:
         """The estimates at some positions."""
         value, stderr, low, high = (np.asarray(one[at]) for one in (self.value, self.stderr, self.low, self.high))
-        return Estimates(value, low, high, None, stderr, self.quantity, self.level)
+        return RowEstimates(value, low, high, None, stderr, self.quantity, self.level)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON: numbers, or nested lists of them."""
@@ -145,7 +145,7 @@ class PublishedRows(LinearAnswers):
         found = self._norms(level)
         return found.low, found.high
 
-    def _norms(self, level: float) -> Estimates:
+    def _norms(self, level: float) -> RowEstimates:
         """Squared norms of all rows."""
         return self.sq_norm(np.arange(self.spec.users.size), level, located=True)
 
@@ -158,9 +158,9 @@ class PublishedRows(LinearAnswers):
         return place if self.spec.users.items is None else self.spec.users.items[place]
 
     @cached_property
-    def law(self) -> Law:
+    def law(self) -> MatrixLaw:
         """Properties of the matrix for variances; independent of the seed."""
-        return Law.of(Matrix(self.spec.matrix, bytes(SEED_BYTES), self.spec.features.size, self.spec.k))
+        return MatrixLaw.of(Matrix(self.spec.matrix, bytes(SEED_BYTES), self.spec.features.size, self.spec.k))
 
     @property
     def scale(self) -> float:
@@ -172,7 +172,7 @@ class PublishedRows(LinearAnswers):
         """Noise variance of a cell in signal units: k times the square of sigma in JL units."""
         return float(self.variance) * self.scale * self.spec.k
 
-    def distance(self, u: Who, v: Who, level: float = LEVEL) -> Estimates:
+    def distance(self, u: Who, v: Who, level: float = LEVEL) -> RowEstimates:
         """Squared distances between rows; a row's distance from itself is exactly 0.
 
         Args:
@@ -189,9 +189,9 @@ class PublishedRows(LinearAnswers):
         found = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level)
         other = np.asarray(first != second, np.float64)
         value, stderr, low, high = (one * other for one in (found.value, found.stderr, found.low, found.high))
-        return Estimates(value, low, high, None, stderr, "distance", level)
+        return RowEstimates(value, low, high, None, stderr, "distance", level)
 
-    def sq_norm(self, u: Who, level: float = LEVEL, *, located: bool = False) -> Estimates:
+    def sq_norm(self, u: Who, level: float = LEVEL, *, located: bool = False) -> RowEstimates:
         """Squared norms of rows.
 
         Args:
@@ -206,7 +206,7 @@ class PublishedRows(LinearAnswers):
         cells = self.cells[places].astype(np.float64)
         return self.from_sums("sq_norm", np.asarray((cells * cells).sum(axis=-1)), self.tau, level)
 
-    def inner(self, u: Who, v: Who, level: float = LEVEL) -> Estimates:
+    def inner(self, u: Who, v: Who, level: float = LEVEL) -> RowEstimates:
         """Inner products of two rows each.
 
         Args:
@@ -226,7 +226,7 @@ class PublishedRows(LinearAnswers):
         value = np.asarray((left * right).sum(axis=-1)) * self.scale
         return self._product(value, self._signal2(left), self._signal2(right), level)
 
-    def with_vector(self, u: Who, vector: npt.ArrayLike | Mapping[Item, float], level: float = LEVEL) -> Estimates:
+    def with_vector(self, u: Who, vector: npt.ArrayLike | Mapping[Item, float], level: float = LEVEL) -> RowEstimates:
         """Inner products of rows with a public vector.
 
         Args:
@@ -254,7 +254,7 @@ class PublishedRows(LinearAnswers):
         image = self._image(places, weights)
         return self._against("with_vector", u, image, float(weights @ weights), level)
 
-    def feature(self, u: Who, j: Who, level: float = LEVEL) -> Estimates:
+    def feature(self, u: Who, j: Who, level: float = LEVEL) -> RowEstimates:
         """Single entries of rows: total weight of a feature in a user's row.
 
         Args:
@@ -271,7 +271,7 @@ class PublishedRows(LinearAnswers):
         image = self._known_matrix().rows(distinct).astype(np.float64)[places.reshape(features.shape)]
         return self._against("feature", users, image, 1.0, level, located=True)
 
-    def drift(self, later: PublishedRows, u: Who, level: float = LEVEL, *, located: bool = False) -> Estimates:
+    def drift(self, later: PublishedRows, u: Who, level: float = LEVEL, *, located: bool = False) -> RowEstimates:
         """Squared distances between rows here and the same users' rows in another sketch, such as the next window's.
 
         Args:
@@ -305,7 +305,7 @@ class PublishedRows(LinearAnswers):
             msg = f"rows can be compared only if both sketches share {', '.join(different)}"
             raise MergeError(msg, different)
 
-    def from_sums(self, quantity: str, sums: Floats, tau: float, level: float, share: float = 1.0) -> Estimates:
+    def from_sums(self, quantity: str, sums: Floats, tau: float, level: float, share: float = 1.0) -> RowEstimates:
         """Estimates of squared norms from squared norms of cells.
 
         Args:
@@ -319,7 +319,7 @@ class PublishedRows(LinearAnswers):
         value = np.asarray(sums * self.scale - tau)
         stderr = np.sqrt(self.law.squared_norm_estimate(value, tau))
         low, high = self._chi2_ends(value, tau, (1 - checked_level(level)) * share)
-        return Estimates(value, low, high, None, stderr, quantity, level)
+        return RowEstimates(value, low, high, None, stderr, quantity, level)
 
     def _chi2_ends(self, value: Floats, tau: float, outside: float) -> tuple[Floats, Floats]:
         """Interval of a squared norm: exact for Gaussian entries, as the sum is chi^2 with k degrees of freedom."""
@@ -334,7 +334,7 @@ class PublishedRows(LinearAnswers):
 
     def _against(
         self, quantity: str, u: Any, image: Floats, vector2: float, level: float, *, located: bool = False
-    ) -> Estimates:
+    ) -> RowEstimates:
         """Inner products of rows with the image of a public vector."""
         from scipy.special import stdtrit
 
@@ -351,14 +351,14 @@ class PublishedRows(LinearAnswers):
             rest = (self._signal2(rows) + self.tau) * vector2 * ratio - middle**2
             spread = np.sqrt(np.maximum(rest, 0.0) / degrees)
         reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * spread
-        return Estimates(value, middle - reach, middle + reach, None, stderr, quantity, level)
+        return RowEstimates(value, middle - reach, middle + reach, None, stderr, quantity, level)
 
     def _signal2(self, cells: Floats) -> Floats:
         """Squared norms of rows, unbiased."""
         out: Floats = (cells * cells).sum(axis=-1) * self.scale - self.tau
         return out
 
-    def _product(self, value: Floats, left2: Floats, right2: Floats, level: float) -> Estimates:
+    def _product(self, value: Floats, left2: Floats, right2: Floats, level: float) -> RowEstimates:
         """An inner product of two rows, from their squared norms.
 
         The interval uses Student's quantile: the estimated variance has k degrees of freedom where the signal decides
@@ -372,7 +372,7 @@ class PublishedRows(LinearAnswers):
         variance = np.maximum(self.law.inner(*norms, np.clip(value, -most, most), self.tau), np.finfo(float).tiny)
         degrees = self.spec.k / np.maximum(1 - self.tau**2 / (self.spec.k * variance), 1e-9)
         reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * np.sqrt(variance)
-        return Estimates(value, value - reach, value + reach, None, stderr, "inner", level)
+        return RowEstimates(value, value - reach, value + reach, None, stderr, "inner", level)
 
     def user_places(self, who: Who) -> Ints:
         """Positions of users.

@@ -1,6 +1,6 @@
 """Cells of records: from columns of a chunk, as a decoder found them, to cell numbers.
 
-In: a `Universe`, a `Column` of records for each of its columns. Out: cell numbers, -1 for records that have none.
+In: a `Universe`, a `RecordColumn` of records for each of its columns. Out: cell numbers, -1 for records that have none.
 Touches: nothing.
 
 Each record gets the cell that `Universe.locate` gives its texts: numbers are compared with the edges exactly, never
@@ -18,8 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items.columns import Choices
-from sketchstream.items.columns import Column as Found
+from sketchstream.items.columns import Choices, RecordColumn
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, STRING
 from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.queries.universe import NOWHERE, Column, Universe
@@ -40,7 +39,7 @@ class CellLocator:
         self._universe = universe
         self._columns = [_OfValues(one) if one.values else _OfEdges(one) for one in universe.columns]
 
-    def locate(self, found: Mapping[str, Found]) -> Ints:
+    def locate(self, found: Mapping[str, RecordColumn]) -> Ints:
         """(n,) cell of each record; -1: it has none.
 
         Args:
@@ -63,7 +62,7 @@ class _OfValues:
     def __init__(self, column: Column) -> None:
         self._choices = Choices(column.values)
 
-    def locate(self, found: Found) -> Ints:
+    def locate(self, found: RecordColumn) -> Ints:
         """(n,) place of each record's value in the list, or -1."""
         return found.codes(self._choices).astype(np.int64)
 
@@ -85,7 +84,7 @@ class _OfEdges:
         most = 1 << 41
         return np.array([min(max(math.floor(one * (1 << BITS)), -most), most) for one in self._column.edges], np.int64)
 
-    def locate(self, found: Found) -> Ints:
+    def locate(self, found: RecordColumn) -> Ints:
         """(n,) bucket of each record's number, or -1."""
         if found.floats is not None:
             return self._of_floats(found.floats, found.kinds == DECIMAL)
@@ -96,7 +95,7 @@ class _OfEdges:
             self._of_texts(found, np.flatnonzero(rest), out)
         return out
 
-    def _of_texts(self, found: Found, places: Ints, out: Ints) -> None:
+    def _of_texts(self, found: RecordColumn, places: Ints, out: Ints) -> None:
         """Locate numbers that are not 64-bit integers: by their units if no edge is near, else as fractions."""
         part = found.take(places)
         units, read = part.decimals(BITS)

@@ -304,7 +304,7 @@ class Workload:
         grid = np.meshgrid(*found, indexing="ij")
         return np.ravel_multi_index(tuple(one.reshape(-1) for one in grid), sizes).astype(np.int64)
 
-    def tables(self, cells: Sequence[tuple[str, ...]] | None = None) -> list[Table]:
+    def tables(self, cells: Sequence[tuple[str, ...]] | None = None) -> list[ProductTable]:
         """The tables in which answers come back, one for each product, in the order of the answers.
 
         Args:
@@ -319,7 +319,7 @@ class Workload:
                 Axis(self.columns[i][0], factor.name, tuple(factor.labels(tuple(words[i])))) for i, factor in kept
             )
             name = " x ".join(axis.column for axis in axes) or "total"
-            out.append(Table(name, axes, offset, count))
+            out.append(ProductTable(name, axes, offset, count))
             offset += count
         return out
 
@@ -377,7 +377,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Table:
+class ProductTable:
     """The answers of one product, as a table.
 
     Args:

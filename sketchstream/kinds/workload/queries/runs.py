@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
-from sketchstream.kinds.linear.tree import Tree
+from sketchstream.kinds.linear.tree import BlockTree
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 
 Floats = npt.NDArray[np.float64]
@@ -194,7 +194,7 @@ class Runs:
         _add_energies(out, self.starts, self.lows, self.highs, self.values, width, power)
         return out
 
-    def fourths(self, tree: Tree) -> Floats:
+    def fourths(self, tree: BlockTree) -> Floats:
         """(d,) sum of the fourth powers of each answer's coefficients in the counters of a tree.
 
         Args:

@@ -20,7 +20,7 @@ import numpy as np
 from sketchstream import noise
 from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.noise.blocks import Scratch, add_wrapping, flat
-from sketchstream.noise.entropy import Source
+from sketchstream.noise.entropy import WordSource
 from sketchstream.noise.thresholds import WIDTH, Threshold, below, exp_minus
 
 MAX_RANK: Final = 16
@@ -30,7 +30,7 @@ TRIES: Final = 64
 RATE_BITS: Final = 64
 
 
-def add_ball_noise(out: Ints, rate2: Fraction, entropy: Source | None = None) -> None:
+def add_ball_noise(out: Ints, rate2: Fraction, entropy: WordSource | None = None) -> None:
     """Add one exact draw to a vector, in place, wrapping.
 
     Args:

@@ -1,7 +1,7 @@
 """The mechanism of the paper, for comparison: nested halves of minimum enclosing ellipsoids.
 
-In: a reduced workload. Out: weights of the minimum enclosing ellipsoid, the paper's blocks, a `Shape` made of them.
-Touches: nothing.
+In: a reduced workload. Out: weights of the minimum enclosing ellipsoid, the paper's blocks, an `Optimum` made
+of them. Touches: nothing.
 Source: Nikolov, Talwar & Zhang 2013, algorithms 1 and 2; Khachiyan 1996 and Todd & Yildirim 2007 (the ellipsoid, with
 steps away); docs/theory/workload.md, section 4 (what is corrected: the factor of the covariance is not the number of
 blocks but at most that).
@@ -15,7 +15,7 @@ import numpy as np
 
 from sketchstream.kernels import kernel
 from sketchstream.kinds.workload.queries.factors import Floats
-from sketchstream.kinds.workload.strategies.optimise import Reduced, Shape
+from sketchstream.kinds.workload.strategies.optimise import Optimum, Reduced
 
 MOST_STEPS = 1_000_000
 REBUILD = 200
@@ -124,7 +124,7 @@ def blocks(columns: Floats, tolerance: float = 1e-3) -> list[Floats]:
     return [short, *(long @ one for one in blocks(long.T @ columns, tolerance))]
 
 
-def paper_shape(reduced: Reduced, *, verbatim: bool = False, tolerance: float = 1e-3) -> Shape:
+def paper_shape(reduced: Reduced, *, verbatim: bool = False, tolerance: float = 1e-3) -> Optimum:
     """The covariance of the paper's dense mechanism.
 
     Args:
@@ -139,14 +139,14 @@ def paper_shape(reduced: Reduced, *, verbatim: bool = False, tolerance: float = 
     need = float(np.sum([(norm / radius) ** 2 for norm, radius in zip(norms, radii, strict=True)], axis=0).max())
     factor = len(found) if verbatim else need
     covariance = factor * np.sum([r * r * (one @ one.T) for r, one in zip(radii, found, strict=True)], axis=0)
-    return Shape(reduced, covariance, uniform_bound(reduced), float(np.trace(covariance)), 0)
+    return Optimum(reduced, covariance, uniform_bound(reduced), float(np.trace(covariance)), 0)
 
 
-def plain_shape(reduced: Reduced) -> Shape:
+def plain_shape(reduced: Reduced) -> Optimum:
     """Independent noise of one size on every answer: as long as the longest column."""
     columns = reduced.columns
     longest = float(np.einsum("ij,ij->j", columns, columns).max())
-    return Shape(reduced, np.eye(reduced.rank) * longest, uniform_bound(reduced), longest * reduced.rank, 0)
+    return Optimum(reduced, np.eye(reduced.rank) * longest, uniform_bound(reduced), longest * reduced.rank, 0)
 
 
 def uniform_bound(reduced: Reduced) -> float:

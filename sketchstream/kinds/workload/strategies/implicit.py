@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.errors import FormatError, SpecError
-from sketchstream.kinds.linear.tree import WHOLE, Levels, Tree, best_levels, checked_levels
+from sketchstream.kinds.linear.tree import WHOLE, BlockTree, Levels, best_levels, checked_levels
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.queries.runs import SPARED
@@ -43,7 +43,7 @@ class Implicit(Strategy):
 
     Args:
         workload: the queries.
-        levels: (cells of a block, weight) of each level, as `Tree` has them; none: a counter for each query.
+        levels: (cells of a block, weight) of each level, as `BlockTree` has them; none: a counter for each query.
         known: what stored bytes say beside it, which follows from these.
 
     Raises:
@@ -56,7 +56,7 @@ class Implicit(Strategy):
     def __init__(self, workload: Workload, levels: Levels, **known: object) -> None:
         del known
         form: Form = "tree" if len(levels) > 1 else "identity" if levels else "queries"
-        length = Tree(workload.size, levels).words if levels else workload.count
+        length = BlockTree(workload.size, levels).words if levels else workload.count
         fields = {"workload": workload, "levels": levels, "form": form, "rank": length if form == "queries" else 0}
         alike = {"bits": 0, "objective": "total", "lower": 0.0, "upper": 0.0, "root": None, "chosen": None, "width": 0}
         vars(self).update(fields | alike | {"workload_digest": workload.digest})
@@ -65,9 +65,9 @@ class Implicit(Strategy):
         return f"Implicit({self.form!r}, levels={self.levels}, {self.length} x {self.size})"
 
     @cached_property
-    def tree(self) -> Tree:
+    def tree(self) -> BlockTree:
         """The blocks; of the queries that of the cells."""
-        return Tree(self.workload.size, self.levels or CELLS)
+        return BlockTree(self.workload.size, self.levels or CELLS)
 
     @property
     def length(self) -> int:
@@ -213,7 +213,7 @@ class Implicit(Strategy):
     def _read_body(head: dict[str, Any], body: bytes, workload: Workload) -> dict[str, Any]:
         """The levels, of a strategy of this size."""
         levels = checked_levels(head["levels"]) if head["levels"] else ()
-        length = Tree(workload.size, levels).words if levels else workload.count
+        length = BlockTree(workload.size, levels).words if levels else workload.count
         if body or head["shape"] != [length, workload.size]:
             msg = "the bytes of a workload strategy declare an impossible shape"
             raise FormatError(msg)

@@ -54,7 +54,7 @@ MARGIN: Final = Fraction(1, 1 << 40)
 
 
 @dataclass(frozen=True)
-class Law:
+class LayerLaw:
     """The law of one layer of noise, as data.
 
     Args:
@@ -120,7 +120,7 @@ _CHOSEN: dict[tuple[object, ...], Candidate] = {}
 
 def layer_law(
     mechanism: Mechanism, strategy: Strategy, epsilon: Fraction, delta: Fraction, weight: int, *, looks: int = 2
-) -> Law:
+) -> LayerLaw:
     """The law of one layer of noise.
 
     Args:
@@ -135,12 +135,12 @@ def layer_law(
         SpecError: no noise within the limits is private enough.
     """
     if mechanism == "laplace":
-        return Law("discrete-laplace", epsilon / (weight * strategy.sensitivity1), strategy.length)
+        return LayerLaw("discrete-laplace", epsilon / (weight * strategy.sensitivity1), strategy.length)
     square = strategy.sensitivity2 * weight * weight
     if mechanism == "l2ball":
-        return Law("discrete-ball", epsilon * epsilon / square, strategy.length)
+        return LayerLaw("discrete-ball", epsilon * epsilon / square, strategy.length)
     sigma2 = _verified_variance(epsilon, delta, square, looks * strategy.length)
-    return Law("discrete-gaussian", sigma2, strategy.length)
+    return LayerLaw("discrete-gaussian", sigma2, strategy.length)
 
 
 @lru_cache(maxsize=256)
@@ -233,7 +233,7 @@ def projected_errors(
 
 
 def _projected(
-    workload: Workload, one: Candidate, truths: Floats, counts: Floats, law: Law, n_bound: int | None
+    workload: Workload, one: Candidate, truths: Floats, counts: Floats, law: LayerLaw, n_bound: int | None
 ) -> float:
     """A candidate's error after projection: its known one before, times what projection leaves of the same noise."""
     from scipy.special import ndtri

@@ -1,7 +1,7 @@
 """The Gaussian noise with the smallest total error, or the smallest worst error, for a workload; with a certificate.
 
-In: a `Workload`, or a matrix. Out: `Shape`: a covariance of the answers for sensitivity 1, and bounds on the optimum.
-Touches: nothing.
+In: a `Workload`, or a matrix. Out: `Optimum`: a covariance of the answers for sensitivity 1, and bounds on the
+optimum. Touches: nothing.
 Source: Nikolov, Talwar & Zhang 2013 (the ellipsoid); Nikolov & Tang 2023, Edmonds, Nikolov & Ullman 2020 (the
 factorisation norm as the optimum); docs/theory/workload.md, sections 2 and 3 (duality, the ascent, both certificates).
 
@@ -58,7 +58,7 @@ class Reduced:
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class Optimum:
     """A covariance of the answers for L2 sensitivity 1, with bounds on the optimum.
 
     Args:
@@ -163,7 +163,7 @@ def optimise(
     row_weights: Floats | None = None,
     tolerance: float = TOLERANCE,
     most_steps: int = MOST_STEPS,
-) -> Shape:
+) -> Optimum:
     """The best covariance of Gaussian noise for a workload, with its certificate.
 
     Args:
@@ -194,7 +194,7 @@ def optimise(
     return smallest_total(reduce(workload), tolerance=tolerance, most_steps=most_steps)
 
 
-def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS) -> Shape:
+def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS) -> Optimum:
     """The covariance with the smallest trace, by multiplicative ascent on the weights of the columns.
 
     Args:
@@ -237,10 +237,10 @@ def smallest_total(reduced: Reduced, *, tolerance: float = TOLERANCE, most_steps
         power = min(1.1 * power, 16.0)
     assert best is not None
     _require_gap(best[0] / lower - 1)
-    return Shape(reduced, best[2], lower, best[0], steps)
+    return Optimum(reduced, best[2], lower, best[0], steps)
 
 
-def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS) -> Shape:
+def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps: int = MOST_STEPS) -> Optimum:
     """The covariance whose largest variance of an answer is smallest; `upper` is the square of gamma_2.
 
     Args:
@@ -258,7 +258,7 @@ def smallest_maximum(matrix: Floats, *, tolerance: float = TOLERANCE, most_steps
     covariance = inner @ inner.T
     covariance = (covariance + covariance.T) / 2
     need = _largest_need(reduced.columns, covariance)
-    return Shape(reduced, covariance * need, lower * lower, upper * upper * need, steps)
+    return Optimum(reduced, covariance * need, lower * lower, upper * upper * need, steps)
 
 
 def factorisation(
@@ -318,7 +318,7 @@ def factorisation(
     return left, right, lower, best[0], steps
 
 
-def _product_of(shapes: list[Shape]) -> Shape:
+def _product_of(shapes: list[Optimum]) -> Optimum:
     """The shape of a product from those of its factors."""
     right: Any = np.ones((1, 1))
     singular: Any = np.ones(1)
@@ -329,7 +329,7 @@ def _product_of(shapes: list[Shape]) -> Shape:
         singular = np.kron(singular, shape.reduced.singular)
         covariance = np.kron(covariance, shape.covariance)
     lower, upper = math.prod(one.lower for one in shapes), math.prod(one.upper for one in shapes)
-    return Shape(Reduced(right, singular), covariance, lower, upper, sum(one.steps for one in shapes))
+    return Optimum(Reduced(right, singular), covariance, lower, upper, sum(one.steps for one in shapes))
 
 
 def _largest_need(columns: Floats, covariance: Floats) -> float:

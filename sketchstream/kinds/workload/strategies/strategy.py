@@ -26,7 +26,7 @@ from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.packing import packed, unpacked
 from sketchstream.kinds.workload.queries.queries import Workload
-from sketchstream.kinds.workload.strategies.optimise import Shape
+from sketchstream.kinds.workload.strategies.optimise import Optimum
 
 Form = Literal["cells", "rows", "rounded", "identity", "queries", "tree", "causal"]
 
@@ -379,7 +379,7 @@ def _causal_matrix(size: int, width: int, bits: int) -> Ints:
 
 
 def from_shape(
-    workload: Workload, shape: Shape, *, objective: str = "total", row_weights: Floats | None = None, bits: int = BITS
+    workload: Workload, shape: Optimum, *, objective: str = "total", row_weights: Floats | None = None, bits: int = BITS
 ) -> Strategy:
     """The integer strategy whose noise has this covariance in the answers, up to rounding.
 

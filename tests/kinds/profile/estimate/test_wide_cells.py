@@ -11,7 +11,7 @@ import pytest
 from sketchstream.kinds.profile.estimate import laws, reconstruct
 from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part, wide_estimates
-from sketchstream.kinds.profile.estimate.open_domain.lattice import Lattice
+from sketchstream.kinds.profile.estimate.open_domain.lattice import CountLattice
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 Z = normal_quantile(0.95)
@@ -43,7 +43,7 @@ def test_laws_of_counters_are_those_of_sums_with_noise(epsilons):
     low, width = nodes()
     rates = np.random.default_rng(1).random(low.size) ** 8
     rates *= 1.1 / rates.sum()
-    law, exact = Lattice(low, width, epsilons, 2000).law(rates, 1.1), chances(rates, 1.1, epsilons)
+    law, exact = CountLattice(low, width, epsilons, 2000).law(rates, 1.1), chances(rates, 1.1, epsilons)
     single = EDGES <= 512
     assert law.at_least(EDGES)[single] == pytest.approx(exact(EDGES)[single], abs=1e-7)
     assert law.at_least(EDGES) == pytest.approx(exact(EDGES), abs=3e-4)

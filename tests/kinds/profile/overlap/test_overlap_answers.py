@@ -17,7 +17,7 @@ from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.overlap.answers import Overlap, SetEstimate
-from sketchstream.kinds.profile.overlap.fit import Fit
+from sketchstream.kinds.profile.overlap.fit import RegionFit
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 NAMES = ("a", "b", "c")
@@ -36,7 +36,7 @@ class Given:
 
 
 def answers(regions: Any = REGIONS, free: Any = None, **more: Any) -> Overlap:
-    fit = Fit(np.asarray(regions if free is None else free), np.asarray(regions), Given())
+    fit = RegionFit(np.asarray(regions if free is None else free), np.asarray(regions), Given())
     return Overlap.of(NAMES, [fit], **{"epsilon": Fraction(1, 4), "rate": 1.0, "most": None, **more})
 
 

@@ -13,7 +13,7 @@ from sketchstream.items.arrays import Items
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.overlap.channel import Channel
 from sketchstream.kinds.profile.overlap.fit import has_empty_slots, trusted
-from sketchstream.kinds.profile.overlap.law import Table
+from sketchstream.kinds.profile.overlap.law import Patterns
 from sketchstream.kinds.profile.overlap.wraps import CountLaw, Wraps
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
@@ -73,14 +73,14 @@ def test_levels_are_used_where_wrapped_counts_hide_less_than_the_noise(load: flo
     channel = Channel.of_layers([4.0], 8)
     law = CountLaw(GEOMETRIC / GEOMETRIC.sum(), 0.0)
     for slots, wanted in ((2e3, few), (1e6, many)):
-        table = Table(np.zeros((1, 4)), np.ones(1), slots, 8.0, channel, is_open=True, wrapped=1 / 8)
-        known = Table(
+        table = Patterns(np.zeros((1, 4)), np.ones(1), slots, 8.0, channel, is_open=True, wrapped=1 / 8)
+        known = Patterns(
             np.zeros((1, 4)), np.ones(1), slots, 8.0, channel, is_open=True, wrapped=1 / 8, wraps=Wraps.of([law] * 2, 8)
         )
         loads = np.full((2, 1), load)
         assert trusted(known, loads).all() == wanted
         assert trusted(table, loads).all() <= wanted  # a law that nothing tells may hide more
-        assert trusted(Table(np.zeros((1, 4)), np.ones(1), slots, 8.0, channel, is_open=True), loads).all()
+        assert trusted(Patterns(np.zeros((1, 4)), np.ones(1), slots, 8.0, channel, is_open=True), loads).all()
 
 
 def test_wrapped_sums_that_hide_are_bounded_alike_for_large_moduli() -> None:
@@ -97,5 +97,5 @@ def test_a_group_has_empty_slots_only_beyond_what_noise_makes() -> None:
     channel = Channel.of_presence([4.0], 56)
     for share, wanted in ((0.0, False), (0.005, False), (0.2, True)):
         full = 1000 * (channel.full - (channel.full - channel.empty) * share)
-        table = Table(np.array([[1000 - full, full]]), np.ones(1), 1000.0, 8.0, channel, is_open=True)
+        table = Patterns(np.array([[1000 - full, full]]), np.ones(1), 1000.0, 8.0, channel, is_open=True)
         assert has_empty_slots(table, 0) == wanted

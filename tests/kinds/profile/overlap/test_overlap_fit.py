@@ -15,7 +15,7 @@ from sketchstream.kinds.profile.overlap import fit as fitting
 from sketchstream.kinds.profile.overlap.channel import MEETING, Channel, JointChannel, Kronecker, contraction
 from sketchstream.kinds.profile.overlap.covariance import SumCovariance, information
 from sketchstream.kinds.profile.overlap.fit import fit, start
-from sketchstream.kinds.profile.overlap.law import Law, Scoring, Table, expected_cells
+from sketchstream.kinds.profile.overlap.law import PatternLaw, Patterns, Scoring, expected_cells
 from sketchstream.kinds.profile.overlap.wraps import CountLaw, Wraps, law_of_counts
 
 REGIONS = np.array([40_000.0, 90_000, 10_000, 180_000, 20_000, 60_000, 10_000])
@@ -36,13 +36,13 @@ def table(
     wraps: Wraps | None = None,
     is_open: bool = True,
     channel: Channel | None = None,
-) -> Table:
+) -> Patterns:
     """What would be published at epsilon 4 if every cell were as expected."""
     shares = 2.0 ** -np.arange(1, levels + 1)
     shares[-1] *= 2
     shares = shares if is_open else np.ones(1)
     channel = channel or Channel.of_layers([4.0], 16 if wraps is None else wraps.counts.shape[1])
-    empty = Table(np.zeros((len(shares), 2**groups)), shares, slots, 7.0, channel, is_open, wraps)
+    empty = Patterns(np.zeros((len(shares), 2**groups)), shares, slots, 7.0, channel, is_open, wraps)
     return expected_cells(empty, np.asarray(regions, np.float64))
 
 
@@ -71,7 +71,7 @@ def test_products_of_a_matrix_for_each_group_need_no_large_matrix() -> None:
 
 
 def test_loads_are_sums_over_the_regions_that_meet_a_set() -> None:
-    law = Law(table(REGIONS, 3))
+    law = PatternLaw(table(REGIONS, 3))
     assert np.allclose(law.filled(REGIONS)[0], law.rate[0] * reached(REGIONS))
 
 
@@ -109,11 +109,11 @@ def test_one_to_twelve_groups_are_fitted(groups: int) -> None:
     assert found.regions.min() >= 0
 
 
-def dense(given: Table) -> tuple[Any, Any, Any]:
+def dense(given: Patterns) -> tuple[Any, Any, Any]:
     """The slow twin: every matrix made, each step solved by least squares with bounds."""
     from scipy.optimize import nnls
 
-    law, size = Law(given), given.cells.shape[1]
+    law, size = PatternLaw(given), given.cells.shape[1]
     shown, seen = matrix(law.shown, size), matrix(law.seen, size)
     hit = (np.arange(size)[:, None] & np.arange(1, size)) != 0
     if given.wraps is not None:
@@ -192,7 +192,7 @@ def test_the_fit_is_the_one_with_dense_matrices(kind: str, monkeypatch: pytest.M
 
 def test_the_information_is_that_of_products_one_by_one() -> None:
     given = table(REGIONS, 3)
-    scoring = Scoring(Law(given), REGIONS)
+    scoring = Scoring(PatternLaw(given), REGIONS)
     quiet = scoring.law.seen.inverse
     into = matrix(lambda seen: quiet(np.concatenate([[-seen.sum()], seen]))[1:], 7)
     dense_one = into.T @ matrix(scoring.information, 7) @ into
@@ -221,7 +221,7 @@ def test_sums_of_independent_numbers_of_a_sample_have_the_chance_of_being_drawn_
 @pytest.mark.parametrize("is_open", [True, False])
 def test_slopes_are_differences(is_open: bool) -> None:
     given = table(REGIONS, 3, is_open=is_open, slots=2.0**19)
-    slope = matrix(Scoring(Law(given), REGIONS).slope, 7)
+    slope = matrix(Scoring(PatternLaw(given), REGIONS).slope, 7)
     for region in range(7):
         moved = REGIONS.copy()
         moved[region] += 1.0
@@ -231,7 +231,7 @@ def test_slopes_are_differences(is_open: bool) -> None:
 
 def test_the_inverse_covariance_is_that_of_independent_slots() -> None:
     given = table(REGIONS, 3, levels=1)
-    scoring = Scoring(Law(given), REGIONS)
+    scoring = Scoring(PatternLaw(given), REGIONS)
     (shares,) = scoring.expected
     covariance = np.diag(given.slots * shares + given.noise) - given.slots * np.multiply.outer(shares, shares)
     found = matrix(lambda one: scoring.weighed(one[None])[0], 8)
@@ -240,7 +240,7 @@ def test_the_inverse_covariance_is_that_of_independent_slots() -> None:
 
 def test_the_covariance_of_a_level_without_noise_is_that_of_collisions() -> None:
     slots, people = 4096.0, 3000.0
-    given = Table(np.zeros((1, 4)), np.ones(1), slots, 1e-6, Channel(0.0, 1.0), is_open=True)
+    given = Patterns(np.zeros((1, 4)), np.ones(1), slots, 1e-6, Channel(0.0, 1.0), is_open=True)
     found = fit(expected_cells(given, np.array([people / 3] * 3)))
     plus, minus = found.covariance.parts(np.ones((1, 3)))
     load = people / slots

@@ -23,7 +23,7 @@ from sketchstream.kinds.profile.estimate.observed import Floats
 
 
 @dataclass(frozen=True)
-class Sample:
+class ItemSample:
     """How the items that count were chosen.
 
     Args:
@@ -45,7 +45,7 @@ class Sample:
 
 
 def scaled_up(
-    fit: Fit, population: float, known: Uncertainty, sample: Sample, *, closed: bool, signed: bool
+    fit: Fit, population: float, known: Uncertainty, sample: ItemSample, *, closed: bool, signed: bool
 ) -> tuple[Fit, float, Uncertainty]:
     """The law, the number of items and the bands of all items.
 

@@ -31,7 +31,7 @@ HEAD = (1.0, 1e-1, 1e-2, 1e-3, 1e-5)
 
 
 @dataclass(frozen=True)
-class Settings:
+class FitSettings:
     """Settings of the estimator beside the data: public parameters only.
 
     Args:
@@ -94,7 +94,7 @@ def _one(parts: Sequence[Observed], n: int) -> tuple[Fit, float]:
     epsilon = min(min(part.epsilons) for part in parts)
     d = float(sum(part.slots[0] for part in parts))
     dear = parts[0].unit == "event" and (len(parts) > 1 or len(parts[0].epsilons) > 1)  # no tridiagonal inverse
-    settings = Settings(n, epsilon, _information(parts, d), _least(parts, d), brief=dear)
+    settings = FitSettings(n, epsilon, _information(parts, d), _least(parts, d), brief=dear)
     f, evidence = estimate(problem, grid, settings, generator(parts))
     return channels.spread_out(parts, grid, f, n), evidence
 
@@ -105,7 +105,7 @@ def generator(parts: Sequence[Observed]) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(seed, "little"))
 
 
-def estimate(problem: Likelihood, grid: Grid, settings: Settings, rng: np.random.Generator) -> tuple[Floats, float]:
+def estimate(problem: Likelihood, grid: Grid, settings: FitSettings, rng: np.random.Generator) -> tuple[Floats, float]:
     """The complete estimate on the grid: the averaged law after one EM step (m,), and its evidence."""
     m = problem.m
     if m == 1:
@@ -128,7 +128,7 @@ def estimate(problem: Likelihood, grid: Grid, settings: Settings, rng: np.random
     return problem.step(np.asarray(f)), start.evidence
 
 
-def begin(problem: Likelihood, grid: Grid, settings: Settings) -> Start:
+def begin(problem: Likelihood, grid: Grid, settings: FitSettings) -> Start:
     """Smooth models and the sparse candidate, averaged by evidence."""
     nodes, n, epsilon = problem.nodes, settings.n, settings.epsilon
     basis = smooth.splines(nodes, epsilon)

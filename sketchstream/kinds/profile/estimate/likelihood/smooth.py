@@ -28,7 +28,7 @@ ENOUGH = 0.02
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModelFamily:
     """A family of smooth models.
 
     Args:
@@ -42,8 +42,8 @@ class Kind:
     bonus: float
 
 
-PLAIN = Kind(0.0, 0.0, 0.0)
-KINDS = (PLAIN, Kind(1.0, 0.0, 0.0), Kind(0.0, 0.5, 3.0), Kind(0.0, 1.5, 5.0))
+PLAIN = ModelFamily(0.0, 0.0, 0.0)
+KINDS = (PLAIN, ModelFamily(1.0, 0.0, 0.0), ModelFamily(0.0, 0.5, 3.0), ModelFamily(0.0, 1.5, 5.0))
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def b_splines(t: Floats, x: Floats, derivative: int = 0) -> Floats:
     return out
 
 
-def build(kind: Kind, basis: Splines, base: Floats, atoms: Sequence[int], nodes: Floats) -> Model:
+def build(kind: ModelFamily, basis: Splines, base: Floats, atoms: Sequence[int], nodes: Floats) -> Model:
     """A kind on a grid; `atoms` are the nodes with a free share."""
     m, size = basis.columns.shape
     extra = list(dict.fromkeys(atoms))

@@ -21,7 +21,7 @@ import numpy as np
 
 from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS
 from sketchstream.kinds.profile.estimate.observed import Floats
-from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 
 CROWDED = 1.75
 """Items per slot beyond which little is to be learned from a level (docs/theory/profile.md 6)."""
@@ -63,7 +63,7 @@ class Curve:
         return float(np.interp(-distance, -self.distance, self.items))
 
 
-def curve(levels: Sequence[Level], shape: Model) -> Curve:
+def curve(levels: Sequence[Level], shape: VarianceModel) -> Curve:
     """The curve of one part; `shape` determines how the noise of the empty slots depends on the load."""
     tester = _Tester(levels, shape)
     most = HOPELESS * max(level.m / level.share for level in levels)
@@ -82,7 +82,7 @@ def overcrowded(levels: Sequence[Level], found: Curve) -> bool:
     return math.isinf(high) and low > CROWDED * max(level.m / level.share for level in levels)
 
 
-def weights(levels: Sequence[Level], model: Model) -> Floats:
+def weights(levels: Sequence[Level], model: VarianceModel) -> Floats:
     """(L,) weights of the levels' estimates, scaled up by their shares, for the number of items of a model."""
     load, weight, _ = _Tester(levels, model)._weights(np.array([model.items]))
     return np.asarray((weight * np.exp(-load))[0])
@@ -91,7 +91,7 @@ def weights(levels: Sequence[Level], model: Model) -> Floats:
 class _Tester:
     """Distances of the data of levels from numbers of items."""
 
-    def __init__(self, levels: Sequence[Level], shape: Model) -> None:
+    def __init__(self, levels: Sequence[Level], shape: VarianceModel) -> None:
         self.m = np.array([level.m for level in levels])
         self.share = np.array([level.share for level in levels])
         self.empty = np.array([level.law[0] for level in levels])
@@ -146,7 +146,7 @@ class _Tester:
         return np.asarray((weight * gap * self.m / self.share).sum(axis=1) / np.maximum(deviation, 1e-9))
 
 
-def _noise(level: Level, shape: Model) -> Floats:
+def _noise(level: Level, shape: VarianceModel) -> Floats:
     """Noise variance of the share of empty slots at LOADS items per slot."""
     out = np.empty(LOADS.size)
     items = max(shape.items, 1e-300)

@@ -27,7 +27,7 @@ from sketchstream.kinds.profile.estimate.linear.line import Line, linear
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
 from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues, wide_cells
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED, Curve
-from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 
 USEFUL = 5.0
 """Levels with more items than this per slot are left out: their weight would be nothing."""
@@ -63,7 +63,7 @@ def read_levels(observed: Observed, span: int) -> list[Level]:
     return out
 
 
-def linearised(level: Level, model: Model) -> Floats:
+def linearised(level: Level, model: VarianceModel) -> Floats:
     """Unbiased Lam_t of one level, index 0 the number of items: one Newton step from the model to the data.
 
     The recursion itself, run on noisy data, can blow up at large counts; its derivative at the model cannot.
@@ -75,7 +75,7 @@ def linearised(level: Level, model: Model) -> Floats:
     return out
 
 
-def _seen_law(level: Level, model: Model) -> Floats:
+def _seen_law(level: Level, model: VarianceModel) -> Floats:
     """(S+1,) law of a slot's observed count at 0..S: unit `item` counts modulo p, so sums wrap."""
     if not isinstance(level.estimator, Circle):
         return model.slot_law(level.m, level.share)
@@ -102,7 +102,7 @@ class Spread:
     tail_all: Floats
 
 
-def spreads(level: Level, model: Model) -> Spread:
+def spreads(level: Level, model: VarianceModel) -> Spread:
     """Noise and hash variance of every cell and k+ number of one level.
 
     d Lam_t = m sum_s R_{t-s} dP(s), d items = -m R_0 dP(0), and the items with at least k are -m sum over s < k of
@@ -124,7 +124,7 @@ def spreads(level: Level, model: Model) -> Spread:
     return Spread(cell, tail, cell_all, tail_all)
 
 
-def window_spreads(level: Level, model: Model, width: int, own: Floats) -> Floats:
+def window_spreads(level: Level, model: VarianceModel, width: int, own: Floats) -> Floats:
     """Noise and hash variance of the means of neighbouring k+ numbers of one level.
 
     Args:
@@ -160,7 +160,7 @@ def merged(variance: Floats, shares: Floats, population: Floats) -> tuple[Floats
 
 
 @dataclass(frozen=True)
-class Part:
+class ObservedPart:
     """Observations and estimates of one part.
 
     Args:
@@ -175,7 +175,7 @@ class Part:
     every: list[Level]
     levels: list[Level]
     curve: Curve
-    model: Model
+    model: VarianceModel
 
     @property
     def clear(self) -> list[Level]:
@@ -184,7 +184,7 @@ class Part:
         return [level for level, one in zip(self.levels, load, strict=True) if one <= max(CROWDED, min(load))]
 
 
-def read_part(observed: Observed, span: int) -> Part:
+def read_part(observed: Observed, span: int) -> ObservedPart:
     """Estimate the number of items of one part, and a first law of them.
 
     Raises:
@@ -209,10 +209,10 @@ def read_part(observed: Observed, span: int) -> Part:
             "tell how many; take more slots or more levels"
         )
         raise EstimateError(msg)
-    return Part(observed, levels, clear, found, with_heavy(model, clear))
+    return ObservedPart(observed, levels, clear, found, with_heavy(model, clear))
 
 
-def with_heavy(model: Model, levels: Sequence[Level]) -> Model:
+def with_heavy(model: VarianceModel, levels: Sequence[Level]) -> VarianceModel:
     """The same law with one of the counts beyond the recursion: a few steps from the counts of the slots."""
     lines = [level.estimator for level in levels if isinstance(level.estimator, Line)]
     cells = wide_cells.wide(lines[0], model.intensity.size - 1) if lines else None
@@ -240,7 +240,7 @@ class Merged:
     joints: Floats
 
 
-def wide_estimates(levels: Sequence[Level], model: Model, first: Floats | None = None) -> tuple[Merged, Merged]:
+def wide_estimates(levels: Sequence[Level], model: VarianceModel, first: Floats | None = None) -> tuple[Merged, Merged]:
     """Items in each wide cell but the last, and items from each further edge on, from all levels.
 
     Args:
@@ -284,11 +284,11 @@ def joined(weight: Floats, first: Floats, cross: Floats, shares: Floats, own: Fl
     return np.asarray(joint + own * ((weight * first / shares[:, None]).sum(axis=0) - 1.0))
 
 
-def _of_residues(levels: Sequence[Level]) -> tuple[Curve, Model]:
+def _of_residues(levels: Sequence[Level]) -> tuple[Curve, VarianceModel]:
     """Unit item: the curve of the number of items, and a first law of them."""
     data = residues.Residues(levels)
     start = data.start()
-    model = Model(start, 0.0)
+    model = VarianceModel(start, 0.0)
     for _ in range(STEPS):
         value = data.law(start, model.intensity)
         around = max(model.items, 1.0)
@@ -300,13 +300,13 @@ def _of_residues(levels: Sequence[Level]) -> tuple[Curve, Model]:
     return found, model
 
 
-def _positive(value: Floats, items: float) -> Model:
+def _positive(value: Floats, items: float) -> VarianceModel:
     """The closest law without negative numbers to estimates at counts 1..p-1, scaled to a number of items."""
     model = nonnegative(np.append(max(float(value.sum()), 0.0), value))
     have = float(model.intensity.sum())
     if have <= 0.0:
-        return Model(np.where(np.arange(value.size + 1) == 1, items, 0.0), 0.0)
-    return Model(model.intensity * (items / have), 0.0)
+        return VarianceModel(np.where(np.arange(value.size + 1) == 1, items, 0.0), 0.0)
+    return VarianceModel(model.intensity * (items / have), 0.0)
 
 
 def useful(levels: Sequence[Level], items: float) -> list[Level]:
@@ -315,10 +315,10 @@ def useful(levels: Sequence[Level], items: float) -> list[Level]:
     return [one for one in levels if one.share / one.m <= max(USEFUL / max(items, 1.0), emptiest)]
 
 
-def _first(levels: Sequence[Level], shape: Model, items: float) -> Model:
+def _first(levels: Sequence[Level], shape: VarianceModel, items: float) -> VarianceModel:
     """A non-negative law: a few steps from the counts of the slots, at a fixed number of items."""
     if items <= 0.0 or shape.items <= 0.0:
-        return Model(np.zeros_like(shape.intensity), 0.0)
+        return VarianceModel(np.zeros_like(shape.intensity), 0.0)
     model = shape.scaled(items / shape.items)
     weight = cardinality.weights(levels, model)
     for _ in range(STEPS):
@@ -330,12 +330,12 @@ def _first(levels: Sequence[Level], shape: Model, items: float) -> Model:
     return model
 
 
-def nonnegative(raw: Floats) -> Model:
+def nonnegative(raw: Floats) -> VarianceModel:
     """The closest model without negative numbers, by isotonic regression of the k+ numbers."""
     total = max(raw[0], 0.0)
     tails = total - np.concatenate([[0.0], np.cumsum(raw[1:])])
     tails = decreasing(tails).clip(0.0, total)
-    return Model(np.concatenate([[0.0], -np.diff(tails)]), float(tails[-1]))
+    return VarianceModel(np.concatenate([[0.0], -np.diff(tails)]), float(tails[-1]))
 
 
 def alike(parts: Sequence[Observed]) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """The events of open domains: total weight, and the sum in the entropy.
 
-In: parts with their models. Out: `Events`. Touches: nothing.
+In: parts with their models. Out: `EventTotals`. Touches: nothing.
 Source: docs/theory/profile.md 5 and 6; heavy items in one slot: `docs/theory/reconstruction.md`, section 4.
 """
 
@@ -18,8 +18,8 @@ from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, Moments, Score, blended, scattered, trusted
 from sketchstream.kinds.profile.estimate.linear.line import Line, linear
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
-from sketchstream.kinds.profile.estimate.open_domain.collisions import Part, linearised, merged
-from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
+from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart, linearised, merged
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 from sketchstream.kinds.profile.estimate.open_domain.residues import Joint
 
 NODES = 256
@@ -27,7 +27,7 @@ NODES = 256
 
 
 @dataclass(frozen=True)
-class Events:
+class EventTotals:
     """Total weight, and the sum of t ln t over the items; the entropy follows from the two.
 
     Args:
@@ -61,7 +61,7 @@ def together(observed: Observed, levels: Sequence[int]) -> Observed:
     )
 
 
-def every_level(part: Part) -> Observed:
+def every_level(part: ObservedPart) -> Observed:
     """All levels of a part as one closed domain."""
     return together(part.observed, range(part.observed.levels))
 
@@ -77,7 +77,7 @@ def _whole(parts: Sequence[Observed], n: int, scores: Sequence[Score]) -> Moment
     return blended(moments, [float(part.slots[0]) for part in parts])
 
 
-def weight_of(found: Sequence[Part]) -> Moments:
+def weight_of(found: Sequence[ObservedPart]) -> Moments:
     """Total weight: collisions do not change it, so every level is used, crowded or not."""
     return _whole([every_level(part) for part in found], found[0].model.intensity.size - 1, (bounds.identity,))
 
@@ -93,7 +93,7 @@ def _limit(weight: Moments) -> Band:
     return _band(weight, 0.0 if weight.hidden is None else weight.hidden.items)
 
 
-def unwrapped(found: Sequence[Part]) -> Events:
+def unwrapped(found: Sequence[ObservedPart]) -> EventTotals:
     """Unit event: light items by the recursion, heavy ones directly from the slots of clear levels."""
     size = found[0].model.intensity.size
     each = [weight_of([part]) for part in found]
@@ -126,10 +126,10 @@ def unwrapped(found: Sequence[Part]) -> Events:
     said = bounds.hiding([linear(every_level(part)) for part in found])
     limits: list[Band | None] = [_limit(one) for one in each]
     centres = np.concatenate([value[None, pick], ways])
-    return Events(total, _limit(all_), limits, centres, covariance[np.ix_(pick, pick)], said)
+    return EventTotals(total, _limit(all_), limits, centres, covariance[np.ix_(pick, pick)], said)
 
 
-def wrapped(found: Sequence[Part], joints: Sequence[Joint | None]) -> tuple[Events, Floats]:
+def wrapped(found: Sequence[ObservedPart], joints: Sequence[Joint | None]) -> tuple[EventTotals, Floats]:
     """Unit item: all items by the recursion, as sums wrap. And the covariances of the weight with items and items once.
 
     Args:
@@ -144,10 +144,10 @@ def wrapped(found: Sequence[Part], joints: Sequence[Joint | None]) -> tuple[Even
         each = [joint.of(scores[:, 1:]) for joint in joints if joint is not None]
         value, covariance = np.sum([one for one, _ in each], axis=0), np.sum([own for _, own in each], axis=0)
     total = Band(value[:1], value[:1], np.maximum(covariance[0, :1], 0.0))
-    return Events(total, None, [None] * len(found), value[None, :2], covariance[:2, :2], ""), covariance[0, 2:]
+    return EventTotals(total, None, [None] * len(found), value[None, :2], covariance[:2, :2], ""), covariance[0, 2:]
 
 
-def _by_pairs(found: Sequence[Part], scores: Floats) -> tuple[Floats, Floats]:
+def _by_pairs(found: Sequence[ObservedPart], scores: Floats) -> tuple[Floats, Floats]:
     """Sums of scores over the items, and their covariance from the variances of sums of two."""
     bands = [_score(found, score) for score in scores]
     covariance = np.diag([float(band.variance[0]) for band in bands])
@@ -178,7 +178,7 @@ class Shared:
     squares: float
 
 
-def _shared_slots(part: Part, levels: Sequence[Level]) -> Shared:
+def _shared_slots(part: ObservedPart, levels: Sequence[Level]) -> Shared:
     """Expected sum of t ln t over heavy slots minus that over heavy items, in these levels.
 
     By Mecke's formula the sum of g(T) T over the slots has the mean of the sum of t E g(t + T) over the items, with T
@@ -205,7 +205,7 @@ def _shared_slots(part: Part, levels: Sequence[Level]) -> Shared:
     return Shared(excess, variance, seen * float(bounds.xlogx(heavy) ** 2 @ weight))
 
 
-def _heavy_items(part: Part, levels: Sequence[Level]) -> tuple[Floats, Floats]:
+def _heavy_items(part: ObservedPart, levels: Sequence[Level]) -> tuple[Floats, Floats]:
     """Counts beyond the recursion, in at most NODES steps, and the model's number of items at each."""
     size, beyond = part.model.intensity.size, part.model.beyond
     counts, slots = [], []
@@ -224,7 +224,7 @@ def _heavy_items(part: Part, levels: Sequence[Level]) -> tuple[Floats, Floats]:
     return events[keep] / mass[keep], mass[keep] * (beyond / mass.sum())
 
 
-def _score(found: Sequence[Part], score: Floats) -> Band:
+def _score(found: Sequence[ObservedPart], score: Floats) -> Band:
     """Sum of score_t Lam_t over the counts of the recursion, all parts and levels."""
     value, variance = 0.0, 0.0
     for part in found:
@@ -238,7 +238,7 @@ def _score(found: Sequence[Part], score: Floats) -> Band:
     return Band(np.array([value]), np.array([value]), np.array([variance]))
 
 
-def _score_variance(level: Level, model: Model, score: Floats) -> float:
+def _score_variance(level: Level, model: VarianceModel, score: Floats) -> float:
     """Variance of sum_t score_t Lam_t from one level: noise and hashing."""
     p, r = model.slot_law(level.m, level.share), model.undone(level.m, level.share)
     score = np.concatenate([[0.0], score[1:]])

@@ -20,7 +20,7 @@ from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints
 from sketchstream.kinds.profile.estimate.open_domain import events as opened_events
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
-from sketchstream.kinds.profile.estimate.open_domain.collisions import Part
+from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart
 from sketchstream.kinds.profile.estimate.open_domain.interval_ends import Entropy, Limited, Mean, Quotient, Reach
 from sketchstream.kinds.profile.estimate.open_domain.slices import (
     Linear,
@@ -75,7 +75,7 @@ class Known:
         return Band(low, np.where(single, low, np.maximum(value[most], 0.0)), variance[most]), joint[most], least, most
 
 
-def of_part(part: Part, n: int) -> Known:
+def of_part(part: ObservedPart, n: int) -> Known:
     """Estimates of one part, with errors at its model, for counts up to n."""
     found = about(part.levels, part.model)
     factors = {id(level): w / level.share for level, w in zip(part.levels, found.first, strict=found.joint is None)}
@@ -86,7 +86,7 @@ def of_part(part: Part, n: int) -> Known:
     return Known(found, pull, min(n + 1, int(found.edges[-1])))
 
 
-def bands(found: Sequence[Part], n: int) -> Uncertainty:
+def bands(found: Sequence[ObservedPart], n: int) -> Uncertainty:
     """Bands of every number of an open domain, summed over the parts."""
     known = [of_part(part, n) for part in found]
     last = min(one.last for one in known)
@@ -140,7 +140,7 @@ def bands(found: Sequence[Part], n: int) -> Uncertainty:
     )
 
 
-def _windows(found: Sequence[Part], known: Sequence[Known], n: int) -> dict[int, Floats]:
+def _windows(found: Sequence[ObservedPart], known: Sequence[Known], n: int) -> dict[int, Floats]:
     """Relative deviations of the means of neighbouring k+ numbers, within the counts of the recursion."""
     last = min(found[0].model.intensity.size, n + 1)
     windows = together([window_variances(part.levels, part.model, last) for part in found], [1.0] * len(found))
@@ -152,7 +152,7 @@ def _complement(part: Floats, whole: Floats) -> Floats:
     return 1.0 - bounds.share(part, whole)
 
 
-def _with_events(found: Sequence[Part], known: Sequence[Known]) -> float:
+def _with_events(found: Sequence[ObservedPart], known: Sequence[Known]) -> float:
     """Covariance of the total weight with the number of items: both contain the noise of the same slots."""
     out = 0.0
     for part, one in zip(found, known, strict=True):
@@ -171,7 +171,7 @@ def _upper(limit: Band | None) -> float:
     return math.inf if limit is None else float(limit.ends(SHOWS)[1][0])
 
 
-def _heavy_tails(found: Sequence[Part], n: int) -> Band:
+def _heavy_tails(found: Sequence[ObservedPart], n: int) -> Band:
     """Slots with counts of at least 0..n+1 in the levels that are not crowded, scaled to all items."""
     out = []
     for part in found:

@@ -31,7 +31,7 @@ POINTS = 16
 """Counts of a wide node that stand for all of them on a lattice."""
 
 
-class Lattice:
+class CountLattice:
     """Nodes of counts and the noise of counters, prepared for any number of items at the nodes.
 
     Args:
@@ -102,7 +102,7 @@ class Lattice:
         folded[-2 * self.size :] += chance[: 2 * self.size]
         return np.fft.rfft(folded)
 
-    def law(self, rates: Floats, load: float) -> Counters:
+    def law(self, rates: Floats, load: float) -> CounterLaw:
         """The law of a counter with `rates` (m,) items per slot at the nodes and `load` in all."""
         size = 2 * self.size
         rate = (self.split @ rates).reshape(self.octaves, self.length)
@@ -111,13 +111,13 @@ class Lattice:
         parts = [below[0, -size:] / self.tilt[:size], below[0, : size + 1] / self.tilt[size : 2 * size + 1]]
         upper = slice(self.size + 1, size + 1)
         parts += [one[upper] / self.tilt[size:][upper] for one in below[1:]]
-        return Counters(1.0 - np.concatenate(parts), size, size, self)
+        return CounterLaw(1.0 - np.concatenate(parts), size, size, self)
 
 
-class Counters:
+class CounterLaw:
     """The law of a counter: chances of being at or above any edge."""
 
-    def __init__(self, above: Floats, size: int, near: int, lattice: Lattice) -> None:
+    def __init__(self, above: Floats, size: int, near: int, lattice: CountLattice) -> None:
         self.size, self.near, self.lattice = size, near, lattice
         self.above = above
         self.sums = np.empty(above.size)

@@ -47,7 +47,7 @@ def exp_series(intensity: Floats, load: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class Model:
+class VarianceModel:
     """The law of items at which variances are computed: Lam_t for t <= S and the number of items above.
 
     Args:
@@ -90,13 +90,13 @@ class Model:
             return self.tails[1:]
         return np.append(self.tails[1:-1], self.beyond * self.heavy.tails)
 
-    def with_tails(self, tails: Floats) -> Model:
+    def with_tails(self, tails: Floats) -> VarianceModel:
         """The law with other `known_tails`, which do not rise; in the same shape inside wide cells."""
         size = self.intensity.size
         beyond = tails[size - 1 :]
         heavy = None if self.heavy is None else self.heavy.moved(-np.diff(beyond, append=0.0))
-        return Model(np.append(0.0, -np.diff(tails[:size])), float(beyond[0]), heavy)
+        return VarianceModel(np.append(0.0, -np.diff(tails[:size])), float(beyond[0]), heavy)
 
-    def scaled(self, factor: float) -> Model:
+    def scaled(self, factor: float) -> VarianceModel:
         """Rescale the law of counts to another number of items."""
         return replace(self, intensity=self.intensity * factor, beyond=self.beyond * factor)

@@ -1,6 +1,6 @@
 """Maximum likelihood for non-negative item profiles of open domains: compound Poisson slots with noise.
 
-In: levels of one part and a non-negative start. Out: a `Model`. Touches: nothing.
+In: levels of one part and a non-negative start. Out: a `VarianceModel`. Touches: nothing.
 Source: docs/theory/profile.md 6; `docs/theory/reconstruction.md`.
 
 The unknown law f is on counts 0..S and one node for everything above; M f_t is the number of items with count t, and
@@ -25,9 +25,9 @@ from sketchstream.kinds.profile.estimate.likelihood.seen import Seen
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed, tally
 from sketchstream.kinds.profile.estimate.open_domain import cardinality, residues
-from sketchstream.kinds.profile.estimate.open_domain.collisions import Part, with_heavy
-from sketchstream.kinds.profile.estimate.open_domain.lattice import Counters
-from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
+from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart, with_heavy
+from sketchstream.kinds.profile.estimate.open_domain.lattice import CounterLaw
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 from sketchstream.kinds.profile.estimate.open_domain.wide_cells import Heavy, Wide, gathered
 
 LEAST = 0.01
@@ -135,16 +135,16 @@ class CounterSums:
     def __init__(self, wide: Wide) -> None:
         self.wide = wide
 
-    def laws(self, scales: Floats, f: Floats) -> list[Counters]:
+    def laws(self, scales: Floats, f: Floats) -> list[CounterLaw]:
         """Laws of counters with so many virtual items of this law."""
         items = float(f[1:].sum())
         return [self.wide.lattice.law(scale * f[1:], scale * items) for scale in scales.tolist()]
 
-    def chances(self, laws: Sequence[Counters]) -> Floats:
+    def chances(self, laws: Sequence[CounterLaw]) -> Floats:
         """Chances of the cells under these laws. (L, B)."""
         return np.stack([between(law.at_least(self.wide.data), 1.0) for law in laws])
 
-    def met(self, ratios: Floats, laws: Sequence[Counters]) -> Floats:
+    def met(self, ratios: Floats, laws: Sequence[CounterLaw]) -> Floats:
         """Means of ratios of cells over the laws moved by each node, added over the levels. (m,)."""
         each = [
             ratio[0] + np.diff(ratio) @ law.with_one_more(self.wide.data)
@@ -152,7 +152,7 @@ class CounterSums:
         ]
         return np.append(0.0, np.sum(each, axis=0))
 
-    def moved(self, laws: Sequence[Counters], change: Floats) -> Iterator[Floats]:
+    def moved(self, laws: Sequence[CounterLaw], change: Floats) -> Iterator[Floats]:
         """Derivatives of the chances, per virtual item, in the direction of changes of f. (B, k), a level each."""
         for law in laws:
             more = law.with_one_more(self.wide.data) - law.at_least(self.wide.data)[:, None]
@@ -274,7 +274,7 @@ def between(at_least: Floats, below: float) -> Floats:
     return np.asarray(-np.diff(at_least, axis=0, prepend=np.full(shape, below), append=np.zeros(shape)))
 
 
-def wide_fit(observed: Observed, levels: Sequence[Level], heavy: Heavy, most: float) -> Model:
+def wide_fit(observed: Observed, levels: Sequence[Level], heavy: Heavy, most: float) -> VarianceModel:
     """Maximum likelihood items at the nodes of noisy bins."""
     wide, found = heavy.wide, []
     for level in levels:
@@ -291,10 +291,10 @@ def wide_fit(observed: Observed, levels: Sequence[Level], heavy: Heavy, most: fl
     items[0] = 0.0
     beyond = float(items[wide.span + 1 :].sum())
     share = items[wide.span + 1 :] / beyond if beyond > 0.0 else heavy.share
-    return Model(items[: wide.span + 1], beyond, replace(heavy, share=share))
+    return VarianceModel(items[: wide.span + 1], beyond, replace(heavy, share=share))
 
 
-def fit(observed: Observed, part: Part) -> Model:
+def fit(observed: Observed, part: ObservedPart) -> VarianceModel:
     """Maximum likelihood items at each count, from all informative levels."""
     if residues.exact(part.levels):
         weight = residues.Residues(part.levels).weights(part.model.intensity)
@@ -329,21 +329,21 @@ def fit(observed: Observed, part: Part) -> Model:
         if observed.modulus is not None and top < span:  # the last node was spread evenly
             intensity[top + 1 :] = beyond / (span - top)
             beyond = 0.0
-        return Model(intensity, beyond, start.heavy)
+        return VarianceModel(intensity, beyond, start.heavy)
     intensity[top + 1 :] = start.intensity[top + 1 :] * (beyond / rest)
-    return with_heavy(Model(intensity, start.beyond * beyond / rest), levels)
+    return with_heavy(VarianceModel(intensity, start.beyond * beyond / rest), levels)
 
 
 def estimated(observed: Observed, problem: Opened, least: float) -> Floats:
     """The averaged law on the grid of a problem; atoms below `least` are taken for noise."""
-    settings = estimator.Settings(
+    settings = estimator.FitSettings(
         round(float(problem.nodes[-1])), min(observed.epsilons), 0.0, least, brief=True, plain=True
     )
     f, _ = estimator.estimate(problem, problem.grid, settings, estimator.generator([observed]))
     return f
 
 
-def _reach(start: Model, span: int) -> int:
+def _reach(start: VarianceModel, span: int) -> int:
     """Largest count with a node of its own: a quarter above the count where the start has hardly any item left."""
     tails = np.cumsum(start.intensity[::-1])[::-1] + start.beyond
     worth = max(2.0, 1e-4 * start.items)
@@ -369,7 +369,7 @@ def _rates(levels: Sequence[Level]) -> Floats:
     return np.array([level.share / level.m for level in levels])
 
 
-def _above(start: Model, m: int, p: int) -> Floats:
+def _above(start: VarianceModel, m: int, p: int) -> Floats:
     """Shares of the residues m-1..p-1, as in the first law; evenly where it has none, and for items beyond its end."""
     out = np.full(p - m + 1, 1e-300)
     inside = start.intensity[m - 1 :]

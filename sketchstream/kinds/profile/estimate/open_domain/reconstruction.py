@@ -17,8 +17,8 @@ from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
 from sketchstream.kinds.profile.estimate.linear.line import linear
 from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints, Observed
 from sketchstream.kinds.profile.estimate.open_domain import events, intervals, likelihood
-from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, Part, read_part, resolved
-from sketchstream.kinds.profile.estimate.open_domain.laws import Model
+from sketchstream.kinds.profile.estimate.open_domain.collisions import RANGE, SHORT, ObservedPart, read_part, resolved
+from sketchstream.kinds.profile.estimate.open_domain.laws import VarianceModel
 from sketchstream.kinds.profile.estimate.open_domain.slices import about, moved_to
 
 
@@ -52,7 +52,7 @@ def reconstruct(parts: Sequence[Observed], method: str, n: int) -> tuple[Fit, fl
     return fit, population, intervals.bands(found, n)
 
 
-def _counted(part: Part, model: Model) -> Model:
+def _counted(part: ObservedPart, model: VarianceModel) -> VarianceModel:
     """Combine the law of one estimate with the curve's number of items, whose error is known."""
     items = part.curve.value
     if model.items <= 0.0 or part.observed.unit == "item":
@@ -86,7 +86,7 @@ def _moved(heavy: Floats, shares: Floats, total: float, least: float) -> Floats:
     return heavy * (total / have) if have <= floor else least + (heavy - least) * ((total - floor) / (have - floor))
 
 
-def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
+def _whole(found: Sequence[ObservedPart], light: Floats, beyond: float, n: int) -> tuple[Fit, float]:
     """Light items from the recursion, and the law of the heavier ones: shares over all items."""
     span = light.size - 1
     population = max(float(light.sum()) + beyond, 1e-9)
@@ -118,7 +118,7 @@ def _whole(found: Sequence[Part], light: Floats, beyond: float, n: int) -> tuple
     return Fit(fractions, np.append(near, at), np.append(light[near], weight) / population), population
 
 
-def _heavy(part: Part) -> Iterator[tuple[Ints, Ints, Floats]]:
+def _heavy(part: ObservedPart) -> Iterator[tuple[Ints, Ints, Floats]]:
     """Items above the recursion: first counts, numbers of counts and items of nodes."""
     model = part.model
     if model.heavy is not None:

@@ -24,7 +24,7 @@ from sketchstream.kinds.profile.estimate.observed import Floats, Ints
 from sketchstream.kinds.profile.estimate.open_domain import residues
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import CROWDED
 from sketchstream.kinds.profile.estimate.open_domain.collisions import (
-    Part,
+    ObservedPart,
     Spread,
     joined,
     linearised,
@@ -34,7 +34,7 @@ from sketchstream.kinds.profile.estimate.open_domain.collisions import (
     wide_estimates,
     window_spreads,
 )
-from sketchstream.kinds.profile.estimate.open_domain.laws import Level, Model
+from sketchstream.kinds.profile.estimate.open_domain.laws import Level, VarianceModel
 
 HALVINGS = 48
 """Steps in which a quantile is found: far below any rounding."""
@@ -77,7 +77,7 @@ class Linear:
         return np.searchsorted(edges, k), np.searchsorted(edges, k, side="right") - 1
 
 
-def about(levels: Sequence[Level], model: Model) -> Linear:
+def about(levels: Sequence[Level], model: VarianceModel) -> Linear:
     """Estimates linearised at a model, with their errors under it."""
     if residues.exact(levels):
         return _of_joint(residues.Residues(levels).estimate(model.intensity))
@@ -128,7 +128,7 @@ def _of_joint(joint: residues.Joint) -> Linear:
     )
 
 
-def window_variances(levels: Sequence[Level], model: Model, last: int) -> dict[int, Floats]:
+def window_variances(levels: Sequence[Level], model: VarianceModel, last: int) -> dict[int, Floats]:
     """Variances under a model of the means of neighbouring k+ numbers, k = 1..last, by the first k; for each width."""
     shares = np.array([level.share for level in levels])
     out = {}
@@ -218,7 +218,7 @@ class Slices:
         return np.asarray(every[:, where.ravel()])
 
 
-def slices(part: Part, middle: Linear, limit: float) -> tuple[Slices, Slices]:
+def slices(part: ObservedPart, middle: Linear, limit: float) -> tuple[Slices, Slices]:
     """Slices of Lam_t (index 0: unused) and of the items with a count of at least 1+t.
 
     Args:
@@ -258,12 +258,12 @@ def slices(part: Part, middle: Linear, limit: float) -> tuple[Slices, Slices]:
     return cells, tails
 
 
-def _informative(part: Part, items: float) -> list[Level]:
+def _informative(part: ObservedPart, items: float) -> list[Level]:
     """The levels that say something with this many items; of residues all, as least squares weigh them."""
     return part.every if residues.exact(part.every) else useful(part.every, items)
 
 
-def moved_to(items: float, model: Model, found: Linear) -> Model:
+def moved_to(items: float, model: VarianceModel, found: Linear) -> VarianceModel:
     """The law of counts that goes with another number of items.
 
     The numbers of items from each count on move with it as their linear estimates do: those of large counts are known
@@ -279,7 +279,7 @@ def moved_to(items: float, model: Model, found: Linear) -> Model:
     return model.with_tails(np.append(items, tails[1:]))
 
 
-def _under(model: Model, found: Linear, items: float, limit: float) -> Model:
+def _under(model: VarianceModel, found: Linear, items: float, limit: float) -> VarianceModel:
     """The law with another number of items; no k+ number exceeds the largest total divided by k."""
     if found.joint is None or model.items <= 0.0:
         moved = moved_to(items, model, found)

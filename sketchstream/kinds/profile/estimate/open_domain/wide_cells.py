@@ -21,7 +21,7 @@ import numpy as np
 from sketchstream.kinds.profile.estimate.intervals.bands import decreasing
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Ints, tally
-from sketchstream.kinds.profile.estimate.open_domain.lattice import Lattice
+from sketchstream.kinds.profile.estimate.open_domain.lattice import CountLattice
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 
 SINGLE = 32
@@ -55,9 +55,9 @@ class Wide:
     epsilons: tuple[float, ...]
 
     @cached_property
-    def lattice(self) -> Lattice:
+    def lattice(self) -> CountLattice:
         """Laws of counters."""
-        return Lattice(self.low, self.width, self.epsilons, int(self.edges[-1]))
+        return CountLattice(self.low, self.width, self.epsilons, int(self.edges[-1]))
 
     @cached_property
     def cell(self) -> Ints:
@@ -165,7 +165,7 @@ class Heavy:
 
 
 @dataclass(frozen=True)
-class Estimates:
+class LevelEstimates:
     """Linear estimates of one level beyond the recursion.
 
     Args:
@@ -177,7 +177,7 @@ class Estimates:
     tail: Floats
 
 
-def estimates(line: Line, m: float, share: float, intensity: Floats, beyond: float, heavy: Heavy) -> Estimates:
+def estimates(line: Line, m: float, share: float, intensity: Floats, beyond: float, heavy: Heavy) -> LevelEstimates:
     """Estimates of one level, linearised at a law of items, with their errors under it.
 
     Args:
@@ -217,7 +217,7 @@ def estimates(line: Line, m: float, share: float, intensity: Floats, beyond: flo
     variance = c**2 @ expected - mean**2 / m - known + noise
     joint = c @ (expected * c[every]) - mean * mean[every] / m - known + noise_all
     found = np.stack([value, np.maximum(variance, 0.0), joint])
-    return Estimates(found[:, wide.first : every - 1], found[:, every + wide.first + 1 :])
+    return LevelEstimates(found[:, wide.first : every - 1], found[:, every + wide.first + 1 :])
 
 
 def _by_cell(wide: Wide, chances: Floats, items: Floats) -> Floats:
