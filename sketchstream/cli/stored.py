@@ -73,8 +73,7 @@ def place(command: str, asked: Mapping[str, Any]) -> Path | None:
     if read is None:
         return None
     screen = (shutil.get_terminal_size(), os.environ.get("TERM"), os.environ.get("NO_COLOR"))
-    terminal = screen if sys.stdout.isatty() else None
-    question = repr((package, read, command, sorted(asked.items(), key=lambda one: one[0]), terminal))
+    question = repr((package, read, command, sorted(asked.items()), screen if sys.stdout.isatty() else None))
     return home / hashlib.blake2b(question.encode(), digest_size=16).hexdigest()
 
 
@@ -130,30 +129,24 @@ def shown(where: Path) -> bool:
     return True
 
 
-class _Both(io.TextIOBase):
-    """What is printed, shown and copied."""
+class _Both(io.StringIO):
+    """What is printed, copied and shown."""
 
     def __init__(self, shown: TextIO) -> None:
-        self._shown = shown
-        self._copy = io.StringIO()
+        super().__init__()
+        self.shown = shown
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._shown.encoding
+    encoding = property(lambda self: self.shown.encoding)
 
     def write(self, text: str) -> int:
-        if self._copy.tell() <= LONGEST:
-            self._copy.write(text)
-        return self._shown.write(text)
+        super().write(text)
+        return self.shown.write(text)
 
     def flush(self) -> None:
-        self._shown.flush()
+        self.shown.flush()
 
     def isatty(self) -> bool:
-        return self._shown.isatty()
-
-    def text(self) -> str:
-        return self._copy.getvalue()
+        return self.shown.isatty()
 
 
 @contextlib.contextmanager
@@ -162,8 +155,8 @@ def kept(where: Path) -> Iterator[None]:
     out, remarks = _Both(sys.stdout), _Both(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(remarks):
         yield
-    text = json.dumps([out.text(), remarks.text()])
-    if not out.text() or len(text) > LONGEST:
+    text = json.dumps([out.getvalue(), remarks.getvalue()])
+    if len(text) > LONGEST:
         return
     from sketchstream.errors import StoreError
     from sketchstream.files import write_durably

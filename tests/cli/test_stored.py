@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
-from sketchstream.cli import stored
+from sketchstream.cli import progress, stored
 
 
 @pytest.fixture
@@ -124,6 +125,23 @@ def test_the_oldest_answers_go(answers: Path, monkeypatch: pytest.MonkeyPatch) -
             print(number)
         os.utime(where, ns=(number, number))
     assert sorted(answers.iterdir()) == sorted(where for where in places[1:] if where is not None)
+
+
+def test_a_bar_is_shown_and_not_kept(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = io.StringIO()
+    monkeypatch.setattr(error, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", error)
+    monkeypatch.setattr(progress, "on_terminal", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    where = stored.place("question", {})
+    assert where is not None
+    with stored.kept(where):
+        with progress.ProgressBar("reading", 10, patience_s=0.0) as bar:
+            bar.advance(3)
+        print("remark", file=sys.stderr)
+        print("answer")
+    assert "reading" in error.getvalue()
+    assert json.loads(where.read_text()) == ["answer\n", "remark\n"]
 
 
 def test_an_answer_that_is_too_long_is_only_printed(
