@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, FormatError, StoreError, needing
+from sketchstream.stream.input.sampling import ARRAY
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import unreadable
 from sketchstream_connectors.files.rows import separator_of
@@ -51,9 +52,13 @@ def of_file(path: Path, form: str) -> list[Document]:
         msg = f"{path} is read as {form!r}, which has no fields to choose from: expected jsonl, csv, parquet or avro"
         raise ConfigError(msg)
     lines = itertools.islice(_lines(path, "jsonl" if form == "jsonl" else "csv"), RECORDS + (form == "csv"))
-    if form == "jsonl":
-        return _objects(lines)
     first = next(lines, b"")
+    if form == "jsonl":
+        found = _objects(itertools.chain([first], lines))
+        if not found and first.lstrip()[:1] == b"[":
+            msg = f"{path} is {ARRAY}"
+            raise ConfigError(msg)
+        return found
     texts = (line.decode("utf-8-sig", "replace") for line in itertools.chain([first], lines))
     rows = csv.DictReader(texts, delimiter=separator_of(first.rstrip(b"\r\n")))
     return [{name: _number(cell) for name, cell in row.items() if name and cell} for row in rows]

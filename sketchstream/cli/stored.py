@@ -59,26 +59,27 @@ def place(command: str, asked: Mapping[str, Any]) -> Path | None:
     folder = os.environ.get(FOLDER)
     if folder == "" or any(asked.get(name) for name in WRITTEN):
         return None
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        home = Path(folder or f"{cache}/sketchstream/answers").expanduser()
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "sketchstream", "answers")
+        home = Path(folder or cache).expanduser()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = home.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
             return None  # others could read answers there, or put some there
-        read = _read(asked)
-        package = _listed(Path(__file__).parents[1], "*.py")
-    except (OSError, RuntimeError, ValueError):  # read-only, nobody's home, or what the command itself will refuse
-        return None
-    if read is None:
+        package, read = _listed(Path(__file__).parents[1], "*.py"), _read(asked)
+    except (OSError, RuntimeError, ValueError):  # read-only, nobody's home, or no files that could identify the answer
         return None
     screen = (shutil.get_terminal_size(), os.environ.get("TERM"), os.environ.get("NO_COLOR"))
     question = repr((package, read, command, sorted(asked.items()), screen if sys.stdout.isatty() else None))
     return home / hashlib.blake2b(question.encode(), digest_size=16).hexdigest()
 
 
-def _read(asked: Mapping[str, Any]) -> list[object] | None:
-    """What identifies the contents of the files that a question is about; None: they are not known by files."""
+def _read(asked: Mapping[str, Any]) -> list[object]:
+    """What identifies the contents of the files that a question is about.
+
+    Raises:
+        ValueError: files do not tell, or cannot be understood.
+    """
     config = asked.get("config_file")
     given = (one if isinstance(one, tuple) else (one,) for name, one in asked.items() if name != "config_file")
     files = sorted(one for several in given for one in several if isinstance(one, Path))
@@ -87,9 +88,9 @@ def _read(asked: Mapping[str, Any]) -> list[object] | None:
         return contents
     text = config.read_bytes()
     tables = tomllib.loads(text.decode())
-    topic = tables.get("input", {}).get("topic")
-    if topic or any(name.startswith("SKETCHSTREAM__") for name in os.environ):  # which may name others
-        return None
+    # variables may name other files
+    if tables.get("input", {}).get("topic") or any(name.startswith("SKETCHSTREAM__") for name in os.environ):
+        raise ValueError
     folders = (tables.get("output", {}).get("directory", "sealed"), tables.get("store", {}).get("path", "state"))
     listed = [_listed(config.parent / Path(one).expanduser(), "*") for one in folders]
     return [*contents, config.absolute(), text, listed, *_named(tables, config.parent)]

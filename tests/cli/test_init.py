@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
@@ -58,9 +60,6 @@ def test_a_file_is_counted_with_what_init_writes(run: Run, tmp_path: Path) -> No
 
 
 def test_csv_parquet_and_avro_are_looked_at_too(run: Run, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = [{"user_id": f"u{i % 50}", "time": START + i, "n": i} for i in range(500)]
     with (tmp_path / "e.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, ["user_id", "time", "n"])
@@ -169,6 +168,9 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
     jsonl(tmp_path / "e.jsonl", 200)
     jsonl(tmp_path / "untimed.jsonl", 200, lambda one: one | {"at": "yesterday"})
     jsonl(tmp_path / "naive.jsonl", 200, lambda one: one | {"at": "2026-11-25 10:00:00"})
+    rows = pa.table({"user": ["a", "b"] * 50, "at": pa.array([START] * 100, pa.timestamp("ms"))})
+    pq.write_table(rows, tmp_path / "naive.parquet")
+    (tmp_path / "array.jsonl").write_text(json.dumps([{"user": "a", "at": START}] * 20, indent=1))
     (tmp_path / "lines.txt").write_text("a\nb\n")
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "broken.jsonl").write_text("no json\n" * 20)
@@ -180,6 +182,8 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
         ("--file", "e.jsonl", "--item", "user.id", "--window", "1 fortnight"): "window",
         ("--file", "untimed.jsonl", "--item", "user.id"): "no field of the sample is surely a time",
         ("--file", "naive.jsonl", "--item", "user.id"): "'at' says no instant, as its times have no offset",
+        ("--file", "naive.parquet", "--item", "user"): "'at' says no instant, as its times have no offset",
+        ("--file", "array.jsonl", "--item", "user"): "array.jsonl is a JSON array, not one JSON object a line: `jq",
         ("--file", "lines.txt", "--item", "x"): "no fields to choose from",
         ("--file", "empty.jsonl", "--item", "x"): "holds no record",
         ("--file", "broken.jsonl", "--item", "x"): "holds no record",

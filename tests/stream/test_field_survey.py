@@ -52,6 +52,7 @@ def test_values_of_two_types_are_mixed() -> None:
         ("2026-11-25", "text"),
         ("0" * 30, "text"),
         (datetime(2026, 11, 25, tzinfo=UTC), "time"),
+        (datetime(2026, 11, 25), "time without offset"),  # noqa: DTZ001 - as a column without a time zone gives it
         (None, "mixed"),
     ],
 )

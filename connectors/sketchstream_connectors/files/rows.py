@@ -294,6 +294,8 @@ def arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
     times = np.full(n, NO_TIME, np.int64)
     if layout.time is not None:
         column = batch.column(layout.time)
+        if pa.types.is_timestamp(column.type) and column.type.tz is None:
+            raise ConfigError(no_instant(layout.time))
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             utc = pa.timestamp("ms", tz=getattr(column.type, "tz", None))
             times = _known_times(_arrow_ints(column.cast(utc, safe=False), layout.time, NO_TIME))
@@ -307,6 +309,14 @@ def arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
     further = {name: _arrow_column(batch.column(name), name) for name in layout.columns}
     none = np.zeros(n, np.bool_)
     return _piece(layout, items, none, valid, times, (weights, weight), further, number, int(batch.nbytes))
+
+
+def no_instant(name: str) -> str:
+    """What is wrong with a column of timestamps without a time zone."""
+    return (
+        f"column {name!r:.60} has timestamps without a time zone, which say no instant: write it again with one (in "
+        "pandas: .dt.tz_localize('UTC'), in DuckDB: timezone('UTC', column)), or as integer milliseconds since 1970"
+    )
 
 
 def _arrow_column(column: Any, name: str) -> RecordColumn:

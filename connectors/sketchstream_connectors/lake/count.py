@@ -35,7 +35,7 @@ from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream_connectors.decode.times import TO_MS
 from sketchstream_connectors.files.layout import Layout
-from sketchstream_connectors.files.rows import arrow_piece
+from sketchstream_connectors.files.rows import arrow_piece, no_instant
 from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, WEIGHED, EngineQuestion, engine
 
 Ints = npt.NDArray[np.int64]
@@ -123,11 +123,7 @@ class Rows:
         import pyarrow as pa
 
         if pa.types.is_timestamp(found) and found.tz is None:
-            msg = (
-                f"column {self._time!r:.60} has timestamps without a time zone, which say no instant: write it again "
-                "with one (in DuckDB: timezone('UTC', column)), or as integer milliseconds since 1970"
-            )
-            raise FormatError(msg)
+            raise FormatError(no_instant(str(self._time)))
         if not pa.types.is_timestamp(found) and not pa.types.is_integer(found):
             msg = f"column {self._time!r:.60} has type {found}; timestamps with a time zone, or integers, were expected"
             raise FormatError(msg)

@@ -96,7 +96,7 @@ def _kind(value: object) -> str:
     if isinstance(value, str):
         return _kind_of_text(value)
     if isinstance(value, datetime):
-        return "time"
+        return "time without offset" if value.tzinfo is None else "time"
     return "list" if isinstance(value, (list, tuple)) else "mixed"
 
 

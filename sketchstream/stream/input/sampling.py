@@ -32,6 +32,7 @@ PARSED: Final = 1000
 """Most JSON texts that are looked at field by field."""
 NAMED_FROM: Final = 10
 """Fewest records that must have a field before its name is shown."""
+ARRAY: Final = "a JSON array, not one JSON object a line: `jq -c '.[]' FILE > FILE.jsonl` makes lines of it"
 SHOWN: Final = 20
 DEPTH: Final = 3
 TOLERATED: Final = 20
@@ -201,13 +202,8 @@ class Sample:
         """Fields that no record of the sample has."""
         wanted, called = self.wanted, self.wanted.called
         if self.texts and not self.objects:
-            if self.arrays:
-                yield (
-                    "the input is a JSON array, not one JSON object a line: "
-                    "`jq -c '.[]' FILE > FILE.jsonl` makes lines of it"
-                )
-            else:
-                yield f"{self._none()} is a JSON object: check {called('format')}"
+            none = f"{self._none()} is a JSON object: check {called('format')}"
+            yield f"the input is {ARRAY}" if self.arrays else none
             return
         for role, name in (("item", wanted.item), ("weight", wanted.weight), ("time", wanted.time)):
             if name is not None and self.objects and not self.has[name]:

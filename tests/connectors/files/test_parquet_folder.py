@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sketchstream.errors import DataLossError, FormatError
+from sketchstream.errors import ConfigError, DataLossError, FormatError
 from sketchstream_connectors.files.source import Layout, batches, end_of, pieces
 
 LAYOUT = Layout("parquet", item="u", item_type="int", time="t")
@@ -58,3 +58,17 @@ def test_a_folder_that_lost_rows_is_refused_and_so_is_one_without_files(tmp_path
     (folder / "a.parquet").unlink()
     with pytest.raises(FormatError, match=r"no file that ends in \.parquet"):
         found(folder)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_timestamps_need_a_time_zone(tmp_path: Path, unit: str) -> None:
+    moments = pa.array([1_764_000_000, 1_764_003_600])
+    for zone in ("UTC", "America/New_York"):
+        times = moments.cast(pa.timestamp("s")).cast(pa.timestamp(unit, zone))
+        pq.write_table(pa.table({"u": [1, 2], "t": times}), tmp_path / "zoned.parquet")
+        (piece,) = pieces(tmp_path / "zoned.parquet", LAYOUT, 0)
+        assert piece is not None
+        assert piece.decoded.times.tolist() == [1_764_000_000_000, 1_764_003_600_000]
+    pq.write_table(pa.table({"u": [1, 2], "t": moments.cast(pa.timestamp(unit))}), tmp_path / "naive.parquet")
+    with pytest.raises(ConfigError, match="'t' has timestamps without a time zone"):
+        list(pieces(tmp_path / "naive.parquet", LAYOUT, 0))
