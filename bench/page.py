@@ -509,7 +509,7 @@ def write(quick: bool, wanted: Sequence[str] = (), path: Path = PAGE) -> None:
         "",
         "How large the errors are, kind by kind: our default, the best that this package can do, the lower bound where one "
         "is known, and other libraries at their best. `python bench/accuracy.py --part page` measured every number in one "
-        f"run of {(time.monotonic() - start) / 60:.0f} minutes and wrote this page.",
+        f"run, which took {(time.monotonic() - start) / 60:.0f} min, and wrote this page.",
         "",
         "All are at delta 1e-6 (kind `profile`: 0) for one event, with one layer of noise. That is what the peers have: they "
         "trust whoever holds the data, and protect what is published. Ours is drawn before there are data. By default "
