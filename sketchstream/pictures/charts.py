@@ -829,7 +829,7 @@ def _draw_heat(axes: Axes, grid: GridChart, title: str, names: tuple[str, str], 
     from matplotlib.colors import to_rgba
 
     low, high = float(np.nanmin(grid.value)), float(np.nanmax(grid.value))
-    share = (grid.value - low) / (high - low) if high > low else np.full(grid.value.shape, 0.5)
+    share = (grid.value - low) / (high - low) if high > low else np.where(np.isfinite(grid.value), 0.5, np.nan)
     corners = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     cells = [np.add(corners, (column, row)) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
     texts = [grid.spell(float(one)) if math.isfinite(one) else "" for one in grid.value.flat]

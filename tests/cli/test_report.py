@@ -234,3 +234,13 @@ def test_heat_maps_carry_their_numbers_where_they_fit() -> None:
     assert ">382,695<" not in narrow.svg
     assert ">382,695<" in wide.svg
     assert ">6</text>" in drawn()[5].svg
+
+
+def test_cells_without_a_number_have_no_color() -> None:
+    """Also where all numbers are equal, as when one of many has been computed."""
+    value = np.full((2, 3), np.nan)
+    value[0, 1] = 7.0
+    axes = charts._figure(6.0, 4.0).subplots()
+    charts._draw_heat(axes, charts.GridChart(["x", "y"], ["a", "b", "c"], *(value,) * 3), "heat", ("r", "c"), 6.0)
+    (cells,) = axes.collections
+    assert [float(face[3]) > 0 for face in cells.get_facecolors()] == [False, True, False, False, False, False]

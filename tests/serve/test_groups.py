@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ from helpers.commands import Run
 from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from helpers.pages import Parsed, settle
 from helpers.serving import serving
+from sketchstream.query import differences
+from sketchstream.serve.reconstruction.questions import Question
+from sketchstream.serve.service import Service
+from sketchstream.serve.store.store import StoredWindow
 
 START = 1_356_998_400_000
 HOUR = 3_600_000
@@ -106,3 +111,63 @@ def test_groups_are_a_dimension_of_every_view(site) -> None:
     ]
     for wrong in ({"by": "group", "group": "spring"}, {"by": "item"}):
         assert client.get(path, params=wrong).status_code == 400
+
+
+def test_one_look_has_every_group_computed_and_kept(run: Run, tmp_path: Path) -> None:
+    """Answers of one window are asked for together: storing one makes none of the others stale."""
+    names = [f"c{number}" for number in range(6)]
+    records = [{"ts": START + user, "user": user, "campaign": name} for name in names for user in range(20)]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    text = CONFIG.replace('"spring", "a \\"b\\", c"', ", ".join(f'"{name}"' for name in names))
+    (tmp_path / "sketchstream.toml").write_text(text)
+    assert run("worker", "-c", "sketchstream.toml").code == 0
+    with serving(tmp_path, text) as (service, client):
+        settle(service)
+        assert "6 answers are being computed" in client.get("/").text
+        until = time.monotonic() + 120
+        while service.pool.waiting or service.pool.running:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        (stored,) = service.store.windows("reach", limit=2)
+        assert [name for name in names if service.lacks(stored, Question(group=name))] == []
+        assert service.pool.computed == len(names)
+        assert "being computed" not in client.get("/").text
+
+
+def test_a_mean_of_windows_waits_for_all_of_them(site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hours of two groups: while one answer is missing, its group has no mean."""
+    client, printed = site
+    lacks, computed = Service.lacks, Service.computed
+
+    def missing(service: Service, stored: StoredWindow, group: str) -> bool:
+        return group == "spring" and stored.window[0] == START
+
+    monkeypatch.setattr(
+        Service,
+        "lacks",
+        lambda self, stored, question: missing(self, stored, question.group or "") or lacks(self, stored, question),
+    )
+    monkeypatch.setattr(
+        Service,
+        "computed",
+        lambda self, windows, metric, group: [
+            None if missing(self, one, group) else point
+            for one, point in zip(windows, computed(self, windows, metric, group), strict=True)
+        ],
+    )
+    for one in printed:
+        span = {"from": one["window_start"], "to": one["window_end"], "group": one["group"]}
+        assert client.get("/v1/sketches/reach/profile", params=span).status_code == 200
+    page = client.get("/", params={"days": "1"})
+    assert "Distinct items, mean of 2 windows by group" in Parsed(page.text).said
+    assert 'scope="row">spring' not in page.text
+    assert 'scope="row">a ' in page.text
+    assert "1 answer is being computed" in page.text
+    monkeypatch.undo()
+    page = client.get("/", params={"days": "1"})
+    assert 'scope="row">spring' in page.text
+    assert "being computed" not in page.text
+    mean = differences.mean(
+        [tuple(one["distinct"].values()) for one in printed if one["group"] == "spring"], together=False
+    )
+    assert mean[0] in Parsed(page.text).values

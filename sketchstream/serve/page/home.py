@@ -202,29 +202,34 @@ def _ranged(
         for since, until in ((ends[1], ends[0]), (ends[2], ends[1]))
     )
     groups, alike = service.groups(name)[:GROUPS], _hashed(service, name)
-    counted = f"of {len(now):,} windows" if len(now) > 1 else "of one window"
-    note = f"From {words.window_label(ends[1], ends[0], zone)}: means {counted}. " + service.config.names(
+    note = f"From {words.window_label(ends[1], ends[0], zone)}. " + service.config.names(
         "Items that come in several windows count in each, so windows do not add up to a range: for distinct items "
         "of a range, a sketch needs windows of that length."
     )
     if groups:
-        waiting = next((lack for one in reversed(now) if (lack := answer_groups(service, one, groups))), 0)
-        found = {group: _known(service.computed(now, metric, group)) for group in groups}
-        some = {group: mean(points, together=alike) for group, points in found.items() if points}
-        title = f"{_title(service, stored, metric, groups[0])}, mean {counted}"
+        waiting = sum(answer_groups(service, one, groups) for one in reversed(now))
+        some = {}
+        for group in groups:
+            points = _settled(service, now, Question(group=group), service.computed(now, metric, group))
+            if points:
+                lacks = "" if len(points) == len(now) else f" ({len(points):,} windows)"
+                some[group + lacks] = mean(points, together=alike)
+        title = f"{_title(service, stored, metric, groups[0])}, mean {_counted(now, now)}"
         picture = _bars(f"groups-{name}", title, some, spelling(metric), drawn_once) if some else None
         return Card(stored, groups=picture, note=note, waiting=waiting)
     tiles, last = [], "the day before" if days == 1 else f"the {days} days before"
     for one in list(dict.fromkeys([metric, *BESIDE]))[:LARGE]:
         points, past = (
-            _known([service.number(each, Question(), one)[1] for each in windows]) for windows in (now, before)
+            _settled(service, windows, Question(), [service.number(each, Question(), one)[1] for each in windows])
+            for windows in (now, before)
         )
         if points:
             point, spell = mean(points, together=alike), spelling(one)
             change = _told(subtract(point, mean(past, together=alike)), spell, last) if past else ""
-            tiles.append(tile(f"{_title(service, stored, one)}, mean {counted}", point, one, change))
+            title = f"{_title(service, stored, one)}, mean {_counted(points, now)}"
+            tiles.append(tile(title, point, one, change))
     chart = _lately(service, name, metric, _title(service, stored, metric), zone, drawn_once, now)
-    return Card(stored, tiles, chart, note=note)
+    return Card(stored, tiles, chart, note=note, waiting=sum(_pending(service, one, Question()) for one in now))
 
 
 def _hashed(service: Service, name: str) -> bool:
@@ -239,8 +244,25 @@ def _title(service: Service, stored: StoredWindow, metric: str, group: str | Non
     return service.number(stored, Question(group=group), metric)[0] or service.titles([metric])[metric]
 
 
-def _known(points: Sequence[Point | None]) -> list[Point]:
-    """Numbers that are there."""
+def _counted(some: Sequence[Any], windows: Sequence[Any]) -> str:
+    """Of how many windows a mean is, in words."""
+    if len(some) < len(windows):
+        return f"of {len(some):,} of {len(windows):,} windows"
+    return "of one window" if len(windows) == 1 else f"of {len(windows):,} windows"
+
+
+def _pending(service: Service, stored: StoredWindow, question: Question) -> bool:
+    """Whether an answer is not there and may come."""
+    return service.lacks(stored, question) and (bool(question.text) or stored.failure is None)
+
+
+def _settled(
+    service: Service, windows: Sequence[StoredWindow], question: Question, points: Sequence[Point | None]
+) -> list[Point]:
+    """The numbers of the windows that have one; no number while one may still come."""
+    absent = [one for one, point in zip(windows, points, strict=True) if point is None]
+    if any(_pending(service, one, question) for one in absent):
+        return []
     return [one for one in points if one is not None and one[0] is not None]
 
 

@@ -768,6 +768,7 @@ class Views:
             "compare": f"{address}/compare" if len(stored) > 1 or self._service.groups(name) else "",
         }
         if found["pending"]:
+            out["largest"] = ""  # which window has most can be said when all are there
             seconds = found["pending_seconds"]
             left = "" if seconds is None else f", about {seconds:,.0f} seconds more"
             out["waiting"] = [

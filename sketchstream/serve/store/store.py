@@ -69,7 +69,7 @@ class StoredWindow:
     Args:
         sketch: its name.
         window: [start, end), ms since 1970.
-        version: number that grows with every change of the window.
+        version: number that grows with every change of what the window's answers are made from.
         state: "missing" (some partition has not passed it), "settled", "incident" or "new" (being put together).
         input: digest of the inputs of its usual answer; None until it is assembled.
         facts: its fields as JSON text, those that `sketchstream profile -c` prints first.
@@ -803,7 +803,7 @@ class Store:
             if special:
                 self._forget_special(execute)
             execute(
-                "UPDATE windows SET guarantee = ?, failure = NULL, version = version + 1,"
+                "UPDATE windows SET guarantee = ?, failure = NULL,"
                 " todo = CASE WHEN ? THEN 0 ELSE todo END WHERE sketch = ? AND start = ? AND stop = ?",
                 (computed.guarantee, not question, sketch, start, stop),
             )
@@ -831,7 +831,7 @@ class Store:
             if not self._unchanged(execute, sketch, stored):
                 return False
             execute(
-                "UPDATE windows SET guarantee = ?, version = version + 1,"
+                "UPDATE windows SET guarantee = ?,"
                 " todo = CASE WHEN todo = ? THEN 0 ELSE todo END WHERE sketch = ? AND start = ? AND stop = ?",
                 (guarantee, GUARANTEE, sketch, *stored.window),
             )
