@@ -14,6 +14,7 @@ from typing import Any, Final
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import continuing, shown
 from sketchstream.kinds.profile.group_list import difference_factor
+from sketchstream.pictures.numbers import SHARES
 from sketchstream.query.windows import to_ms
 
 End = float | None
@@ -114,6 +115,8 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
     value, low, high = subtract(a, b, (*BOUNDS, *items))
     factor = _of_samples(first, second)
     low, high = (None if end is None or value is None else value + factor * (end - value) for end in (low, high))
+    if metric.partition(".")[0] in SHARES and value is not None:  # shares differ by no more than 1
+        low, high = max(-1.0, -1.0 if low is None else low), min(1.0, 1.0 if high is None else high)
     if shares_noise(spec, first, second, metric):
         return Difference(title, value, None, None, a, b, independent=False)
     return Difference(title, value, low, high, a, b, independent=True, bound="modulo" if any(bounds) else None)

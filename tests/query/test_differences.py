@@ -13,7 +13,7 @@ import pytest
 import sketchstream as ss
 from helpers.crowds import Cell, publish, reconstruct, shares
 from helpers.thrown import thrown
-from sketchstream.query.differences import OUTSIDE, Difference, Point, mean, subtract
+from sketchstream.query.differences import OUTSIDE, Difference, Point, difference, mean, subtract
 
 RUNS = 10_000
 LEAST = 0.95 - 5 * math.sqrt(0.95 * 0.05 / RUNS)
@@ -104,6 +104,21 @@ def test_an_estimate_outside_its_interval_is_said() -> None:
 def test_a_cut_end_beside_one_without_limit_has_no_limit_either() -> None:
     assert subtract((5.0, 0.0, None), (1.0, 0.5, 2.0))[1:] == (None, None)
     assert subtract((900.0, 900.0, 900.0), (900.0, 900.0, 900.0), (0.0, 1.0, 900.0)) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("seen", [0, 3])
+def test_shares_differ_by_no_more_than_one(seen: int) -> None:
+    """Where noise hides all items a share may be anything, and a difference no more than that."""
+    spec = ss.ProfileSpec(epsilon="1/10", domain=ss.ClosedDomain(size=40), max_count=10)
+    answers = []
+    for start in ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"):
+        sketch = ss.Sketch.create(spec)
+        sketch.update(list(range(seen)))
+        answers.append(sketch.seal().profile().to_dict() | {"window_start": start})
+    found = difference(spec, *answers, "one_hit_ratio")
+    assert found.low is not None
+    assert found.high is not None
+    assert -1.0 <= found.low <= (found.value or 0.0) <= found.high <= 1.0
 
 
 def test_the_mean_of_windows_covers_and_narrows_with_their_number():

@@ -246,9 +246,8 @@ def _title(service: Service, stored: StoredWindow, metric: str, group: str | Non
 
 def _counted(some: Sequence[Any], windows: Sequence[Any]) -> str:
     """Of how many windows a mean is, in words."""
-    if len(some) < len(windows):
-        return f"of {len(some):,} of {len(windows):,} windows"
-    return "of one window" if len(windows) == 1 else f"of {len(windows):,} windows"
+    part = f"{len(some):,} of " if len(some) < len(windows) else ""
+    return "of one window" if len(windows) == 1 else f"of {part}{len(windows):,} windows"
 
 
 def _pending(service: Service, stored: StoredWindow, question: Question) -> bool:
@@ -260,7 +259,7 @@ def _settled(
     service: Service, windows: Sequence[StoredWindow], question: Question, points: Sequence[Point | None]
 ) -> list[Point]:
     """The numbers of the windows that have one; no number while one may still come."""
-    absent = [one for one, point in zip(windows, points, strict=True) if point is None]
+    absent = (one for one, point in zip(windows, points, strict=True) if point is None)
     if any(_pending(service, one, question) for one in absent):
         return []
     return [one for one in points if one is not None and one[0] is not None]
