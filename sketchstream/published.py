@@ -659,7 +659,7 @@ class Stack(_Published):
 
         If partitions were added during the window, an item may be in several parts, and its losses add up.
         """
-        worst = max(self.parts, key=lambda part: self.kind.order(part.ledger))
+        worst = max(self.parts, key=lambda part: part.ledger.order)
         table = next((p.origin.table for p in self.parts if p.origin.table is not None), None)
         around = Context(counts=partition_counts(p.origin for p in self.parts), table=table)
         return self.kind.guarantee(worst.spec, worst.ledger, around)
@@ -930,6 +930,6 @@ def stack(parts: Sequence[object]) -> Stack:
     if len({type(part) for part in flat}) > 1:
         msg = "a stack holds either Releases or SealedStates, not both"
         raise MergeError(msg, ["publish"])
-    require_same([part.kind.comparable(part.spec) for part in flat], [part.key_id for part in flat], what="stacked")
+    require_same([part.spec.comparable() for part in flat], [part.key_id for part in flat], what="stacked")
     require_distinct([part.layers for part in flat], [part.seal_id for part in flat], what="stacked")
     return Stack(tuple(flat))

@@ -318,7 +318,7 @@ class Sketch:
         kind = self.kind
         exact = kind.creation_cost(self.spec) if epsilon is None else kind.asked_cost(self.spec, epsilon, delta)
         layer = _new_layer(self.spec, exact)
-        ledger = self.ledger.record_look().add_layer(kind.entry(self.spec, layer.lineage, exact))
+        ledger = self.ledger.record_look().add_layer(kinds.entry(self.spec, layer.lineage, exact))
         before = self._content.counters
         counters = before.refreshed(exact)
         fresh = self.kind.with_noise(self.spec, state, exact)

@@ -22,6 +22,7 @@ from sketchstream.kinds.capabilities import (
     Summarising,
 )
 from sketchstream.kinds.expansion import require_readable
+from sketchstream.privacy.losses.history import LayerEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,6 +167,11 @@ def unit_weight(spec: object) -> int:
     """`max_weight` of the ledgers of a spec; 1 where costs are those of the whole unit."""
     kind = of(spec)
     return kind.unit_weight(spec) if isinstance(kind, PerWeight) else 1
+
+
+def entry(spec: Any, lineage: bytes, cost: Fraction) -> LayerEntry:
+    """The ledger's account of a layer."""
+    return LayerEntry(lineage, of(spec).law(spec), cost, unit_weight(spec))
 
 
 def listed(spec: Any) -> dict[str, Any]:

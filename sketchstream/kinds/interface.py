@@ -101,6 +101,9 @@ class Spec(Protocol):
     def fingerprint(self) -> bytes:
         """16 bytes that are equal exactly for equal specs."""
 
+    def comparable(self) -> Self:
+        """The spec with all fields in which parts of a stack may differ set to one value."""
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: equal specs give equal dictionaries; `kind` among them."""
 
@@ -171,6 +174,10 @@ class AnyLedger(Protocol):
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Any:
         """The largest loss of any protected unit, including the promised publication."""
+
+    @property
+    def order(self) -> Any:
+        """A number that grows with that loss, to find the worst of several parts."""
 
     def epsilon(self, delta: Epsilon | None = None) -> float:
         """That loss as an epsilon, rounded up, at this delta; by default at that of the budget, or else of the spec."""
@@ -263,10 +270,6 @@ class Kind(ABC, Generic[S]):
             SpecError: these data describe no spec of this kind.
         """
 
-    @abstractmethod
-    def comparable(self, spec: S) -> S:
-        """The spec with all fields in which parts of a stack may differ set to one value."""
-
     def facts(self, spec: S, slots: int) -> list[tuple[str, str]]:
         """Public parameters as rows of (name, value), for people."""
         return [
@@ -326,20 +329,12 @@ class Kind(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def entry(self, spec: S, lineage: bytes, cost: Fraction) -> LayerEntry:
-        """The ledger's account of a layer."""
-
-    @abstractmethod
     def read_ledger(self, spec: S, data: Mapping[str, Any]) -> AnyLedger:
         """The ledger that its `to_dict` described.
 
         Raises:
             FormatError: these data describe no ledger of this kind.
         """
-
-    def order(self, ledger: AnyLedger) -> Any:
-        """A number that grows with the loss of a sealed sketch, to find the worst of several parts."""
-        return ledger.loss()
 
     @abstractmethod
     def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:

@@ -276,7 +276,7 @@ class PublishedWindows:
             alone: leave out what other sketches publish, for readers who may not know of them; the statement says
                 whether there are any or not that they would add to it.
         """
-        worst = max((part.ledger for part in window.parts), key=window.parts[0].kind.order)
+        worst = max((part.ledger for part in window.parts), key=lambda one: one.order)
         plan = self.config.plan(window.sketch)
         around = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
         published = self._beside(window)

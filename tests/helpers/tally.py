@@ -49,6 +49,9 @@ class TallySpec:
     needs_key = property(lambda self: self.domain.listed)
     no_privacy = property(lambda self: self.epsilon > 10)
 
+    def comparable(self) -> TallySpec:
+        return replace(self, epsilon=Fraction(1))
+
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "epsilon": str(self.epsilon), "unit": self.unit, "domain": self.domain.to_dict()}
 
@@ -129,9 +132,6 @@ class TallyKind(Kind[TallySpec]):
             data["epsilon"], DomainOutline(digest=digest, **domain) if items is None else ClosedDomain(items=items)
         )
 
-    def comparable(self, spec: TallySpec) -> TallySpec:
-        return replace(spec, epsilon=Fraction(1))
-
     def law(self, spec: TallySpec) -> str:
         return "discrete-laplace"
 
@@ -156,10 +156,8 @@ class TallyKind(Kind[TallySpec]):
 
     def ledger(self, spec: TallySpec, lineage: bytes, epsilon: Any = None, delta: Any = None) -> Ledger:
         budget = pure_budget(epsilon, delta)
-        return Ledger.create("event", 1, self.entry(spec, lineage, spec.epsilon), self.promise(spec), budget)
-
-    def entry(self, spec: TallySpec, lineage: bytes, cost: Fraction) -> LayerEntry:
-        return LayerEntry(lineage, self.law(spec), cost, 1)
+        first = LayerEntry(lineage, "discrete-laplace", spec.epsilon, 1)
+        return Ledger.create("event", 1, first, self.promise(spec), budget)
 
     def read_ledger(self, spec: TallySpec, data: Mapping[str, Any]) -> Ledger:
         return Ledger.from_dict(data)

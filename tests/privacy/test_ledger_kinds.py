@@ -53,12 +53,12 @@ def random_life(spec: Any, rng: random.Random, views: int = 3) -> tuple[Any, His
     """A ledger after random releases, looks and fresh layers, and perhaps the seal; and what happened, noted apart."""
     kind = kinds.of(spec)
     ledger: Any = kind.ledger(spec, bytes(16))
-    happened = History((kind.entry(spec, bytes(16), kind.creation_cost(spec)),))
+    happened = History((kinds.entry(spec, bytes(16), kind.creation_cost(spec)),))
     made, seen = 1, 0
     for _ in range(rng.randrange(4)):
         step, cost = rng.random(), kind.creation_cost(spec) * rng.choice((F(1), F(1, 2), F(1, 4)))
         if step < 0.25 and made < 2:
-            layer = kind.entry(spec, bytes(16), cost)
+            layer = kinds.entry(spec, bytes(16), cost)
             ledger, made, seen = ledger.record_look().add_layer(layer), 2, seen + 1
             happened = happened.then(View("look", None), layer)
         elif seen < views - 1 and getattr(spec, "layout", "") != "time":

@@ -25,7 +25,7 @@ from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merged_from, not_protected
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
-from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
+from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.privacy.losses.history import LayerEntry
 from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
@@ -123,10 +123,6 @@ class LinearKind(Kind[L]):
             *((said, f"{value:,}" if isinstance(value, int) else str(value)) for said, value in bounds if value),
         ]
 
-    def comparable(self, spec: L) -> L:
-        """See `LinearSpec.comparable`."""
-        return spec.comparable()
-
     def components(self, spec: L) -> tuple[Component, ...]:
         """The state, then the events counted and the records admitted, if kept."""
         share: Fraction = getattr(spec, "counted_share", Fraction(0))
@@ -155,15 +151,11 @@ class LinearKind(Kind[L]):
             return Promise("bare")
         return Promise("fresh", self.noise_cost(spec, spec.epsilon_publish, spec.delta_publish))
 
-    def entry(self, spec: L, lineage: bytes, cost: Fraction) -> LayerEntry:
-        """Costs are those of the whole unit."""
-        return LayerEntry(lineage, self.law(spec), cost)
-
     def ledger(
         self, spec: L, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
     ) -> Ledger | GaussianLedger:
         """A ledger in the measure of the spec; a budget without a delta has that of the spec."""
-        first = self.entry(spec, lineage, self.creation_cost(spec))
+        first = LayerEntry(lineage, self.law(spec), self.creation_cost(spec))
         if spec.pure:
             return Ledger.create(spec.unit, 1, first, self.promise(spec), pure_budget(epsilon, delta))
         made, shift = self.account(spec)
@@ -176,11 +168,6 @@ class LinearKind(Kind[L]):
             return Ledger.from_dict(data)
         made, shift = self.account(spec)
         return made.from_dict(data, shift, spec.delta)
-
-    def order(self, ledger: AnyLedger) -> Any:
-        """Epsilon, or the mu^2 that is known."""
-        loss = ledger.loss()
-        return loss.known if isinstance(loss, GaussianLoss) else loss
 
     def statement(self, spec: L, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In (epsilon, delta) and the measure of the noise, or in pure epsilons."""

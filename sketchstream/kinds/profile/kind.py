@@ -90,21 +90,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
         """The error of the number of distinct items, where a quarter of the slots is used."""
         return "distinct items", plan(spec, items=max(spec.domain.size // 4, 1))["distinct"].sd
 
-    def comparable(self, spec: ProfileSpec) -> ProfileSpec:
-        """Epsilons and the counters beside the slots may differ between parts."""
-        import copy
-
-        twin = copy.copy(spec)
-        for name in ("epsilon", "epsilon_publish"):
-            object.__setattr__(twin, name, Fraction(1))
-        for name, value in (("total_share", Fraction(0)), ("counted", False), ("epsilon_records", Fraction(0))):
-            object.__setattr__(twin, name, value)
-        if spec.overlap is not None:
-            object.__setattr__(twin, "overlap", replace(spec.overlap, epsilon=Fraction(1)))
-        if spec.one_of is not None:
-            object.__setattr__(twin, "one_of", replace(spec.one_of, patterns=Fraction(0)))
-        return twin
-
     def facts(self, spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
         """Public parameters in words."""
         levels = f" in {spec.levels} levels" if spec.levels > 1 else ""
@@ -170,12 +155,8 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
     ) -> Ledger:
         """A ledger of pure epsilon."""
         budget = pure_budget(epsilon, delta)
-        first = self.entry(spec, lineage, self.creation_cost(spec))
+        first = LayerEntry(lineage, mechanism.law(spec), self.creation_cost(spec), spec.max_weight)
         return Ledger.create(spec.unit, spec.max_weight, first, self.promise(spec), budget)
-
-    def entry(self, spec: ProfileSpec, lineage: bytes, cost: Fraction) -> LayerEntry:
-        """Epsilon of the whole sketch, for an event of full weight."""
-        return LayerEntry(lineage, self.law(spec), cost, spec.max_weight)
 
     def read_ledger(self, spec: ProfileSpec, data: Mapping[str, Any]) -> Ledger:
         """A ledger of pure epsilon."""

@@ -7,13 +7,14 @@ Source: Wu & Pagh, ICML 2024 (the noisy histogram); Dwork et al., ICS 2010 (rand
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import msgpack
 import numpy as np
@@ -438,6 +439,17 @@ class ProfileSpec:
         if self.form == "bins":
             edges.insert(0, -(1 << (self.bits - 1)))
         return np.array(edges, dtype=np.int64)
+
+    def comparable(self) -> Self:
+        """See `Spec`: epsilons and the counters beside the slots may differ between parts."""
+        twin = copy.copy(self)
+        one, none = Fraction(1), Fraction(0)
+        overlap = None if self.overlap is None else replace(self.overlap, epsilon=one)
+        one_of = None if self.one_of is None else replace(self.one_of, patterns=none)
+        alike = {"epsilon": one, "epsilon_publish": one, "total_share": none, "counted": False, "epsilon_records": none}
+        for name, value in {**alike, "overlap": overlap, "one_of": one_of}.items():
+            object.__setattr__(twin, name, value)
+        return twin
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, canonical: equal specs give equal dictionaries."""

@@ -230,6 +230,11 @@ class GaussianLedger(SketchHistory):
 
     # What it adds up to.
 
+    @property
+    def order(self) -> Fraction | float:
+        """See `AnyLedger`: the mu^2 that is known."""
+        return self.loss().known
+
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> GaussianLoss:
         """Largest loss of any event (or item), including the promised publication.
 

@@ -173,6 +173,11 @@ class Ledger(SketchHistory):
 
     # What it adds up to.
 
+    @property
+    def order(self) -> Loss:
+        """See `AnyLedger`: epsilon."""
+        return self.loss()
+
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
         """Largest loss of any event (or item), including the promised publication.
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from sketchstream.kinds.profile.group_list import Groups, OneOfGroups
-from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.mechanism import add_view_noise, exact_counts
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise.laws import DiscreteLaplace, battery
@@ -60,7 +59,7 @@ def test_groups_with_other_costs_of_patterns_are_comparable_and_those_of_another
         for number, cost in ((3, "1/2"), (3, "1/3"), (4, "1/2"))
     )
     assert one != other
-    assert KIND.comparable(one) == KIND.comparable(other)
-    assert KIND.comparable(one) != KIND.comparable(third)
+    assert one.comparable() == other.comparable()
+    assert one.comparable() != third.comparable()
     assert one.one_of is not None
     assert one.one_of.patterns == Fraction(1, 2), "the spec itself keeps its cost"

@@ -115,13 +115,11 @@ def _explain(columns: Mapping[str, str]) -> None:
 
 def _of_file(file: Path, form: show.Format) -> None:
     """The ledger of one sketch, or of each part of a stack."""
-    from sketchstream import kinds
     from sketchstream.cli import sketches
     from sketchstream.published import Stack
     from sketchstream.sketch import accounted
 
     header = sketches.read_header(file)
-    kind = kinds.named(header["spec"].get("kind"))
     if header["kind"] == "sketch":
         ledgers = [accounted(header)]
     else:
@@ -140,7 +138,7 @@ def _of_file(file: Path, form: show.Format) -> None:
     if form == "csv":
         click.echo(show.as_csv(columns, [[row[column] for column in columns] for row in rows]))
         return
-    worst = max(ledgers, key=kind.order)
+    worst = max(ledgers, key=lambda one: one.order)
     facts = {
         "unit": worst.unit,
         "sealed": worst.sealed,
