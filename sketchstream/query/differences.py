@@ -51,6 +51,7 @@ class Difference:
         first: the number in the first window, with its interval.
         second: the number in the second window, with its interval.
         independent: whether the noise of the two numbers is independent; otherwise there is no interval.
+        lacking: that windows are not known to be complete, in words; empty if they are.
         bound: "modulo" where a number is a bound because counts are kept modulo p: the difference is one of such
             numbers, and of the counts themselves it may be anything. None: it is an estimate.
     """
@@ -63,6 +64,7 @@ class Difference:
     second: Point
     independent: bool
     bound: str | None = None
+    lacking: str = ""
 
     @property
     def assumes(self) -> str:
@@ -72,16 +74,15 @@ class Difference:
             value is not None and ((low is not None and value < low) or (high is not None and value > high))
             for value, low, high in (self.first, self.second)
         )
-        notes = [] if self.bound is None else [WRAPPED]
-        notes += [OUTSIDE] if outside else []
-        return "; ".join([said, *notes])
+        notes = (self.lacking, "" if self.bound is None else WRAPPED, OUTSIDE if outside else "")
+        return "; ".join([said, *filter(None, notes)])
 
     def __str__(self) -> str:
         """The difference with its interval."""
         if self.value is None:
             return f"{self.title}: no number"
         ends = "no interval" if self.low is None and self.high is None else f"[{_end(self.low)}, {_end(self.high)}]"
-        notes = "".join(f" ({note})" for note in (WRAPPED, OUTSIDE) if note in self.assumes)
+        notes = "".join(f" ({note})" for note in (self.lacking, WRAPPED, OUTSIDE) if note and note in self.assumes)
         return f"{self.title}: {self.value:.6g} {ends}{notes}"
 
 
@@ -117,9 +118,28 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
     low, high = (None if end is None or value is None else value + factor * (end - value) for end in (low, high))
     if metric.partition(".")[0] in SHARES and value is not None:  # shares differ by no more than 1
         low, high = max(-1.0, -1.0 if low is None else low), min(1.0, 1.0 if high is None else high)
+    lacks = lacking(first, second)
     if shares_noise(spec, first, second, metric):
-        return Difference(title, value, None, None, a, b, independent=False)
-    return Difference(title, value, low, high, a, b, independent=True, bound="modulo" if any(bounds) else None)
+        return Difference(title, value, None, None, a, b, independent=False, lacking=lacks)
+    bound = "modulo" if any(bounds) else None
+    return Difference(title, value, low, high, a, b, independent=True, bound=bound, lacking=lacks)
+
+
+def lacking(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    """That what windows lack is part of their difference; empty if both are complete, or no windows of a worker.
+
+    Args:
+        first: answer, or facts, of the window of interest.
+        second: likewise, of the window to compare with.
+    """
+    states = {False: "is not complete", None: "is not known to be complete"}
+    found = [
+        f"the window that begins at {one['window_start']} {states[one['complete']]}"
+        for one in (first, second)
+        if one.get("complete", True) in states
+    ]
+    found = list(dict.fromkeys(found))  # two groups of one window lack the same
+    return f"{' and '.join(found)}: what is missing there is part of the difference" if found else ""
 
 
 def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> bool:

@@ -106,6 +106,32 @@ def test_a_cut_end_beside_one_without_limit_has_no_limit_either() -> None:
     assert subtract((900.0, 900.0, 900.0), (900.0, 900.0, 900.0), (0.0, 1.0, 900.0)) == (0.0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ((True, True), ""),
+        ((False, True), "the window that begins at 2026-01-01T00:00:00Z is not complete: what"),
+        ((True, None), "the window that begins at 2026-01-02T00:00:00Z is not known to be complete: what"),
+        (
+            (None, False),
+            "is not known to be complete and the window that begins at 2026-01-02T00:00:00Z is not complete",
+        ),
+    ],
+)
+def test_what_windows_lack_is_said_with_their_difference(states: tuple[bool | None, ...], said: str) -> None:
+    spec = ss.ProfileSpec(epsilon="1", domain=ss.ClosedDomain(size=40), max_count=10)
+    answers = [
+        ss.Sketch.create(spec).seal().profile().to_dict()
+        | {"window_start": f"2026-01-0{day}T00:00:00Z", "complete": one}
+        for day, one in enumerate(states, 1)
+    ]
+    found = difference(spec, *answers, "distinct")
+    assert found.lacking in found.assumes
+    assert found.lacking in str(found)
+    assert said in found.lacking
+    assert bool(said) is bool(found.lacking)
+
+
 @pytest.mark.parametrize("seen", [0, 3])
 def test_shares_differ_by_no_more_than_one(seen: int) -> None:
     """Where noise hides all items a share may be anything, and a difference no more than that."""

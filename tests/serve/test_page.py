@@ -18,11 +18,13 @@ from helpers.paths import ROOT
 from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
+from sketchstream.naming import USUAL
 from sketchstream.pictures.numbers import spelling
 from sketchstream.query import differences, words
 from sketchstream.serve.clients.access import Access, Token
-from sketchstream.serve.page import calendar, home, pictures, rendering, series, wording
+from sketchstream.serve.page import calendar, comparison, home, pictures, rendering, series, wording
 from sketchstream.serve.service import read_time
+from sketchstream.serve.store.store import StoredWindow
 from sketchstream.stream.windows.windows import iso
 
 
@@ -506,6 +508,23 @@ def test_a_range_shows_means_of_its_windows_and_never_their_sum(site):
     assert home.earlier(last, 1, "UTC") == last - 86_400_000
     sunday = int(datetime(2024, 3, 31, 22, tzinfo=UTC).timestamp() * 1000)  # midnight in Berlin; the clock changed
     assert sunday - home.earlier(sunday, 1, "Europe/Berlin") == 23 * 3_600_000
+
+
+@pytest.mark.parametrize("complete", [True, False, None])
+def test_a_comparison_says_what_is_not_complete(complete):
+    def side(day, state):
+        facts = json.dumps({"window_start": f"2026-01-0{day}T00:00:00Z", "complete": state})
+        stored = StoredWindow("s", (day * MINUTE, (day + 1) * MINUTE), 1, "settled", None, facts, None, None, None, 0)
+        return comparison.Side(stored, None)
+
+    for pair in ((side(1, True), side(2, complete)), (side(2, complete), side(1, True))):
+        said = comparison.note([], *pair, USUAL)
+        known = {False: "is not complete", None: "is not known to be complete"}.get(complete)
+        told = (
+            f" The window that begins at 2026-01-02T00:00:00Z {known}: what is missing there is part of the difference."
+        )
+        assert (told in said) is (complete is not True)
+        assert ("missing" in said) is (complete is not True)
 
 
 def test_the_page_has_what_the_question_of_the_week_names(site):

@@ -16,6 +16,7 @@ from sketchstream.naming import Names
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Panel, Spell, ends, interval, listed, spelling, value
 from sketchstream.pictures.report import ReportTable
+from sketchstream.query.differences import SHARED, lacking
 from sketchstream.serve.page import links
 from sketchstream.serve.service import NotFoundError, Service, read_time
 from sketchstream.stream.windows.windows import iso
@@ -173,20 +174,18 @@ def note(found: Changes, first: Side, second: Side, say: Names) -> str:
         "Each interval holds the true difference in 19 of 20 cases, by itself: of 20 numbers, one may miss. It is made "
         "from the intervals of both numbers, because the noises of two windows are independent."
     )
+    lacks = lacking(first.stored.fields, second.stored.fields)
+    out += f" {lacks[:1].upper()}{lacks[1:]}." if lacks else ""
     shared = [one["title"] for one in found if not one["independent"]]
     if shared:
-        out += f" Not independent here, and without an interval, is {', '.join(shared)}: {found_reason(found)}."
+        reason = SHARED.removeprefix("nothing: ")
+        out += f" Not independent here, and without an interval, is {', '.join(shared)}: {reason}."
     (a, b), (c, d) = first.stored.window, second.stored.window
     if a < d and c < b and first.stored.window != second.stored.window:
         out += " The two windows overlap, so the same events count in both; their noises are independent all the same."
     if first.group != second.group:
         out += say(" One item can be in both groups.")
     return out
-
-
-def found_reason(found: Changes) -> str:
-    """The API's reason for a missing interval."""
-    return str(next(one["assumes"] for one in found if not one["independent"])).removeprefix("nothing: ")
 
 
 def picture(found: Changes, labels: tuple[str, str]) -> Panel | None:

@@ -154,8 +154,9 @@ def tile(title: str, point: Point, metric: str, change: str = "") -> Tile:
 
 
 def _change(service: Service, stored: StoredWindow, before: StoredWindow | None, metric: str) -> str:
-    """What differs from the window before, in words; empty if its answer is not there, or its noise has a part here."""
-    if before is None or service.answer_state(before) != "ready":
+    """What differs from the window before; empty if that lacks records or an answer, or its noise has a part here."""
+    lacks = before is None or before.fields.get("complete", False) is False
+    if before is None or lacks or service.answer_state(before) != "ready":
         return ""
     pair = [service.ready(one, Question()) for one in (stored, before)]
     if pair[0] is None or pair[1] is None:
