@@ -510,6 +510,17 @@ def test_a_range_shows_means_of_its_windows_and_never_their_sum(site):
     assert sunday - home.earlier(sunday, 1, "Europe/Berlin") == 23 * 3_600_000
 
 
+@pytest.mark.parametrize(("windows", "compared"), [(2, True), (1, False)])
+def test_a_range_is_compared_with_a_whole_one_alone(site, monkeypatch, windows, compared):
+    """Two windows now, and so many in the range before."""
+    _, _, client = site
+    ends = {7: 2 * MINUTE, 14: (2 + windows) * MINUTE}
+    monkeypatch.setattr(home, "earlier", lambda time, days, zone: time - ends[days])
+    said = Parsed(client.get("/", params={"days": "7"}).text).said
+    assert "Distinct items, mean of 2 windows" in said
+    assert ("the 7 days before" in said) is compared
+
+
 @pytest.mark.parametrize("complete", [True, False, None])
 def test_a_comparison_says_what_is_not_complete(complete):
     def side(day, state):

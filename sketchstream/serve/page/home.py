@@ -226,7 +226,8 @@ def _ranged(
         )
         if points:
             point, spell = mean(points, together=alike), spelling(one)
-            change = _told(subtract(point, mean(past, together=alike)), spell, last) if past else ""
+            whole = len(past) >= len(points)  # a range that begins before the first window is not compared
+            change = _told(subtract(point, mean(past, together=alike)), spell, last) if whole else ""
             title = f"{_title(service, stored, one)}, mean {_counted(points, now)}"
             tiles.append(tile(title, point, one, change))
     chart = _lately(service, name, metric, _title(service, stored, metric), zone, drawn_once, now)
