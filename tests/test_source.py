@@ -131,6 +131,15 @@ def test_no_modules_import_each_other() -> None:
     assert circles(imports) == []
 
 
+def test_the_architecture_names_every_module_and_room() -> None:
+    """`.importlinter` has a place for each as well: its first contract is exhaustive."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    inside = [path for path in PACKAGES[0].iterdir() if not path.name.startswith("__")]
+    names = [path.name for path in inside if path.is_dir() or path.suffix == ".py"]
+    assert len(names) > 30
+    assert [name for name in names if not re.search(rf"[`/]{re.escape(name)}[`/]", text)] == []
+
+
 def test_circles_are_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [{"b", "c"}]
 
