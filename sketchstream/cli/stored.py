@@ -67,8 +67,8 @@ def place(command: str, asked: Mapping[str, Any]) -> Path | None:
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
             return None  # others could read answers there, or put some there
         package, read = _listed(Path(__file__).parents[1], "*.py"), _read(asked)
-    except (OSError, RuntimeError, ValueError):  # read-only, nobody's home, or no files that could identify the answer
-        return None
+    except (OSError, RuntimeError, ValueError, TypeError, AttributeError):
+        return None  # read-only, nobody's home, no files that could identify the answer, or a broken configuration
     screen = (shutil.get_terminal_size(), os.environ.get("TERM"), os.environ.get("NO_COLOR"))
     question = repr((package, read, command, sorted(asked.items()), screen if sys.stdout.isatty() else None))
     return home / hashlib.blake2b(question.encode(), digest_size=16).hexdigest()

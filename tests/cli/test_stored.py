@@ -231,6 +231,16 @@ def test_what_only_a_cluster_or_the_environment_knows_is_not_kept(
     assert stored.place("profile", {"config_file": published}) is None
 
 
+@pytest.mark.parametrize("text", ["input = 3\n", "[output]\ndirectory = 3\n", "store = [1]\n", "[input", "\x00"])
+def test_a_broken_configuration_is_explained_as_ever(run: Run, answers: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    for command in ("profile", "estimate", "overlap"):
+        done = run(command, "-c", "c.toml")
+        assert done.code == 2, done.err
+        assert "internal" not in done.err
+    assert list(answers.iterdir()) == []
+
+
 def test_estimates_and_files_with_names_are_kept_by_what_is_in_them(run: Run, answers: Path, tmp_path: Path) -> None:
     spec = ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(items=["a", "b"]))
     (tmp_path / "two.sealed").write_bytes(ss.Sketch.create(spec, ss.Key.generate()).seal().to_bytes())
