@@ -59,6 +59,8 @@ Mode = Literal["linear", "circular"]
 Publish = Literal["state", "closed"]
 Measure = Literal["mu2", "rho", "epsilon"]
 
+LONG: Final = 1 << 13
+"""Positions of a series above which layout "time" is the default."""
 GRID: Final = 1 << 32
 """Largest grid of layout "fourier"."""
 BITS_GRID: Final = 1 << 20
@@ -136,7 +138,8 @@ class ConvolutionSpec(LinearSpec):
         noise: "gaussian", "laplace", "laplace_pure" (delta not spent), "counts" (Laplace noise on the counts), for
             series "tree" (Laplace noise on sums of blocks) and "toeplitz" (Gaussian noise on the normalised square root
             of a filter; up to 4,096 positions), or "auto", the one whose error is smallest.
-        layout: "fourier" (exact integers, an update touches each coefficient) or "time" (an update touches one).
+        layout: "fourier" (exact integers, an update touches each coefficient) or "time" (an update touches one). By
+            default "time" for series of more than 8,192 positions with a delta, else "fourier".
         floor: share of the budget that is spread evenly, in [0, 1); above 0 for layout "time".
         unit: unit of privacy: one "event", or all events of one "item" in this sketch.
         max_weight: largest absolute weight of one event (unit "event").
@@ -203,7 +206,7 @@ class ConvolutionSpec(LinearSpec):
         epsilon: Epsilon,
         delta: Epsilon = 0,
         noise: NoiseKind | Literal["auto"] = "auto",
-        layout: Layout = "fourier",
+        layout: Layout | None = None,
         floor: Epsilon = "1/64",
         unit: Unit = "event",
         max_weight: int | None = None,
@@ -224,6 +227,9 @@ class ConvolutionSpec(LinearSpec):
         put = self._put
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
         put(floor=exact_share(floor, "floor"))
+        if layout is None:  # of a series so long that events would change too many words
+            series = group == "cyclic" and columns is None and mode != "circular" and self.delta > 0
+            layout = "time" if series and (length or 0) > LONG else "fourier"
         require_choice(layout, "layout", ("fourier", "time"))
         require_choice(noise, "noise", (*NOISES, "auto"))
         require_choice(publish, "publish", ("state", "closed"))
