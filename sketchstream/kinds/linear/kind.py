@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import noise
+from sketchstream import kinds, noise
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import FormatError
 from sketchstream.kinds.interface import AnyLedger, Kind, Progress, State
@@ -26,7 +26,6 @@ from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merge
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.privacy.losses.history import LayerEntry
 from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
@@ -155,7 +154,7 @@ class LinearKind(Kind[L]):
         self, spec: L, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
     ) -> Ledger | GaussianLedger:
         """A ledger in the measure of the spec; a budget without a delta has that of the spec."""
-        first = LayerEntry(lineage, self.law(spec), self.creation_cost(spec))
+        first = kinds.entry(spec, lineage, self.creation_cost(spec))
         if spec.pure:
             return Ledger.create(spec.unit, 1, first, self.promise(spec), pure_budget(epsilon, delta))
         made, shift = self.account(spec)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream import kinds
 from sketchstream.components import TOTAL, Component, find, summed
 from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
 from sketchstream.items.arrays import Items, Pairs
@@ -44,7 +45,6 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
-from sketchstream.privacy.losses.history import LayerEntry
 from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
@@ -155,7 +155,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
     ) -> Ledger:
         """A ledger of pure epsilon."""
         budget = pure_budget(epsilon, delta)
-        first = LayerEntry(lineage, mechanism.law(spec), self.creation_cost(spec), spec.max_weight)
+        first = kinds.entry(spec, lineage, self.creation_cost(spec))
         return Ledger.create(spec.unit, spec.max_weight, first, self.promise(spec), budget)
 
     def read_ledger(self, spec: ProfileSpec, data: Mapping[str, Any]) -> Ledger:
