@@ -22,8 +22,8 @@ Point = tuple[End, End, End]
 """A value, and the ends of its interval; an end of None is infinite, or there is no interval."""
 INDEPENDENT: Final = "the noises of the two windows are independent"
 SHARED: Final = (
-    "nothing: the later window's number reaches back into the earlier window and holds its noise, so there is no "
-    "interval; compare windows that do not follow each other"
+    "the later window's number reaches back into the earlier window and holds its noise, so there is no interval; "
+    "compare windows that do not follow each other"
 )
 OUTSIDE: Final = (
     "an estimate lies outside its own interval, which holds possible values only: the noise is larger than the number, "
@@ -69,7 +69,7 @@ class Difference:
     @property
     def assumes(self) -> str:
         """The assumption of the interval, or the reason why there is none; and whether an estimate is impossible."""
-        said = INDEPENDENT if self.independent else SHARED
+        said = INDEPENDENT if self.independent else f"nothing: {SHARED}"
         outside = any(
             value is not None and ((low is not None and value < low) or (high is not None and value > high))
             for value, low, high in (self.first, self.second)
@@ -138,8 +138,8 @@ def lacking(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
         for one in (first, second)
         if one.get("complete", True) in states
     ]
-    found = list(dict.fromkeys(found))  # two groups of one window lack the same
-    return f"{' and '.join(found)}: what is missing there is part of the difference" if found else ""
+    # two groups of one window lack the same
+    return f"{' and '.join(dict.fromkeys(found))}: what is missing there is part of the difference" if found else ""
 
 
 def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> bool:

@@ -60,7 +60,7 @@ def newest_answers(service: Service, allowed: frozenset[str] | None = None) -> I
         if groups:
             answer_groups(service, stored, groups)
         numbers = tuple(_of_groups(service, stored, groups) if groups else _of_window(service, stored))
-        yield Newest(name, stored.window, bool(stored.fields.get("complete")), numbers)
+        yield Newest(name, stored.window, bool(stored.complete), numbers)
 
 
 def firm_window(service: Service, name: str) -> StoredWindow | None:
@@ -73,7 +73,7 @@ def firm_window(service: Service, name: str) -> StoredWindow | None:
     groups = service.groups(name)
     for stored in service.store.windows(name, limit=LOOKED_AT, newest=True):
         unanswered = stored.failure is not None or (not groups and stored.todo)
-        if stored.state == SETTLED and stored.fields.get("complete", False) is not False and not unanswered:
+        if stored.state == SETTLED and stored.complete is not False and not unanswered:
             return stored
     return None
 

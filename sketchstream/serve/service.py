@@ -414,7 +414,7 @@ class Service:
         Args:
             windows: ascending.
         """
-        flags = [one.fields.get("complete", False) for one in windows]
+        flags = [one.complete for one in windows]
         facts = {
             "sketch": windows[0].sketch,
             "window_start": iso(windows[0].window[0]),
@@ -483,7 +483,8 @@ class Service:
 
     def lacks(self, stored: StoredWindow, question: Question) -> bool:
         """Whether an answer is not there and may come."""
-        return self.store.numbers(stored, question.text) is None and self.pool.refused(stored, question) is None
+        never = stored.failure if not question.text else self.pool.refused(stored, question)
+        return never is None and self.store.numbers(stored, question.text) is None
 
     def ask_soon(self, stored: StoredWindow, question: Question) -> bool:
         """Have an answer computed that a later look will find; False: too many questions wait."""
@@ -967,7 +968,7 @@ def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[
     return {
         "window_start": iso(stored.window[0]),
         "window_end": iso(stored.window[1]),
-        "complete": stored.fields.get("complete", False),
+        "complete": stored.complete,
         "answer": state,
         "value": value,
         "low": low,

@@ -13,6 +13,7 @@ import pytest
 
 import sketchstream as ss
 from helpers.commands import Run
+from helpers.configurations import EVENTS_FILE
 from sketchstream.cli import progress, stored
 
 
@@ -157,14 +158,9 @@ def test_an_answer_that_is_too_long_is_only_printed(
     assert list(answers.iterdir()) == []
 
 
-CONFIG = """
-[input]
-file = "events.jsonl"
-format = "json"
-item = "user"
-item_type = "int"
-time = "ts"
-close_at_end = true
+CONFIG = (
+    EVENTS_FILE
+    + """close_at_end = true
 [key]
 file = "key"
 [[sketch]]
@@ -175,6 +171,7 @@ epsilon = "1"
 max_count = 20
 domain = { items_file = "users.txt" }
 """
+)
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def _asked(
         facts = {
             "window_start": iso(stored.window[0]),
             "window_end": iso(stored.window[1]),
-            "complete": stored.fields.get("complete", False),
+            "complete": stored.complete,
         }
         for question in questions:
             yield stored, question, {**facts, "group": question.group}

@@ -178,8 +178,7 @@ def note(found: Changes, first: Side, second: Side, say: Names) -> str:
     out += f" {lacks[:1].upper()}{lacks[1:]}." if lacks else ""
     shared = [one["title"] for one in found if not one["independent"]]
     if shared:
-        reason = SHARED.removeprefix("nothing: ")
-        out += f" Not independent here, and without an interval, is {', '.join(shared)}: {reason}."
+        out += f" Not independent here, and without an interval, is {', '.join(shared)}: {SHARED}."
     (a, b), (c, d) = first.stored.window, second.stored.window
     if a < d and c < b and first.stored.window != second.stored.window:
         out += " The two windows overlap, so the same events count in both; their noises are independent all the same."

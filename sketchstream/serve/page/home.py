@@ -155,8 +155,7 @@ def tile(title: str, point: Point, metric: str, change: str = "") -> Tile:
 
 def _change(service: Service, stored: StoredWindow, before: StoredWindow | None, metric: str) -> str:
     """What differs from the window before; empty if that lacks records or an answer, or its noise has a part here."""
-    lacks = before is None or before.fields.get("complete", False) is False
-    if before is None or lacks or service.answer_state(before) != "ready":
+    if before is None or before.complete is False or service.answer_state(before) != "ready":
         return ""
     pair = [service.ready(one, Question()) for one in (stored, before)]
     if pair[0] is None or pair[1] is None:
@@ -199,7 +198,7 @@ def _ranged(
     name, end = stored.sketch, stored.window[1]
     ends = [end, earlier(end, days, zone), earlier(end, 2 * days, zone)]
     now, before = (
-        [one for one in service.store.windows(name, since, until) if one.fields.get("complete", False) is not False]
+        [one for one in service.store.windows(name, since, until) if one.complete is not False]
         for since, until in ((ends[1], ends[0]), (ends[2], ends[1]))
     )
     groups, alike = service.groups(name)[:GROUPS], _hashed(service, name)
@@ -231,7 +230,7 @@ def _ranged(
             title = f"{_title(service, stored, one)}, mean {_counted(points, now)}"
             tiles.append(tile(title, point, one, change))
     chart = _lately(service, name, metric, _title(service, stored, metric), zone, drawn_once, now)
-    return Card(stored, tiles, chart, note=note, waiting=sum(_pending(service, one, Question()) for one in now))
+    return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(one, Question()) for one in now))
 
 
 def _hashed(service: Service, name: str) -> bool:
@@ -252,17 +251,12 @@ def _counted(some: Sequence[Any], windows: Sequence[Any]) -> str:
     return "of one window" if len(windows) == 1 else f"of {part}{len(windows):,} windows"
 
 
-def _pending(service: Service, stored: StoredWindow, question: Question) -> bool:
-    """Whether an answer is not there and may come."""
-    return service.lacks(stored, question) and (bool(question.text) or stored.failure is None)
-
-
 def _settled(
     service: Service, windows: Sequence[StoredWindow], question: Question, points: Sequence[Point | None]
 ) -> list[Point]:
     """The numbers of the windows that have one; no number while one may still come."""
     absent = (one for one, point in zip(windows, points, strict=True) if point is None)
-    if any(_pending(service, one, question) for one in absent):
+    if any(service.lacks(one, question) for one in absent):
         return []
     return [one for one in points if one is not None and one[0] is not None]
 

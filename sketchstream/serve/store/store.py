@@ -97,6 +97,12 @@ class StoredWindow:
         found: dict[str, Any] = orjson.loads(self.facts or "{}")
         return found
 
+    @property
+    def complete(self) -> bool | None:
+        """Whether it lacks nothing; None: nothing published can tell."""
+        found: bool | None = self.fields.get("complete", False)
+        return found
+
 
 @dataclass(frozen=True)
 class Computed:
