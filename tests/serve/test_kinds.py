@@ -366,6 +366,8 @@ def test_estimates_of_too_many_windows_are_refused(site, monkeypatch) -> None:
 @pytest.mark.parametrize("sketch", pages.KINDS)
 def test_every_picture_has_its_table_and_its_files(site, sketch) -> None:
     _, _, client = site
+    for hour in range(3):  # the page of a sketch shows what is there, and does not wait for groups
+        answer(client, sketch, hour)
     for address in (f"/sketches/{sketch}", f"/sketches/{sketch}/window", f"/sketches/{sketch}/compare"):
         params = given(2, sketch) if address.endswith("window") else {}
         view = page(client, address, **params)
