@@ -52,7 +52,7 @@ def run(folder: Path, flights: Flights) -> list[str]:
     found = windows(CHAPTER.count(folder, sketch=SKETCH), SKETCH)[SHOWN].published.overlap()
     found.plot(folder / "overlap.png")
     lines = ["Aircraft by the airports that they left from, July 2013; protected: each aircraft, epsilon 1", ""]
-    for query, aircraft in _truth(flights).items():
+    for query, aircraft in aircraft_by_question(flights).items():
         answer = found.query(query)
         lines.append(
             f"  {query:18s} true {len(aircraft):5,d}   estimate {answer.value:6,.0f}   95% interval "
@@ -61,8 +61,12 @@ def run(folder: Path, flights: Flights) -> list[str]:
     return [*lines, "", f"All from one publication. See {folder / 'overlap.png'}."]
 
 
-def _truth(flights: Flights) -> dict[str, set[int]]:
-    """The aircraft of July by question, for comparison only."""
+def aircraft_by_question(flights: Flights) -> dict[str, set[int]]:
+    """The aircraft of July (their numbers) that each question asks for, for comparison only.
+
+    Args:
+        flights: flights of the stream.
+    """
     here = july(flights)
     origins = np.array([one.strip('"') for one in flights.fields["origin"][here]])
     ewr, jfk, lga = (set(flights.aircraft[here][origins == name].tolist()) - {-1} for name in AIRPORTS)
