@@ -678,13 +678,13 @@ class Service:
         same: dict[str, Any] = {name: found[0][name] for name in shared if name in found[0]}
         return {**same, "pending": pending, "pending_seconds": self.pending_seconds(pending), "groups": parts}
 
-    def computed(self, windows: Sequence[StoredWindow], metric: str, group: str) -> list[Point | None]:
-        """A number of a group by window, if already computed; nothing is computed for this.
+    def computed(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point | None]:
+        """A number by window, if already computed; nothing is computed for this.
 
         Args:
             windows: of one sketch.
             metric: see `series`.
-            group: of the sketch.
+            group: of a sketch that has groups.
         """
         good = [one.state != INCIDENT and one.guarantee is not None for one in windows]
         question = Question(group=group)

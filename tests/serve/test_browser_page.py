@@ -352,6 +352,22 @@ def test_a_page_that_waits_for_numbers_shows_them_by_itself(browser, tmp_path):
         assert "2 of 3 partitions" in page.inner_text("main")
 
 
+def test_a_page_that_waits_does_not_reload_while_somebody_chooses(browser, demo):
+    def waiting(route):
+        found = route.fetch()
+        route.fulfill(response=found, body=found.text().replace("<body", '<body data-refresh="3"', 1))
+
+    with browsers.visit(browser, base(demo)) as visit:
+        page = visit.open(ONCE)
+        page.route("**/sketches/aircraft?*", waiting)
+        page.reload()
+        page.evaluate("window.same = true; document.querySelector('select[name=metric]').focus()")
+        page.wait_for_timeout(4500)
+        assert page.evaluate("window.same === true"), "the choice would be lost"
+        with page.expect_navigation(timeout=30_000):
+            page.evaluate("document.activeElement.blur()")
+
+
 def test_the_pictures_of_the_documents_are_of_this_page(browser, demo, tmp_path):
     """`make pictures` writes them; a run without that holds the stored ones to what the page is now."""
     folder = Path(os.environ.get("SKETCHSTREAM_PICTURES", tmp_path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from helpers.pages import Parsed, settle
 from helpers.serving import serving
 from sketchstream.query import differences
+from sketchstream.serve.page import home
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.store import StoredWindow
@@ -132,6 +134,45 @@ def test_one_look_has_every_group_computed_and_kept(run: Run, tmp_path: Path) ->
         assert [name for name in names if service.lacks(stored, Question(group=name))] == []
         assert service.pool.computed == len(names)
         assert "being computed" not in client.get("/").text
+
+
+def test_groups_are_compared_with_what_was_before(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three hours; in the last one "spring" has five times as many users, the other group as many as before."""
+    sizes = ((10, 30), (10, 30), (55, 30))
+    records = [
+        {"ts": START + hour * HOUR + user, "user": user, "campaign": campaign}
+        for hour, both in enumerate(sizes)
+        for campaign, size in zip(("spring", ODD), both, strict=True)
+        for user in range(size)
+    ]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (tmp_path / "sketchstream.toml").write_text(CONFIG)
+    assert run("worker", "-c", "sketchstream.toml").code == 0
+    with serving(tmp_path, CONFIG) as (service, client):
+        settle(service)
+
+        def said(**parameters: str) -> str:
+            until = time.monotonic() + 120
+            while "data-refresh" in (page := client.get("/", params=parameters).text):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            return Parsed(page).said
+
+        def more(other: str, page: str) -> tuple[int, int]:
+            found = re.search(rf"spring: \d+ more than {other} \((\d+) to (\d+)\)", page)
+            assert found, page
+            assert f"{ODD}: no difference from {other} can be told" in page
+            return int(found[1]), int(found[2])
+
+        low, high = more("the window before", said())
+        assert low <= 45 <= high
+        ends = {7: HOUR * 3 // 2, 14: 3 * HOUR, 28: 2 * HOUR, 56: 4 * HOUR}
+        monkeypatch.setattr(home, "earlier", lambda time, days, zone: time - ends[days])
+        low, high = more("the 7 days before", said(days="7"))
+        assert low <= 45 <= high
+        whole = said(days="28")  # two hours of which there is one before
+        assert "mean of 2 windows" in whole
+        assert "the 28 days before" not in whole
 
 
 def test_a_mean_of_windows_waits_for_all_of_them(site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,9 @@ def test_an_incomplete_window_is_computed_when_somebody_opens_it(tmp_path):
 def test_windows_that_wait_say_so(tmp_path):
     publish(tmp_path / "sealed")
     with serving(tmp_path, processes=0) as (_, client):
-        assert "6 of these windows are being reconstructed" in Parsed(client.get("/sketches/minutes").text).said
+        series = client.get("/sketches/minutes").text
+        assert "6 of these windows are being reconstructed" in Parsed(series).said
+        assert 'data-refresh="3"' in series
         waiting = client.get(window(1)).text
         assert 'data-refresh="3"' in waiting
         assert "being reconstructed" in waiting

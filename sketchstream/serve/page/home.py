@@ -68,6 +68,7 @@ class Card(NamedTuple):
         tiles: large numbers.
         chart: how the first of them went over the newest windows.
         groups: the chosen number by group.
+        changes: what differs from what was before, by group: a sentence for each that can be told, one for the rest.
         note: a sentence below; empty for none.
         waiting: answers that are being computed.
     """
@@ -76,6 +77,7 @@ class Card(NamedTuple):
     tiles: Sequence[Tile] = ()
     chart: charts.Chart | None = None
     groups: Panel | None = None
+    changes: Sequence[str] = ()
     note: str = ""
     waiting: int = 0
 
@@ -106,9 +108,9 @@ def card(
     if days and service.answers(name) == "profile" and stored.window[0] > earlier(stored.window[1], days, zone):
         return _ranged(service, stored, metric, zone, days, drawn_once)
     groups = service.groups(name)
-    if groups:
-        return _by_group(service, stored, groups, metric, drawn_once)
     before = next(iter(service.store.windows(name, None, stored.window[1] - 1, limit=1, newest=True)), None)
+    if groups:
+        return _by_group(service, stored, before, groups, metric, drawn_once)
     etags = [None if one is None else service.etag(one, Question(), "tiles") for one in (stored, before)]
     key = None if etags[0] is None else ("tiles", *etags, metric)
     first, tiles = drawn_once(key, lambda: _tiles(service, stored, before, metric))
@@ -166,13 +168,25 @@ def _change(service: Service, stored: StoredWindow, before: StoredWindow | None,
     return _told(point, spelling(metric), "the window before") if found["independent"] else ""
 
 
+def _changes(told: Mapping[str, str], other: str) -> list[str]:
+    """What differs by group: a sentence for each group whose difference can be told, one for those whose cannot."""
+    none = [group for group, sentence in told.items() if sentence == _none(other)]
+    out = [f"{group}: {sentence}" for group, sentence in told.items() if sentence and group not in none]
+    return [*out, f"{', '.join(none)}: {_none(other)}"] if none else out
+
+
+def _none(other: str) -> str:
+    """That a difference cannot be told."""
+    return f"no difference from {other} can be told"
+
+
 def _told(difference: Point, spell: Spell, other: str) -> str:
     """A difference in words; empty without an interval."""
     value, low, high = difference
     if value is None or low is None or high is None:
         return ""
     if low <= 0 <= high:
-        return f"no difference from {other} can be told"
+        return _none(other)
     low, high = sorted((abs(low), abs(high)))
     way = "more" if value > 0 else "less"
     return f"{spell(abs(value))} {way} than {other} ({spell(low)} to {spell(high)})"
@@ -197,40 +211,59 @@ def _ranged(
     """
     name, end = stored.sketch, stored.window[1]
     ends = [end, earlier(end, days, zone), earlier(end, 2 * days, zone)]
-    now, before = (
+    ranges = now, before = [
         [one for one in service.store.windows(name, since, until) if one.complete is not False]
         for since, until in ((ends[1], ends[0]), (ends[2], ends[1]))
-    )
-    groups, alike = service.groups(name)[:GROUPS], _hashed(service, name)
+    ]
+    last = "the day before" if days == 1 else f"the {days} days before"
     note = f"From {words.window_label(ends[1], ends[0], zone)}. " + service.config.names(
         "Items that come in several windows count in each, so windows do not add up to a range: for distinct items "
         "of a range, a sketch needs windows of that length."
     )
+    alike, groups = _hashed(service, name), service.groups(name)[:GROUPS]
     if groups:
-        waiting = sum(answer_groups(service, one, groups) for one in reversed(now))
-        some = {}
-        for group in groups:
-            points = _settled(service, now, Question(group=group), service.computed(now, metric, group))
-            if points:
-                lacks = "" if len(points) == len(now) else f" ({len(points):,} windows)"
-                some[group + lacks] = mean(points, together=alike)
-        title = f"{_title(service, stored, metric, groups[0])}, mean {_counted(now, now)}"
-        picture = _bars(f"groups-{name}", title, some, spelling(metric), drawn_once) if some else None
-        return Card(stored, groups=picture, note=note, waiting=waiting)
-    tiles, last = [], "the day before" if days == 1 else f"the {days} days before"
+        looked = [*before, *now] if len(before) >= len(now) else now
+        waiting = sum(answer_groups(service, one, groups) for one in reversed(looked))
+        means = {group: _mean(service, ranges, metric, group, last, together=alike) for group in groups}
+        found = {group: one for group, one in means.items() if one is not None}
+        title = f"{_title(service, stored, metric, groups[0])}, mean {_counted(len(now), now)}"
+        lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in found.items()}
+        points = {group + lacks[group]: point for group, (_, point, _) in found.items()}
+        picture = _bars(f"groups-{name}", title, points, spelling(metric), drawn_once) if found else None
+        changes = _changes({group: change for group, (_, _, change) in found.items()}, last)
+        return Card(stored, groups=picture, changes=changes, note=note, waiting=waiting)
+    tiles = []
     for one in list(dict.fromkeys([metric, *BESIDE]))[:LARGE]:
-        points, past = (
-            _settled(service, windows, Question(), [service.number(each, Question(), one)[1] for each in windows])
-            for windows in (now, before)
-        )
-        if points:
-            point, spell = mean(points, together=alike), spelling(one)
-            whole = len(past) >= len(points)  # a range that begins before the first window is not compared
-            change = _told(subtract(point, mean(past, together=alike)), spell, last) if whole else ""
-            title = f"{_title(service, stored, one)}, mean {_counted(points, now)}"
+        if (told := _mean(service, ranges, one, None, last, together=alike)) is not None:
+            count, point, change = told
+            title = f"{_title(service, stored, one)}, mean {_counted(count, now)}"
             tiles.append(tile(title, point, one, change))
     chart = _lately(service, name, metric, _title(service, stored, metric), zone, drawn_once, now)
     return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(one, Question()) for one in now))
+
+
+def _mean(
+    service: Service,
+    ranges: Sequence[Sequence[StoredWindow]],
+    metric: str,
+    group: str | None,
+    last: str,
+    *,
+    together: bool,
+) -> tuple[int, Point, str] | None:
+    """Of how many windows of a range a number is the mean, the mean, and what differs from the range before, in words.
+
+    None while an answer may still come. A range that begins before the first window is not compared.
+    """
+    points, past = (
+        _settled(service, windows, Question(group=group), service.computed(windows, metric, group))
+        for windows in ranges
+    )
+    if not points:
+        return None
+    found, whole = mean(points, together=together), len(past) >= len(points)
+    change = _told(subtract(found, mean(past, together=together)), spelling(metric), last) if whole else ""
+    return len(points), found, change
 
 
 def _hashed(service: Service, name: str) -> bool:
@@ -245,9 +278,9 @@ def _title(service: Service, stored: StoredWindow, metric: str, group: str | Non
     return service.number(stored, Question(group=group), metric)[0] or service.titles([metric])[metric]
 
 
-def _counted(some: Sequence[Any], windows: Sequence[Any]) -> str:
+def _counted(count: int, windows: Sequence[Any]) -> str:
     """Of how many windows a mean is, in words."""
-    part = f"{len(some):,} of " if len(some) < len(windows) else ""
+    part = f"{count:,} of " if count < len(windows) else ""
     return "of one window" if len(windows) == 1 else f"of {part}{len(windows):,} windows"
 
 
@@ -291,30 +324,45 @@ def _lately(
 def _by_group(
     service: Service,
     stored: StoredWindow,
+    before: StoredWindow | None,
     groups: Sequence[str],
     metric: str,
     drawn_once: Callable[[Any, Callable[[], Any]], Any],
 ) -> Card:
-    """The chosen number of each group of a window; answers that are not there are asked for."""
+    """The chosen number of each group of a window, and of the one before; answers that are not there are asked for."""
     some = groups[:GROUPS]
-    missing = answer_groups(service, stored, some)
     profile = service.answers(stored.sketch) == "profile"
-    found: dict[str, tuple[str, Point]] = {}
-    for group in some:
+    past: dict[str, Point] = {}
+    missing, title, points = _of_groups(service, stored, some, metric)
+    if before is not None and before.complete is not False and profile:
+        later, _, past = _of_groups(service, before, some, metric)
+        missing += later
+    if not points:
+        return Card(stored, waiting=missing)
+    spell = spelling(metric if profile else "")
+    picture = _bars(f"groups-{stored.sketch}", title, points, spell, drawn_once)
+    note = service.config.names(pictures.SEVERAL)
+    if len(groups) > GROUPS:
+        note += f" The first {GROUPS} of {len(groups):,} groups are shown."
+    last = "the window before"
+    told = {group: _told(subtract(point, past[group]), spell, last) for group, point in points.items() if group in past}
+    changes = _changes(told, last)
+    return Card(stored, groups=picture, changes=changes, note=note, waiting=missing)
+
+
+def _of_groups(
+    service: Service, stored: StoredWindow, groups: Sequence[str], metric: str
+) -> tuple[int, str, dict[str, Point]]:
+    """How many answers of groups of a window are missing; the chosen number's title; the number by group."""
+    missing, heading, found = answer_groups(service, stored, groups), "", {}
+    profile = service.answers(stored.sketch) == "profile"
+    for group in groups:
         question = Question(group=group)
         wanted = metric if profile else next((one for one, _, _ in service.numbers(stored, question)), metric)
         title, point, _ = service.number(stored, question, wanted)
         if point is not None and point[0] is not None:
-            found[group] = title, point
-    if not found:
-        return Card(stored, waiting=missing)
-    title = next(iter(found.values()))[0]
-    points = {group: point for group, (_, point) in found.items()}
-    picture = _bars(f"groups-{stored.sketch}", title, points, spelling(metric if profile else ""), drawn_once)
-    note = service.config.names(pictures.SEVERAL)
-    if len(groups) > GROUPS:
-        note += f" The first {GROUPS} of {len(groups):,} groups are shown."
-    return Card(stored, groups=picture, note=note, waiting=missing)
+            heading, found[group] = heading or title, point
+    return missing, heading, found
 
 
 def _bars(

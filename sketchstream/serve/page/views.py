@@ -254,7 +254,9 @@ class Views:
         downloads, lines = [("Windows as CSV", links.api(name, "windows", exact | {"format": "csv"}))], []
         if plan is not None:
             values |= self._series(name, zone, stored, given)
-            values["notices"] += values.pop("waiting")
+            if waiting := values.pop("waiting"):
+                values["notices"] += waiting
+                values["refresh"] = REFRESH_S
         if plan is not None and values["series"]:
             chosen = {"group": values["group"]} if values["group"] else {}
             downloads = links.series_links(name, values["metric"], exact | chosen)

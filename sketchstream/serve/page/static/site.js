@@ -55,11 +55,12 @@ function readable(chart) {
 
 document.querySelectorAll(".chart").forEach(readable);
 
-// A window whose numbers are being reconstructed: look again after a while, as long as somebody looks at the page.
+// Numbers that are being reconstructed: look again after a while, as long as somebody looks at the page and does not
+// choose something, which a new page would take from under his hand.
 const wait = Number(document.body.dataset.refresh);
-if (wait > 0) {
-  setTimeout(() => {
-    if (!document.hidden) location.reload();
-    else document.addEventListener("visibilitychange", () => location.reload(), { once: true });
-  }, wait * 1000);
+function lookAgain() {
+  if (document.hidden) document.addEventListener("visibilitychange", lookAgain, { once: true });
+  else if (document.activeElement?.matches("select, input")) setTimeout(lookAgain, wait * 1000);
+  else location.reload();
 }
+if (wait > 0) setTimeout(lookAgain, wait * 1000);
