@@ -110,6 +110,62 @@ def errors() -> bool:
     return good
 
 
+def product(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The product of two power series of one length, by transforms."""
+    size = fft.next_fast_len(2 * len(one), real=True)
+    return fft.irfft(fft.rfft(one, size) * fft.rfft(other, size), size)[: len(one)]
+
+
+def of_series(strategy: np.ndarray) -> float:
+    """A lower triangular Toeplitz strategy for running sums: mean variance for unit mu."""
+    inverse, known = np.zeros(len(strategy)), 1
+    inverse[0] = 1 / strategy[0]
+    while known < len(strategy):
+        known = min(2 * known, len(strategy))
+        correction = -product(strategy[:known], inverse[:known])
+        correction[0] += 2
+        inverse[:known] = product(inverse[:known], correction)
+    return float(np.cumsum(np.cumsum(inverse) ** 2).mean() * np.sum(strategy**2))
+
+
+def memory(lengths: tuple[int, ...]) -> bool:
+    """Running sums with factors of little memory, bands and buffers, against what "auto" takes for closed positions.
+
+    Bands and buffers are what jax-privacy finds for one participation and the mean error. A state of ours is as long as
+    the series, since its noise is there from the beginning: a buffer saves no memory in it.
+    """
+    try:
+        import jax
+        from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
+    except ImportError:
+        print("\njax-privacy is not installed: bands and buffers are not compared")
+        return True
+    jax.config.update("jax_enable_x64", True)
+    bands, good = (16, 64, 256), True
+    print("\nclosed running sums, root mean squared error for unit mu: bands of so many terms, buffers of jax-privacy")
+    names = ("auto", "shaped", "roots", *(f"{band} bands" for band in bands), "buffers")
+    print(f"{'positions':>10s}" + "".join(f"{name:>10s}" for name in names))
+    closed = {"epsilon": 1, "delta": DELTA, "publish": "closed", "intrusion": False, "step_ms": 60_000}
+    for size in lengths:
+        auto, shaped = (
+            ss.ConvolutionSpec("sum", size, noise=noise, layout="time", **closed) for noise in ("auto", "gaussian")
+        )
+        squares = [float(one.mse()[0]) * one.scale_budget(one.layer()) for one in (auto, shaped)]
+        terms = np.arange(1, size)
+        squares.append(of_series(np.concatenate([[1.0], np.cumprod((2 * terms - 1) / (2 * terms))])))
+        for band in bands:
+            found = np.zeros(size)
+            found[:band] = toeplitz.optimize_banded_toeplitz(size, band, max_optimizer_steps=100)
+            squares.append(of_series(found))
+        buffered = buffered_toeplitz.optimize(n=size, error="mean", max_buffers=5, max_optimizer_steps=200)
+        squares.append(of_series(np.asarray(buffered.toeplitz_coefs(size))))
+        errors = np.sqrt(squares)
+        met = bool(errors[0] <= errors[1:].min() * 1.0001)
+        good &= met
+        print(f"{size:10,d}" + "".join(f"{one:10.3f}" for one in errors) + f"   {'met' if met else 'MISSED'}")
+    return good
+
+
 def clocked(loops: dict[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
     """Median seconds of this thread's processor time of each loop; they run in turn, the first round for nothing."""
     spent: dict[str, list[float]] = {name: [] for name in loops}
@@ -179,10 +235,11 @@ def main() -> None:
     """All tables; the exit code says whether every target was met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer events and positions")
-    parser.add_argument("--only", choices=("errors", "updates", "creation"), help="one part")
+    parser.add_argument("--only", choices=("errors", "memory", "updates", "creation"), help="one part")
     given = parser.parse_args()
     parts = {
         "errors": errors,
+        "memory": lambda: memory((1024,) if given.quick else (1024, 4096, 16_384, 65_536)),
         "updates": lambda: updates(200_000 if given.quick else 5_000_000),
         "creation": lambda: creation_and_decoding(1 << (16 if given.quick else 20)),
     }

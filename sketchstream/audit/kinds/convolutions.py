@@ -69,6 +69,7 @@ def specs() -> dict[str, ConvolutionSpec]:
         "tree": ConvolutionSpec("sum", 500, noise="tree", max_weight=2, **pure),
         "tree, counted": ConvolutionSpec("sum", 500, noise="tree", **pure | counted),
         "toeplitz": ConvolutionSpec("sum", 200, max_weight=2, **gaussian | {"noise": "toeplitz"}),
+        "toeplitz, long": ConvolutionSpec("sum", 4200, **gaussian | {"noise": "toeplitz"}),
         "gaussian, counted": ConvolutionSpec("window:24", 744, **gaussian | counted),
         "laplace, counted": ConvolutionSpec("window:24", 744, **gaussian | counted | {"noise": "laplace"}),
         "counts, counted": ConvolutionSpec("window:24", 744, noise="counts", **pure | counted),
@@ -147,8 +148,9 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     Args:
         quick: whether to draw fewer samples.
     """
-    states = 20 if quick else 300
+    most = 20 if quick else 300
     for name, spec in specs().items():
+        states = most if spec.spread is None else most // 4  # its many words are as good as more states
         judged = partial(_judged, spec)
         yield f"create, {name}", partial(creation, spec, judged, states)
         if spec.publish == "closed":
@@ -222,7 +224,7 @@ def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
     """Noise divided by its expected scale, (M,) by character."""
     words = drawn / spec.grid_scale
     if spec.noise == "toeplitz":
-        return np.asarray(words / scale)
+        return np.asarray((words if spec.by_columns else _independent(words)) / scale)
     if spec.layout == "time":
         found = np.fft.fftn(words.reshape(spec.group.shape), norm="ortho").reshape(-1)
         half = np.arange(1, (len(found) + 1) // 2)
@@ -230,6 +232,15 @@ def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
         return np.concatenate([[found[0].real / scale[0]], pair.real, pair.imag])
     held: Floats = spec.coordinates.spread(scale).astype(np.float64)
     out: Floats = words / held
+    return out
+
+
+def _independent(words: Floats) -> Floats:
+    """(N,) what noise on the causal factor of running sums was made of: R D^-1 of the noise on the counts."""
+    n = np.arange(1, len(words))
+    root = np.concatenate([[1.0], np.cumprod((2 * n - 1) / (2 * n))])
+    norms, long = np.sqrt(np.cumsum(root**2)[::-1]), 2 * len(words)
+    out: Floats = np.fft.irfft(np.fft.rfft(words / norms, long) * np.fft.rfft(root, long), long)[: len(words)]
     return out
 
 

@@ -51,7 +51,7 @@ def figure(spec: ConvolutionSpec, parts: int = 1) -> Figure:
         parts: states that are merged before they are read, each with a layer of its own.
     """
     layers = [spec.layer()] * parts + ([published] if (published := spec.published_layer) else [])
-    touched = spec.size if spec.layout == "fourier" or spec.noise == "toeplitz" else max(1, len(spec.levels))
+    touched = spec.size if spec.by_columns else max(1, len(spec.levels))
     rmse = tuple(float(one) for one in np.sqrt(spec.mse(layers)))
     return Figure(spec.noise, spec.layout, spec.transform_length, rmse, spec.size, touched)
 

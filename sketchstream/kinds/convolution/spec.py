@@ -33,6 +33,7 @@ from sketchstream.kinds.convolution.filtering.mechanism import (
     smooth_length,
     spectral_shape,
 )
+from sketchstream.kinds.convolution.filtering.spread import LONGEST_SPREAD, SpreadFactor
 from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor, block_energies
 from sketchstream.kinds.linear.fields import delta_of
 from sketchstream.kinds.linear.spec import LinearSpec
@@ -137,7 +138,7 @@ class ConvolutionSpec(LinearSpec):
         delta: exact rational in [1e-300, 0.5], or 0 for pure privacy.
         noise: "gaussian", "laplace", "laplace_pure" (delta not spent), "counts" (Laplace noise on the counts), for
             series "tree" (Laplace noise on sums of blocks) and "toeplitz" (Gaussian noise on the normalised square root
-            of a filter; up to 4,096 positions), or "auto", the one whose error is smallest.
+            of a filter; up to 131,072 positions), or "auto", the one whose error is smallest.
         layout: "fourier" (exact integers, an update touches each coefficient) or "time" (an update touches one). By
             default "time" for series of more than 8,192 positions with a delta, else "fourier".
         floor: share of the budget that is spread evenly, in [0, 1); above 0 for layout "time".
@@ -419,8 +420,9 @@ class ConvolutionSpec(LinearSpec):
             self._put(root=self._best_root if root is None else whole(root, "root", 0, len(self.filters) - 1))
             if not self._rooted(self.root):
                 msg = (
-                    f"noise = 'toeplitz' needs at most {LONGEST_ROOT} positions and a filter whose coefficients begin "
-                    "above 0 and whose square root does not grow; use noise = 'gaussian'"
+                    "noise = 'toeplitz' needs a filter whose coefficients begin above 0 and whose square root does not "
+                    f"grow; above {LONGEST_ROOT} positions one whose coefficients do not grow, and at most "
+                    f"{LONGEST_SPREAD} positions; use noise = 'gaussian'"
                 )
                 raise SpecError(msg)
 
@@ -437,12 +439,14 @@ class ConvolutionSpec(LinearSpec):
 
     def _rooted(self, place: int) -> bool:
         """Whether a filter has a square root that can be used."""
-        first = self.filters[place].coefficients[0]
-        return (
-            self.length <= LONGEST_ROOT
-            and first > 0
-            and CausalFactor(self.filters[place].coefficients, self.length).usable
-        )
+        coefficients = self.filters[place].coefficients
+        falling = self.length <= LONGEST_ROOT or bool(coefficients[-1] >= 0 and np.all(np.diff(coefficients) <= 0))
+        return self.length <= LONGEST_SPREAD and coefficients[0] > 0 and falling and self._factor_of(place).usable
+
+    def _factor_of(self, place: int) -> CausalFactor:
+        """The factor of a filter; of long ones with noise that is spread over the counts."""
+        factor = CausalFactor if self.length <= LONGEST_ROOT else SpreadFactor
+        return factor(self.filters[place].coefficients, self.length)
 
     @cached_property
     def _best_root(self) -> int:
@@ -452,7 +456,7 @@ class ConvolutionSpec(LinearSpec):
             return usable[0] if usable else 0
 
         def error(place: int) -> float:
-            factor = CausalFactor(self.filters[place].coefficients, self.length)
+            factor = self._factor_of(place)
             rows = np.arange(0, self.length, max(1, self.length // 256), dtype=np.int64)
             parts = (float(factor.variances(one.coefficients, rows, self.length).mean()) for one in self.filters)
             return sum(float(weight) * one for weight, one in zip(self.weights, parts, strict=True))
@@ -467,7 +471,17 @@ class ConvolutionSpec(LinearSpec):
     @cached_property
     def factor(self) -> CausalFactor:
         """The factor of noise "toeplitz"."""
-        return CausalFactor(self.filters[self.root].coefficients, self.length)
+        return self._factor_of(self.root)
+
+    @property
+    def spread(self) -> SpreadFactor | None:
+        """The factor of noise "toeplitz" whose noise is spread over the counts, as it is for long series."""
+        return self.factor if self.noise == "toeplitz" and isinstance(self.factor, SpreadFactor) else None
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether an event changes many words, by integers of its own for each."""
+        return self.layout == "fourier" or (self.noise == "toeplitz" and self.spread is None)
 
     def block_energy(
         self, place: int, width: int, first: int | None = None, stop: int | None = None, length: int | None = None
@@ -682,7 +696,10 @@ class ConvolutionSpec(LinearSpec):
     @property
     def least_variance(self) -> Fraction:
         """Gaussian noise: lower bound of the variance in any direction, lattice units, times mu^2 of the words."""
-        smallest = 1.0 if self.noise == "toeplitz" else float(np.min(self.shape.relative[self.shape.kept]))
+        if self.noise == "toeplitz":
+            smallest = 1.0 if self.spread is None else self.spread.least
+        else:
+            smallest = float(np.min(self.shape.relative[self.shape.kept]))
         least = smallest * self.grid_scale**2 * self.bound**2
         return Fraction(least / SLACK)
 
@@ -712,17 +729,18 @@ class ConvolutionSpec(LinearSpec):
         Raises:
             SpecError: it is above a tenth of delta.
         """
-        if self.layout != "time" or self.noise in BY_POSITION:
+        if self.layout != "time" or (self.noise in BY_POSITION and self.spread is None):
             return Fraction(0)
-        # A coordinate is off by at most 2^-SYNTHESIS_BITS of its scale; a value then by sqrt(M) times the largest.
-        largest = math.sqrt(float(np.max(self.shape.relative)) / self._least_budget(epsilon, delta))
-        error = Fraction(1, 1 << SYNTHESIS_BITS) * math.ceil(math.sqrt(self.group.size) * (largest + 1))
-        changed = 2 * self.grid * self.group.size * error
+        # A draw is off by at most 2^-SYNTHESIS_BITS of its scale; a value then by sqrt(M) times the largest.
+        widest = self.spread.largest**2 if self.spread is not None else float(np.max(self.shape.relative))
+        largest = math.sqrt(widest / self._least_budget(epsilon, delta))
+        error = Fraction(1, 1 << SYNTHESIS_BITS) * math.ceil(math.sqrt(self.size) * (largest + 1))
+        changed = 2 * self.grid * self.size * error
         spent = (1 + Fraction(math.exp(min(float(epsilon), 700)))) * changed
         if spent * 10 > delta:
             msg = (
                 f"layout = 'time' would spend {float(spent):.3g} of delta {float(delta):.3g} on its sampler "
-                f"(M {self.group.size}, grid {self.grid}): use layout = 'fourier' or a larger delta"
+                f"(M {self.size}, grid {self.grid}): use layout = 'fourier' or a larger delta"
             )
             raise SpecError(msg)
         return spent
@@ -745,7 +763,7 @@ class ConvolutionSpec(LinearSpec):
 
     def _inflation(self, layer: NoiseLayer) -> float:
         """Factor on all scales that covers the rounding of the columns."""
-        if self.noise == "toeplitz":
+        if self.noise == "toeplitz" and self.by_columns:
             return (1 + COLUMN_ERROR * math.sqrt(self.length) / self.grid) * SLACK
         if self.layout == "time" or self.group.bits:
             return SLACK
@@ -784,16 +802,20 @@ class ConvolutionSpec(LinearSpec):
         """The lattice for this noise and layout."""
         if self.noise in ("counts", "tree"):
             return self._require_headroom(1, max((float(weight) for _, weight in self.levels), default=1.0))
-        if self.noise == "toeplitz":
+        if self.noise == "toeplitz" and self.spread is None:
             grid = GRID
             while grid > 1 and self.capacity * grid >= 2**61:
                 grid //= 2
             return self._require_headroom(grid, 1.0)
         if self.layout == "time":
             layer = NoiseLayer(self.measure, self._loss(self.epsilon, self.delta))
-            mse, least = self.mse([layer]), float(np.min(self.scales2(layer)))
+            if self.spread is not None:  # rounding then adds little in every direction, so to every answer
+                mean = least = self.spread.least / self.scale_budget(layer)
+            else:
+                mean = float(np.min(self.mse([layer]) / self.spectrum.energy))
+                least = float(np.min(self.scales2(layer)))
             grid = 1
-            while grid * grid * ROUNDING_SHARE * float(np.min(mse / self.spectrum.energy)) < 1:
+            while grid * grid * ROUNDING_SHARE * mean < 1:
                 grid *= 2
             while grid * grid * least < LEAST_CORRELATED and self.capacity * grid < 1 << 60:
                 grid *= 2
@@ -827,6 +849,8 @@ class ConvolutionSpec(LinearSpec):
         for layer in layers:
             if self.noise == "toeplitz":
                 low = high = math.sqrt(1 / self.scale_budget(layer)) * self.grid_scale
+                if self.spread is not None:
+                    low, high = math.inf, high * self.spread.largest
             elif self.layout == "fourier":
                 scales = np.sqrt(cast("Floats", self.coordinates.spread(self.scales2(layer)))) * self.grid_scale
                 low, high = float(scales.min()), float(scales.max())
@@ -879,7 +903,7 @@ class ConvolutionSpec(LinearSpec):
     @property
     def support_digest(self) -> str:
         """Digest of the list of coefficients in the state; hosts must agree on it before they add states."""
-        if self.noise == "toeplitz":
+        if self.noise == "toeplitz" and self.by_columns:
             found = self.factor.columns(np.zeros(1, np.int64), self.grid).tobytes()
             return hashlib.blake2b(found, digest_size=8, person=b"sketch-support").hexdigest()
         kept = np.ones(1, np.bool_) if self.noise in BY_POSITION else self.shape.kept

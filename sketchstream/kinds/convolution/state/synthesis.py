@@ -1,4 +1,4 @@
-"""Layout "time": correlated noise made of exact base noise by a Fourier transform in fixed point.
+"""Layout "time": correlated noise made of exact base noise by Fourier transforms in fixed point.
 
 In: the spec and the law of a layer. Out: the state with correlated integer noise added. Touches: the entropy source.
 Source: Cooley & Tukey 1965; Bluestein 1970; docs/theory/convolution.md, section 7 (the share of delta).
@@ -31,7 +31,7 @@ DIRECT: Final = 61
 
 
 def add_correlated(spec: ConvolutionSpec, state: Ints, layer: NoiseLayer, entropy: WordSource | None = None) -> None:
-    """Add rint(grid * g) to a state, g stationary noise whose spectrum is the spec's.
+    """Add rint(grid * g) to a state, g stationary noise whose spectrum is the spec's, or that of its causal factor.
 
     Args:
         spec: of layout "time".
@@ -39,12 +39,16 @@ def add_correlated(spec: ConvolutionSpec, state: Ints, layer: NoiseLayer, entrop
         layer: the law.
         entropy: words for tests.
     """
-    coordinates = Coordinates.of(spec.group, np.ones(spec.group.size, np.bool_))
-    scales = np.sqrt(coordinates.spread(spec.scales2(layer)).astype(np.float64)) * (1 + 1e-15)
     source = Keystream() if entropy is None else entropy
     try:
-        drawn = base_draws(coordinates.size, gaussian=spec.noise == "gaussian", source=source)
-        noise = synthesize(coordinates, drawn, scales)
+        drawn = base_draws(spec.size, gaussian=spec.measure == "mu2", source=source)
+        if spec.spread is not None:
+            scales = spec.spread.norms * (math.sqrt(1 / spec.scale_budget(layer)) * (1 + 1e-15))
+            noise = filter_draws(drawn, spec.spread.inverse, scales)
+        else:
+            coordinates = Coordinates.of(spec.group, np.ones(spec.group.size, np.bool_))
+            scales = np.sqrt(coordinates.spread(spec.scales2(layer)).astype(np.float64)) * (1 + 1e-15)
+            noise = synthesize(coordinates, drawn, scales)
         rounded = (noise * spec.grid + (1 << (FRACTION - 1))) >> FRACTION
         add_exact(state, rounded)
         drawn.fill(0)
@@ -53,6 +57,36 @@ def add_correlated(spec: ConvolutionSpec, state: Ints, layer: NoiseLayer, entrop
     finally:
         if entropy is None and isinstance(source, Keystream):
             source.erase()
+
+
+def filter_draws(drawn: Objects, series: npt.NDArray[np.float64], scales: npt.NDArray[np.float64]) -> Objects:
+    """(N,) integers with FRACTION places: scales[n] times the sum of series[j] * drawn[n - j] / 2^128 over j <= n.
+
+    Both sequences are transformed as one: the imaginary part of the square of a + bi is twice their product.
+
+    Args:
+        drawn: (N,) integers of scale 2^128.
+        series: (N,) float64, each read as the exact rational it is, to FRACTION places.
+        scales: (N,) float64, read alike.
+    """
+    size = len(drawn)
+    long = 1 << (2 * size - 1).bit_length()
+    real, imaginary = np.zeros((long, 1), np.object_), np.zeros((long, 1), np.object_)
+    real[:size, 0] = drawn << (FRACTION - SYNTHESIS_BITS)
+    imaginary[:size, 0] = _times_floats(1 << FRACTION, series, 0)
+    real, imaginary = inverse_dft(real, imaginary)
+    real, imaginary = _times(real, imaginary, real, imaginary)
+    real, imaginary = inverse_dft(real, -imaginary)  # the conjugate of the transform back
+    return _times_floats(-imaginary[:size, 0] >> long.bit_length(), scales, 0)
+
+
+def _times_floats(values: Any, floats: npt.NDArray[np.float64], places: int) -> Objects:
+    """(n,) integers times floats, each read as the exact rational it is, times 2^places, rounded down."""
+    mantissas, exponents = np.frexp(floats)
+    product = values * (mantissas * 2.0**53).astype(np.int64).astype(np.object_)
+    shift = (exponents.astype(np.int64) - 53 + places).astype(np.object_)
+    out: Objects = np.where(shift >= 0, product << np.maximum(shift, 0), product >> np.maximum(-shift, 0))
+    return out
 
 
 def synthesize(coordinates: Coordinates, drawn: Objects, scales: npt.NDArray[np.float64]) -> Objects:
@@ -64,12 +98,7 @@ def synthesize(coordinates: Coordinates, drawn: Objects, scales: npt.NDArray[np.
         scales: (M,) float64, each read as the exact rational it is.
     """
     group = coordinates.group
-    mantissas, exponents = np.frexp(scales)
-    whole = (mantissas * 2.0**53).astype(np.int64).astype(np.object_)
-    # drawn * whole * 2^(exponent - 53 - 128), in units of 2^-(FRACTION + 64)
-    shift = (exponents.astype(np.int64) - 53 - SYNTHESIS_BITS + FRACTION + 64).astype(np.object_)
-    product = drawn * whole
-    values = np.where(shift >= 0, product << np.maximum(shift, 0), product >> np.maximum(-shift, 0))
+    values = _times_floats(drawn, scales, FRACTION + 64 - SYNTHESIS_BITS)  # in units of 2^-(FRACTION + 64)
     s, p = len(coordinates.singles), len(coordinates.pairs)
     root = math.isqrt((1 << 2 * FRACTION) // group.size)
     half_root = math.isqrt((1 << 2 * FRACTION) // (2 * group.size))

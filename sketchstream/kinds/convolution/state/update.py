@@ -43,7 +43,7 @@ class Updater:
         self._positions = Index.build(spec.domain, None)
         self._rows: Ints | None = None
         self._tables: tuple[Any, ...] | None = None
-        self._columns = spec.layout == "fourier" or spec.noise == "toeplitz"
+        self._columns = spec.by_columns
         if self._columns:
             self._tables = None if spec.noise == "toeplitz" else _tables(spec)
             if spec.size * spec.length * 8 <= ROWS_BYTES:

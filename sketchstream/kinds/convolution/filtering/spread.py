@@ -1,0 +1,124 @@
+"""The causal factor of a long filter: its noise is spread over the counts, so that an event changes one word.
+
+In: a filter whose coefficients do not grow. Out: the series and the norms that noise is made with, bounds of their
+floating-point errors, variances of answers. Touches: nothing.
+Source: Henzinger, Kalinin & Upadhyay 2025, "A Normalized Square Root"; docs/theory/convolution.md, section 12.
+
+With r the square root of the filter's power series, T the lower triangular Toeplitz matrix of 1/r and D the norms of
+the columns of its inverse, counts get the noise D T z, z independent. It is the noise of `CausalFactor` after decoding;
+but that class's words, R D^-1 x + z, change with each event from its position on. Numbers here come from fast
+transforms: noise and answers hold for T as it is, to the last bit, whatever it was meant to be, and `error` bounds what
+D may lack.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from sketchstream.kinds.linear.causal import CausalFactor, Floats, Ints
+
+LONGEST_SPREAD: Final = 1 << 17
+"""Most positions: beyond, the noise of a state takes more than ten seconds."""
+ROUND_OFF: Final = 64 * 2.0**-53
+"""Relative error of an element of a convolution by transforms, for each factor of two of its length; far above it."""
+MOST_ERROR: Final = 1e-3
+"""Largest bound of the relative error of norms: noise grows by as much."""
+KNOTS: Final = 64
+"""Variances that are computed at first, between those that are asked for; more where they bend."""
+BEND: Final = 1e-3
+"""Largest relative distance of a variance from the line between its neighbours, at which no more are computed."""
+
+
+@dataclass(frozen=True)
+class SpreadFactor(CausalFactor):
+    """The normalised square root of a long filter."""
+
+    @cached_property
+    def inverse(self) -> Floats:
+        """(N,) the power series 1 / r: Newton's iteration for h^(-1/2), twice as many terms in each step."""
+        full = np.zeros(self.length)
+        full[: len(self.coefficients)] = self.coefficients[: self.length]
+        found = np.array([1 / math.sqrt(full[0])])
+        while len(found) < self.length:
+            size = min(2 * len(found), self.length)
+            square = _product(found, found, size)
+            correction = -_product(full[:size], square, size)
+            correction[0] += 3
+            found = _product(found, correction / 2, size)
+        return found
+
+    @cached_property
+    def root(self) -> Floats:
+        """(N,) the power series r, up to `error`."""
+        kept = self.coefficients[: self.length]
+        return _product(np.concatenate([kept, np.zeros(self.length - len(kept))]), self.inverse, self.length)
+
+    @cached_property
+    def error(self) -> float:
+        """Bound of the sum of |r / r' - 1|'s coefficients, r' the exact inverse of `inverse`."""
+        product = _product(self.root, self.inverse, self.length)
+        product[0] -= 1
+        each = ROUND_OFF * math.log2(2 * self.length) * float(np.linalg.norm(self.root) * np.linalg.norm(self.inverse))
+        return float(np.abs(product).sum()) + self.length * each
+
+    @cached_property
+    def norms(self) -> Floats:
+        """(N,) upper bounds of the norms of the columns of T's inverse: r' = r / (1 + e), and |e| sums to `error`."""
+        return np.sqrt(np.cumsum(self.root**2)[::-1]) * ((1 + 1e-12) / (1 - self.error))
+
+    @property
+    def usable(self) -> bool:
+        """Whether the norms are known well enough."""
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(self.error)) and self.error <= MOST_ERROR
+
+    @property
+    def least(self) -> float:
+        """Lower bound of the variance of D T z in any direction, z of variance 1.
+
+        The spectral norm of T's inverse is at most the sum of the absolute coefficients of r'.
+        """
+        return (float(self.norms.min()) * (1 - self.error) / float(np.abs(self.root).sum())) ** 2 * (1 - 1e-12)
+
+    @property
+    def largest(self) -> float:
+        """Upper bound of the standard deviation of an element of D T z."""
+        return float(self.norms.max() * np.linalg.norm(self.inverse)) * (1 + 1e-12)
+
+    def variances(self, coefficients: Floats, rows: Ints, length: int) -> Floats:
+        """See `CausalFactor.variances`; of many rows some are computed, and lines drawn between them.
+
+        More are computed until each in the middle of two others lies on their line, within BEND.
+        """
+        exact = super().variances
+        if len(rows) <= KNOTS:
+            return exact(coefficients, rows, length)
+        last = len(rows) - 1
+        away = np.unique(np.geomspace(1, last, KNOTS // 2).astype(np.int64))
+        places = np.unique(np.concatenate([[0], away, last - away]))
+        known = exact(coefficients, rows[places], length)
+        asked = np.stack([places[:-1], places[1:]])
+        while asked.size:
+            middles = (asked[0] + asked[1]) // 2
+            asked, middles = asked[:, middles > asked[0]], middles[middles > asked[0]]
+            found = exact(coefficients, rows[middles], length)
+            bent = np.abs(np.interp(rows[middles], rows[places], known) - found) > BEND * found
+            order = np.argsort(np.concatenate([places, middles]), kind="stable")
+            places = np.concatenate([places, middles])[order]
+            known = np.concatenate([known, found])[order]
+            asked = np.stack([np.concatenate([asked[0], middles]), np.concatenate([middles, asked[1]])])
+            asked = asked[:, np.concatenate([bent, bent])]
+        return np.interp(rows, rows[places], known)
+
+
+def _product(one: Floats, other: Floats, size: int) -> Floats:
+    """(size,) the first coefficients of the product of two power series, by transforms."""
+    from scipy import fft
+
+    long = fft.next_fast_len(len(one) + len(other) - 1, real=True)
+    return np.asarray(fft.irfft(fft.rfft(one, long) * fft.rfft(other, long), long)[:size])
