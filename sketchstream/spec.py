@@ -282,6 +282,11 @@ class ClosedDomain:
         return 1
 
     @property
+    def slots(self) -> int:
+        """Items that have a slot: about so many, where a sample is kept."""
+        return self.size if self.sample_rate is None else max(1, round(self.size * self.sample_rate))
+
+    @property
     def listed(self) -> bool:
         """Whether the items are a list, not the ids 0..size-1."""
         return self.items is not None

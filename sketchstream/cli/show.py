@@ -28,9 +28,9 @@ PIPE_WIDTH: Final = 160
 """Columns of a table that is not printed on a terminal."""
 
 
-def at_least(one: Estimate) -> str:
-    """What stands before a number that is a bound, because counts are kept modulo p."""
-    return {"lower": ">= ", "upper": "<= "}.get(one.bound or "", "")
+def beyond(one: Estimate) -> str:
+    """What stands behind an interval beyond which the number may be, because counts are kept modulo p."""
+    return {"lower": " or more", "upper": " or less"}.get(one.bound or "", "")
 
 
 def cell(one: Estimate | None, *, intervals: bool) -> str:
@@ -38,7 +38,7 @@ def cell(one: Estimate | None, *, intervals: bool) -> str:
     if one is None:
         return "-"
     ends = f" [{number(one.low)}, {number(one.high)}]" if intervals else ""
-    return f"{at_least(one)}{number(one.value)}{ends}"
+    return f"{number(one.value)}{ends}{beyond(one)}"
 
 
 def number(value: float | None) -> str:

@@ -175,7 +175,9 @@ _OPTIONS = (
         show_default=True,
         help="With --items-file: what its lines are.",
     ),
-    click.option("--sample-rate", help="Closed domain: keep this share of the items, chosen by the key."),
+    click.option(
+        "--sample-rate", help="Closed domain: keep this share of the items, chosen by the key; answers are scaled up."
+    ),
     click.option("--max-count", type=int, help="Largest count that is resolved.  [default: 300, or modulus - 1]"),
     click.option("--modulus", type=int, help="With --unit item: above all counts.  [default: 32, or max_count + 1]"),
     click.option("--max-weight", help="Largest weight of one event.  [default: 1]"),

@@ -168,7 +168,7 @@ def _of_samples(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     """
     if first.get("group") == second.get("group"):
         return 1.0
-    samples = [one["sample"]["groups"] for one in (first, second) if one.get("sample")]
+    samples = [groups for one in (first, second) if (groups := (one.get("sample") or {}).get("groups"))]
     return difference_factor(min(samples)) if len(samples) == 2 else 1.0
 
 

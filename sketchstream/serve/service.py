@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
@@ -83,6 +83,22 @@ class SeveralWindowsError(ValueError):
     """A range of several windows in a request for one answer; the text says what to do."""
 
 
+class ReadNumber(NamedTuple):
+    """A number of a stored answer.
+
+    Args:
+        title: what it is; empty if there is none.
+        point: the number with its interval; None if there is none.
+        others: some available names, if there is none.
+        bound: what it is a bound of, see `Estimate`; None: of nothing.
+    """
+
+    title: str
+    point: Point | None
+    others: Sequence[str] = ()
+    bound: str | None = None
+
+
 @dataclass(frozen=True)
 class WindowAnswer:
     """The answer of one window, ready to be written.
@@ -135,7 +151,7 @@ class Service:
         self._known: dict[str, tuple[float, Any]] = {}
         self._counting = threading.Lock()
         self._deployments: dict[frozenset[str] | None, tuple[int, Deployment]] = {}
-        self._read: OrderedDict[tuple[bytes | None, str, str], tuple[str, Point | None, list[str]]] = OrderedDict()
+        self._read: OrderedDict[tuple[bytes | None, str, str], ReadNumber] = OrderedDict()
         self._closed: OrderedDict[tuple[Any, ...], list[EstimateAnswer]] = OrderedDict()
         self._reading = threading.Lock()
 
@@ -608,11 +624,13 @@ class Service:
             msg = f"the range holds more than {SERIES_LIMIT} windows: narrow it with from and to"
             raise ConfigError(msg)
         known = {} if group is not None else self.store.points(name, metric, since, until)
+        bounds = {} if group is not None else self.store.bounds(name, metric)
         if group is not None:
             self.have_computed(found, question)
         points: list[dict[str, Any]] = []
+        always = self._bound(name, metric)
         pending = there = 0
-        names: list[str] = []
+        names: Sequence[str] = ()
         title = ""
         for stored in reversed(found):
             state = self.answer_state(stored)
@@ -625,22 +643,27 @@ class Service:
                     state = "pending"
             ends = known.get(stored.window)
             if state == "ready" and ends is None:
-                called, ends, others = self.number(stored, question, metric)
-                names = names or others
-                title = title or called
-                if called != title:  # the position has another item since a change of the domain: a different number
+                read = self.number(stored, question, metric)
+                names, title, ends = names or read.others, title or read.title, read.point
+                if read.bound is not None:
+                    bounds[stored.window] = read.bound
+                if (
+                    read.title != title
+                ):  # the position has another item since a change of the domain: a different number
                     ends = None
             pending += state == "pending"
             there += state == "ready"
-            points.append(_series_point(stored, state, ends if state == "ready" else None))
+            ends = ends if state == "ready" else None
+            bound = {} if ends is None or always or stored.window not in bounds else {"bound": bounds[stored.window]}
+            points.append(_series_point(stored, state, ends) | bound)
         points.reverse()
         if there and not any(one["value"] is not None for one in points):
-            raise no_number(metric, names)
+            raise no_number(metric, list(names))
         return {
             "sketch": name,
             "metric": metric,
             "title": title or self._title(name, metric, found, question),
-            **self._bound(name, metric),
+            **always,
             "level": 0.95,
             "pending": pending,
             "pending_seconds": self.pending_seconds(pending),
@@ -689,7 +712,7 @@ class Service:
         good = [one.state != INCIDENT and one.guarantee is not None for one in windows]
         question = Question(group=group)
         return [
-            self.number(one, question, metric)[1] if fine else None for one, fine in zip(windows, good, strict=True)
+            self.number(one, question, metric).point if fine else None for one, fine in zip(windows, good, strict=True)
         ]
 
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
@@ -699,7 +722,7 @@ class Service:
             say = self.config.names
             return pages.title(metric, say) if plan is None else pages.title_of(plan.spec, metric, say)
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
-        return (self.number(newest, question, metric)[0] if newest is not None else "") or metric
+        return (self.number(newest, question, metric).title if newest is not None else "") or metric
 
     def _bound(self, name: str, metric: str) -> dict[str, str]:
         """`bound` of all points of a series, if counts modulo p make bounds of them."""
@@ -716,10 +739,10 @@ class Service:
             return []
         numbers = self.config.names.facts() | orjson.loads(kept)
         found = ((name, titled(numbers, name)) for name in shown.of(numbers).numbers(numbers))
-        return [(name, *there) for name, there in found if there is not None]
+        return [(name, *there[:2]) for name, there in found if there is not None]
 
-    def number(self, stored: StoredWindow, question: Question, metric: str) -> tuple[str, Point | None, list[str]]:
-        """A number of a stored answer with its title; if there is none, some available names.
+    def number(self, stored: StoredWindow, question: Question, metric: str) -> ReadNumber:
+        """A number of a stored answer.
 
         Answers are large, and a series reads one number of each: the numbers read are cached.
         """
@@ -730,12 +753,11 @@ class Service:
                 return self._read[key]
         kept = self.store.numbers(stored, question.text)
         if kept is None:
-            return "", None, []
+            return ReadNumber("", None)
         numbers = self.config.names.facts() | orjson.loads(kept)
         there = titled(numbers, metric)
-        found: tuple[str, Point | None, list[str]] = (
-            ("", None, number_names(numbers)) if there is None else (*there, [])
-        )
+        title, ends, bound = there or ("", None, None)
+        found = ReadNumber(title, ends, () if there else number_names(numbers), bound)
         with self._reading:
             self._read[key] = found
             while len(self._read) > READ:

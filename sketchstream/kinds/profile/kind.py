@@ -423,6 +423,7 @@ def about(published: Published) -> About:
         total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),
         signed=any(part.spec.counted for part in parts),
         sample=parts[0].spec.sample,
+        kept=mechanism.kept(parts[0].spec.domain),
         max_total=parts[0].spec.max_total,
     )
 

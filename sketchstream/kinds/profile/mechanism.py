@@ -22,7 +22,7 @@ from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
 from sketchstream.kinds.profile.overlap.presence import response_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.spec import OpenDomain
+from sketchstream.spec import ClosedDomain, OpenDomain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,6 +51,13 @@ def components(spec: ProfileSpec) -> tuple[Component, ...]:
         return slots, *(replace(one, name=f"{one.name}.{at}") for one in counters for at in number)
     counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
     return slots, *counters
+
+
+def kept(domain: ClosedDomain | OpenDomain) -> tuple[int, Fraction] | None:
+    """Items of a closed domain of which a sample has slots, and the probability of each; None: all items have one."""
+    if isinstance(domain, OpenDomain) or domain.sample_rate is None:
+        return None
+    return domain.size, domain.sample_rate
 
 
 def slots_component(spec: ProfileSpec) -> Component:

@@ -190,7 +190,7 @@ class Closed(Shape):
     windows: list[ClosedWindow]
 
 
-class Point(Ends):
+class Point(Number):
     """A number of one window."""
 
     window_start: Time

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from sketchstream.errors import EstimateError
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Panel, Spell, drawn, ends, listed, spelling
+from sketchstream.pictures.numbers import Panel, Spell, beyond, drawn, ends, listed, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
@@ -128,14 +128,14 @@ def _tiles(service: Service, stored: StoredWindow, before: StoredWindow | None, 
         names = [name for name, _, _ in service.numbers(stored, Question())]
     tiles: list[Tile] = []
     for name in names[:LARGE]:
-        title, point, _ = service.number(stored, Question(), name)
+        title, point, _, bound = service.number(stored, Question(), name)
         if point is not None and point[0] is not None:
             change = "" if tiles else _change(service, stored, before, name)
-            tiles.append(tile(title, point, name if profile else "", change))
+            tiles.append(tile(title, point, name if profile else "", change, bound))
     return next(iter(names), ""), tiles
 
 
-def tile(title: str, point: Point, metric: str, change: str = "") -> Tile:
+def tile(title: str, point: Point, metric: str, change: str = "", bound: str | None = None) -> Tile:
     """A large number.
 
     Args:
@@ -143,11 +143,12 @@ def tile(title: str, point: Point, metric: str, change: str = "") -> Tile:
         point: value and ends of its interval.
         metric: its name, of profiles; empty for those of other kinds.
         change: see `Tile`.
+        bound: what the number is a bound of; None: of nothing.
     """
     value, low, high = point
     assert value is not None
     spell = spelling(metric)
-    told = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}"
+    told = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}{beyond(bound)}"
     shown = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
     if shown != value:  # of a number that cannot be negative, noise may leave an estimate that is
         told += f"; the estimate itself, {spell(value)}, is not possible"
@@ -275,7 +276,7 @@ def _hashed(service: Service, name: str) -> bool:
 
 def _title(service: Service, stored: StoredWindow, metric: str, group: str | None = None) -> str:
     """A number of profiles in words, as the answer of a window has it."""
-    return service.number(stored, Question(group=group), metric)[0] or service.titles([metric])[metric]
+    return service.number(stored, Question(group=group), metric).title or service.titles([metric])[metric]
 
 
 def _counted(count: int, windows: Sequence[Any]) -> str:
@@ -359,7 +360,7 @@ def _of_groups(
     for group in groups:
         question = Question(group=group)
         wanted = metric if profile else next((one for one, _, _ in service.numbers(stored, question)), metric)
-        title, point, _ = service.number(stored, question, wanted)
+        title, point, *_ = service.number(stored, question, wanted)
         if point is not None and point[0] is not None:
             heading, found[group] = heading or title, point
     return missing, heading, found

@@ -191,14 +191,14 @@ def _about_rows(
     return question.options(names, later) | {"windows": [iso(one.window[0]) for one in several]}
 
 
-def points(numbers: Mapping[str, Any]) -> dict[str, Point]:
-    """The numbers of an answer that are kept apart for series: each with its interval, by name."""
-    found = {name: _ends(value) for name, value in numbers.items() if _is_estimate(value)}
+def points(numbers: Mapping[str, Any]) -> dict[str, tuple[Any, Any, Any, str | None]]:
+    """The numbers of an answer that are kept apart for series, by name: value, low, high, what they are bounds of."""
+    found = {name: value for name, value in numbers.items() if _is_estimate(value)}
     for name, spelled in FAMILIES.items():
         for key, value in (numbers.get(spelled) or {}).items():
             if name == "quantile" or key in STEPS:
-                found[f"{name}.{key}"] = _ends(value)
-    return found
+                found[f"{name}.{key}"] = value
+    return {name: (*_ends(value), value.get("bound")) for name, value in found.items()}
 
 
 def point(numbers: Mapping[str, Any], metric: str) -> Point | None:
@@ -207,8 +207,8 @@ def point(numbers: Mapping[str, Any], metric: str) -> Point | None:
     return None if found is None else found[1]
 
 
-def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point] | None:
-    """The title of one number of an answer, and the number with its interval; None if the answer does not have it.
+def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point, str | None] | None:
+    """The title of one number of an answer, the number with its interval, and what it is a bound of; None: not there.
 
     Args:
         numbers: of an answer.
@@ -216,7 +216,7 @@ def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point] | None:
             `sketchstream.kinds.shown` knows: "sum", "count.7", "answer.7", "last.0", "norm.7".
     """
     found = shown.of(numbers).number(numbers, metric)
-    return None if found is None or not _is_estimate(found[1]) else (found[0], _ends(found[1]))
+    return None if found is None or not _is_estimate(found[1]) else (found[0], _ends(found[1]), found[1].get("bound"))
 
 
 def _is_estimate(value: object) -> TypeGuard[Mapping[str, Any]]:

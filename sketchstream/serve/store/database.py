@@ -19,7 +19,7 @@ from typing import Final
 
 from sketchstream.errors import BusyError, StoreError
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Of the tables. Databases of another format are filled again."""
 
 READERS: Final = 12
@@ -91,7 +91,7 @@ CREATE INDEX IF NOT EXISTS answers_special ON answers (id, bytes) WHERE special;
 CREATE INDEX IF NOT EXISTS answers_age ON answers (sketch, stop);
 CREATE TABLE IF NOT EXISTS points (
     sketch INTEGER NOT NULL, metric TEXT NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
-    value REAL, low REAL, high REAL, PRIMARY KEY (sketch, metric, start, stop)) WITHOUT ROWID;
+    value REAL, low REAL, high REAL, bound TEXT, PRIMARY KEY (sketch, metric, start, stop)) WITHOUT ROWID;
 """
 
 

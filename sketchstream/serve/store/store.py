@@ -112,13 +112,15 @@ class Computed:
         numbers: JSON object, without the guarantee.
         csv: the answer as CSV with a header line.
         guarantee: JSON object, on a second line that of the sketch alone; see `StoredWindow`.
-        points: numbers with their intervals by name, for series.
+        points: numbers with their intervals by name, for series; and what they are bounds of, see `Estimate`.
     """
 
     numbers: bytes = field(repr=False)
     csv: bytes = field(repr=False)
     guarantee: str = field(repr=False)
-    points: Mapping[str, tuple[float | None, float | None, float | None]] = field(default_factory=dict, repr=False)
+    points: Mapping[str, tuple[float | None, float | None, float | None, str | None]] = field(
+        default_factory=dict, repr=False
+    )
 
 
 def answer_key(given: bytes, question: str) -> bytes:
@@ -815,7 +817,7 @@ class Store:
             )
             if not question:
                 self._write.executemany(
-                    "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                     [(sketch, name, start, stop, *ends) for name, ends in computed.points.items()],
                 )
         return True
@@ -1043,6 +1045,14 @@ class Store:
             (self._ids.get(sketch), metric, -LATEST if since is None else since, last, last),
         )
         return {(start, stop): (value, low, high) for start, stop, value, low, high in rows}
+
+    def bounds(self, sketch: str, metric: str) -> dict[Span, str]:
+        """What the stored points of one number are bounds of, by window; without those that are none."""
+        rows = self._rows(
+            "SELECT start, stop, bound FROM points WHERE sketch = ? AND metric = ? AND bound IS NOT NULL",
+            (self._ids.get(sketch), metric),
+        )
+        return {(start, stop): bound for start, stop, bound in rows}
 
     def points_of(self, stored: StoredWindow) -> dict[str, tuple[float | None, float | None, float | None]]:
         """Value, low and high of the numbers of one window that are kept for series, by name."""

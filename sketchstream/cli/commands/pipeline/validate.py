@@ -230,7 +230,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         "unit": spec.unit,
         "epsilon": str(spec.epsilon),
         "epsilon_publish": str(spec.epsilon_publish),
-        "slots": spec.domain.size,
+        "slots": getattr(spec.domain, "slots", spec.domain.size),
         "publish": getattr(spec, "publish", "state"),
         "loss": said["published"],
         "loss_with_intrusion": said.get("published_and_one_copy"),

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 METHODS = ("likelihood", "monotone", "inverse", "circulant")
 MAX_RESOLVED = 10_000_000
 """Largest max_count that a profile resolves cell by cell."""
+FAR = 6.0
+"""Standard deviations from which a number of slots is not that of a sample of the whole domain."""
 
 __all__ = ["METHODS", "About", "Observed", "reconstruct"]
 
@@ -137,6 +139,7 @@ class About:
         total: noisy sum of the weights, and parameters of the discrete Laplace draws in it; None: not counted.
         signed: whether events may be deletions, so that a total may be negative.
         sample: which items counted, if not all did; answers are those of all of them.
+        kept: items of a closed domain of which a sample has slots, and the probability of each; None: all have one.
         max_total: bound on the total of one item; None: unknown.
     """
 
@@ -145,26 +148,52 @@ class About:
     total: tuple[int, tuple[Fraction, ...]] | None = None
     signed: bool = False
     sample: GroupSample | None = None
+    kept: tuple[int, Fraction] | None = None
     max_total: int | None = None
+
+    def kept_share(self, slots: int) -> Fraction:
+        """Share of a closed domain that has slots: so many of its items, which are known; the rate if some are missing.
+
+        Args:
+            slots: that were published.
+        """
+        if self.kept is None:
+            return Fraction(1)
+        size, rate = self.kept
+        far = FAR * math.sqrt(float(rate * (1 - rate)) * size) + 1.0
+        return Fraction(slots, size) if 0 < slots <= size and abs(slots - rate * size) <= far else rate
+
+    def share(self, slots: int) -> Fraction:
+        """Share of the items that counted: those with slots, and of these those that count in a group."""
+        return self.kept_share(slots) * (1 if self.sample is None else self.sample.share)
 
 
 def _whole(
     fit: Fit, population: float, known: Uncertainty, about: About, facts: Facts
 ) -> tuple[Fit, float, Uncertainty]:
     """Fit, number of items and intervals of all items, where only a sample of them counted."""
-    if about.sample is None:
+    if about.sample is None and about.kept is None:
         return fit, population, known
     from sketchstream.kinds.profile.estimate.intervals.sampled import ItemSample, scaled_up
 
-    one = about.sample
-    said = (
-        f"which items count in the group: an item counts in {one.most:,} of {one.groups:,} groups, chosen by the key, "
-        "and answers are scaled up from those that do"
-    )
     largest = None if about.total is None else about.max_total
     counted = 0.0 if about.total is None else float(about.total[0])
-    sample = ItemSample(float(one.share), said, largest, counted)
-    return scaled_up(fit, population, known, sample, closed=not facts.open_domain, signed=facts.method == "inverse")
+    samples = []
+    if (one := about.sample) is not None:
+        said = (
+            f"which items count in the group: an item counts in {one.most:,} of {one.groups:,} groups, chosen by the "
+            "key, and answers are scaled up from those that do"
+        )
+        samples.append(ItemSample(float(one.share), said, False, largest, counted))
+    if about.kept is not None:
+        said = "which items have a slot: the key keeps a sample of the domain, from which answers are scaled up"
+        samples.append(ItemSample(float(about.kept_share(facts.d)), said, True, largest, counted))
+    for sample in samples:
+        fit, population, known = scaled_up(
+            fit, population, known, sample, closed=not facts.open_domain, signed=facts.method == "inverse"
+        )
+        counted /= sample.share
+    return fit, population, known
 
 
 def _inside(fit: Fit, population: float, known: Uncertainty, facts: Facts) -> tuple[Fit, float, Uncertainty]:
@@ -243,18 +272,22 @@ def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], a
     costs = [part.cost for part in parts if part.cost is not None]
     epsilon = about.epsilon or max(epsilon * part.max_weight for part in parts for _, epsilon in part.layers)
     cost = about.cost or (max(costs) if costs else None)
-    share = Fraction(1) if about.sample is None else about.sample.share
+    d = sum(sum(part.slots) for part in parts)
+    share = about.share(d)
+    sample: dict[str, Any] = {} if share == 1 else {"share": str(share)}
+    if about.sample is not None:
+        sample["groups"] = about.sample.groups
     return Facts(
         method=method,
         unit=parts[0].unit,
         form=parts[0].form,
-        d=sum(sum(part.slots) for part in parts),
+        d=d,
         layers=tuple(layers),
         epsilon=str(epsilon),
         cost=None if cost is None else str(cost),
         total=None if about.total is None else float(about.total[0] / share),
         signed=about.signed,
-        sample=None if about.sample is None else {"share": str(share), "groups": about.sample.groups},
+        sample=sample or None,
         open_domain=parts[0].open_domain,
         settings=dict(settings),
     )

@@ -45,8 +45,8 @@ class Facts:
         total: the noisy sum of weights, if the sketch has one: total and mean are computed from it, not from the law
             of counts.
         signed: whether events may be deletions.
-        sample: of answers that are scaled up from a sample of the items: `share` that counts, as text, and number of
-            `groups` that are ranked.
+        sample: of answers that are scaled up from a sample of the items: `share` that counts, as text; number of
+            `groups`, if they are ranked.
         wrapping: evidence for counts beyond the modulus, for unit "item".
     """
 
@@ -342,7 +342,7 @@ class ProfileNumbers(Answers):
         if name == "mean" and found.bound is None:  # the sum is counted apart, the items may be more
             low = found.low * items / (items + each)
             return replace(found, low=low if self.facts.signed else max(low, 1.0))
-        if found.bound == "lower" and wrapping.shows:
+        if found.bound == "lower":  # few very heavy items are enough, and need not show
             return replace(found, high=1.0 if name == "coverage" else math.inf)
         if name != "one_hit_ratio":
             return found

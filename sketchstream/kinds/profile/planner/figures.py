@@ -18,7 +18,7 @@ from sketchstream.components import TOTAL
 from sketchstream.kinds import planned
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile import estimate
-from sketchstream.kinds.profile.mechanism import components
+from sketchstream.kinds.profile.mechanism import components, kept
 from sketchstream.kinds.profile.planner.expectation import Floats
 from sketchstream.kinds.profile.spec import ProfileSpec
 
@@ -80,8 +80,13 @@ def counted_deviation(
 
 
 def share(spec: ProfileSpec) -> float:
-    """Share of the items that count: below 1 for a group of a sketch whose groups are ranked."""
-    return 1.0 if spec.sample is None else float(spec.sample.share)
+    """Share of the items that count: below 1 for a group of a sketch whose groups are ranked, and sampled domains."""
+    return float(about(spec).share(spec.domain.slots))
+
+
+def about(spec: ProfileSpec) -> About:
+    """Which items count, for answers."""
+    return estimate.About(sample=spec.sample, kept=kept(spec.domain))
 
 
 def names(spec: ProfileSpec, shares: Floats) -> list[str]:

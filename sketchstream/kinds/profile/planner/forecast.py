@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.spec import OpenDomain
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Plan:
             "epsilon": str(self.spec.epsilon),
             "epsilon_publish": str(self.spec.epsilon_publish),
             "unit": self.spec.unit,
-            "slots": domain.size,
+            "slots": domain.size if isinstance(domain, OpenDomain) else domain.slots,
             "levels": domain.levels,
             "items": self.items,
             "parts": self.parts,

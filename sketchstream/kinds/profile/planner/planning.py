@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.kinds.profile.estimate import METHODS, About
+from sketchstream.kinds.profile.estimate import METHODS
 from sketchstream.kinds.profile.groups import alone
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import count_law, expected
@@ -81,7 +81,7 @@ def plan(
     _check(spec, items, parts, merges, windows, runs)
     one = spec if spec.groups is None else alone(spec)
     published = expected(one, items * figures.share(one), shares, parts, merges)
-    profile = figures.read(published, one.max_count, "inverse", About(sample=one.sample))
+    profile = figures.read(published, one.max_count, "inverse", figures.about(one))
     _refuse_crowded(profile, items)
     names = figures.names(one, shares)
     truths = figures.truths(names, items, shares)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,12 +36,12 @@ def simulated(
     for _ in range(runs):
         held = rng.choice(np.arange(1, shares.size + 1), size=count, p=shares)
         true = figures.truths(list(truths), count, np.bincount(held, minlength=2)[1:] / count)
-        if spec.sample is not None:
-            held = held[rng.random(count) < figures.share(spec)]
+        if (share := figures.share(spec)) < 1.0:
+            held = held[rng.random(count) < share]
         if isinstance(spec.domain, OpenDomain):
             counters = simulate.hashed(held, spec.domain.slots, spec.domain.levels, rng)
         else:
-            counters = [np.concatenate([held, np.zeros(spec.domain.size - held.size, np.int64)])]
+            counters = [np.concatenate([held, np.zeros(max(spec.domain.slots - held.size, 0), np.int64)])]
         observed = simulate.publish(
             counters,
             epsilon=effective[0] * spec.max_weight,
@@ -64,8 +65,8 @@ def _about(spec: ProfileSpec, total: int, merges: int, rng: np.random.Generator)
     """The noisy total of a simulated sketch, if it has one, and the sample of its items, if not all count."""
     draws = figures.total_noise(spec, 1, merges)
     if not draws:
-        return About(sample=spec.sample)
+        return figures.about(spec)
     for epsilon in draws:
         first, second = rng.geometric(-math.expm1(-float(epsilon)), 2)
         total += int(first) - int(second)
-    return About(total=(total, draws), sample=spec.sample, max_total=spec.max_total)
+    return replace(figures.about(spec), total=(total, draws), max_total=spec.max_total)

@@ -55,6 +55,16 @@ def test_what_is_published_exactly_is_read_as_the_items_that_it_came_from(users)
     assert data.curve(near).value == pytest.approx(intensity.sum(), rel=1e-6)
 
 
+def test_a_step_below_zero_in_all_counts_leaves_the_law_where_it_was(monkeypatch):
+    """In 2^24 slots with epsilon 1/4 it happens: 0 items, scaled up to 10^9, were not a number."""
+    data = Residues(read_levels(published(np.ones(3, np.int64)), 31))
+    shape = np.eye(32)[1]
+    with_steps = data.plausible(shape, 1e9)
+    monkeypatch.setattr(Residues, "_step", lambda *_: np.full(31, -1.0))
+    assert math.isfinite(data.plausible(shape, 1e9))
+    assert data.plausible(shape, 1e9) <= with_steps + 1e-6
+
+
 def test_errors_given_the_items_are_those_of_many_throws():
     """Two items a slot in the fullest level: the share of residue 0 is twice that of empty slots."""
     rng, p, slots, runs = np.random.default_rng(3), 16, 1 << 11, 400

@@ -1,4 +1,4 @@
-"""Answers scaled up from the sample of items that a ranking of groups leaves: unbiased, covered, wrong factors seen.
+"""Answers scaled up from a sample of items, of groups or of a domain: unbiased, covered, wrong factors seen.
 
 In: made-up counts, fixed seeds. Out: nothing. Touches: nothing.
 """
@@ -20,8 +20,12 @@ from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.intervals.sampled import SampledNumbers, SampledRatios, Widened
 from sketchstream.kinds.profile.estimate.result import Profile
 from sketchstream.kinds.profile.group_list import Groups, GroupSample
+from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
+from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.query.differences import difference, subtract
+from sketchstream.sketch import Sketch
+from sketchstream.spec import ClosedDomain
 
 MODULUS = 16
 ITEMS = 600
@@ -63,6 +67,55 @@ def answer(
         open_domain=domain == "open",
     )
     return reconstruct([published], method=method, max_count=MODULUS - 1, about=about)
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize(("unit", "size", "users", "rate"), [("item", 800, 240, "1/2"), ("event", 4000, 900, "1/4")])
+def test_sampled_domains_answer_for_all_items(unit: Any, size: int, users: int, rate: str) -> None:
+    """Slots for a sample of the domain; without the sample's share hardly an interval holds the truth."""
+    hits: dict[str, list[bool]] = {}
+    unscaled = []
+    for run in range(80):
+        rng = np.random.default_rng(run)
+        items, counts = rng.permutation(size)[:users], rng.geometric(0.4, users)
+        spec = ProfileSpec("2", unit, ClosedDomain(size, sample_rate=rate))
+        sketch = Sketch.create(spec, Key.generate())
+        sketch.update(np.repeat(items, counts))
+        profile = sketch.seal().profile(max_count=20)
+        once, total = float((counts == 1).sum()), float(counts.sum())
+        true = {"distinct": users, "at_least.2": users - once, "exactly.1": once, "exactly.0": size - users,
+                "total": total, "mean": total / users, "one_hit_ratio": once / users,
+                "entropy": math.log(total) - float(counts @ np.log(counts)) / total}  # fmt: skip
+        for name, truth in true.items():
+            found = profile.interval(name)
+            hits.setdefault(name, []).append(found.low <= truth <= found.high)
+        assert profile.to_dict()["sample"].keys() == {"share"}
+        assert profile.number("at_least.0").value == pytest.approx(size)
+        low, high = (end * float(Fraction(rate)) for end in (profile.distinct.low, profile.distinct.high))
+        unscaled.append(low <= users <= high)
+    rates = {name: float(np.mean(one)) for name, one in hits.items()}
+    assert min(rates.values()) > 0.87, rates
+    assert np.mean(list(rates.values())) > 0.93, rates
+    assert np.mean(unscaled) < 0.4
+
+
+def test_a_share_of_slots_is_known_unless_partitions_are_missing() -> None:
+    about = About(kept=(4000, Fraction(1, 4)))
+    assert about.share(1020) == Fraction(1020, 4000)
+    assert about.share(500) == about.share(0) == Fraction(1, 4)
+    both = About(sample=SAMPLE, kept=(4000, Fraction(1, 4)))
+    assert both.share(1000) == SAMPLE.share / 4
+
+
+def test_a_plan_of_a_sampled_domain_has_its_slots_and_its_error() -> None:
+    given: dict[str, Any] = {"epsilon": "4", "unit": "item", "epsilon_publish": "1"}
+    whole, part = (
+        plan(ProfileSpec(domain=ClosedDomain(4000, sample_rate=rate), **given), items=2000) for rate in (None, "1/4")
+    )
+    assert (whole.to_dict()["slots"], part.to_dict()["slots"]) == (4000, 1000)
+    assert part["distinct"].sd > math.sqrt(2000 * 3) > whole["distinct"].sd
+    simulated = plan(part.spec, items=2000, runs=60)
+    assert simulated["distinct"].simulated == pytest.approx(part["distinct"].sd, rel=0.3)
 
 
 def truths(counts: np.ndarray, domain: str) -> dict[str, float]:

@@ -192,6 +192,19 @@ def test_every_form_of_an_answer_marks_the_bounds() -> None:
     assert export.rows(found)[0][0].startswith("distinct items")
 
 
+@pytest.mark.parametrize("heaviest", [1, 5_000])
+def test_totals_and_means_have_no_upper_end_whether_heavy_users_show_or_not(heaviest: int) -> None:
+    """Two users of 5,000 events move the mean of 2,000 by 5, and nothing in the residues shows them."""
+    counts = np.r_[np.random.default_rng(3).geometric(0.5, 2_000), [heaviest] * 2, np.zeros(6_000)].astype(np.int64)
+    found = profile(counts)
+    assert found.facts.wrapping is not None
+    assert not found.facts.wrapping.shows
+    for name in ("total", "mean"):
+        number = found.number(name)
+        assert (number.bound, number.high) == ("lower", math.inf)
+        assert number.low <= {"total": counts.sum(), "mean": counts.sum() / 2_002}[name]
+
+
 def test_a_profile_of_events_has_no_marks() -> None:
     observed = publish([heavy()], epsilon="1", rng=np.random.default_rng(0))
     data = reconstruct([observed], method="inverse", max_count=40).to_dict()

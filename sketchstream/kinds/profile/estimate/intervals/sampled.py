@@ -29,12 +29,14 @@ class ItemSample:
     Args:
         share: probability with which an item counts, below 1.
         said: who counts, in words.
+        kept: whether only the items that count have slots, in a closed domain; else they are among the slots.
         largest: bound on the total of one item; None: there is no counter of the total.
         counted: value of the counter of the total, noise included.
     """
 
     share: float
     said: str
+    kept: bool = False
     largest: float | None = None
     counted: float = 0.0
 
@@ -57,12 +59,12 @@ def scaled_up(
         closed: whether the domain is closed.
         signed: whether the method may give negative shares.
     """
-    p = sample.share
-    whole, items = (_filled(fit, p, signed), population) if closed else (fit, population / p)
+    p, among = sample.share, closed and not sample.kept
+    whole, items = (_filled(fit, p, signed), population) if among else (fit, population / p)
     law = _Law.of(whole, items)
     tails = SampledTails(known.tails, p, items if closed else None)
     numbers = SampledNumbers(known.counts, p, 1.0, tails if closed else None)
-    if closed:
+    if among:
         shares: Ends = Moved(numbers, 1.0 / items, 0.0)
         above: Ends = SampledNumbers(known.above, p, 1.0 / items)
     else:

@@ -89,9 +89,9 @@ class Wrapping:
         text = f"counts are kept modulo {p}, so an item counted {p} times or more appears with what remains"
         if not self.shows:
             return (
-                f"{text}: none shows, and intervals take it that there are hardly any; but totals and means are lower "
-                "bounds, as few very heavy items are enough to exceed them, and so are numbers that more items than "
-                "their intervals hold could exceed without showing"
+                f"{text}: none shows, and intervals take it that there are hardly any; but totals and means have no "
+                "upper end, as few very heavy items are enough to exceed any, and numbers that more items than their "
+                "intervals hold could exceed without showing are marked as lower bounds"
             )
         return (
             f"{text}, and counts near {p} do show: numbers marked as lower or upper bounds are no more than that, "

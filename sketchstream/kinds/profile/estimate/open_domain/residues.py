@@ -230,8 +230,8 @@ class Residues:
             value = float(self._log_likelihood(self._laws(found))) - 0.5 * float(way @ way)
             best = max(best, value - 0.5 * float(np.linalg.slogdet(known)[1]))
             if left:
-                found = np.append(0.0, np.maximum(self._step(start, found, information, score), 0.0))
-                found *= items / max(float(found.sum()), 1e-300)
+                step = np.append(0.0, np.maximum(self._step(start, found, information, score), 0.0))
+                found = step * (items / total) if (total := float(step.sum())) > 0.0 else start
         return best
 
     def _log_likelihood(self, laws: Floats) -> Floats:
