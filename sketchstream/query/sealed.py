@@ -438,8 +438,22 @@ class _Found:
         self._parts = held
 
     def _assemble(self, window: Span, early: Mapping[int, SealedEntry]) -> SealedWindow:
-        """Build a window with its completeness, from its newest revision."""
-        revision = max([*self._parts, *(one.revision for one in early.values())])
+        """Build a window with its completeness, from its newest revision.
+
+        Where that began to count inside the window, as one does after `reset`, a straggler alone may have opened it
+        again: an older revision that has all of the window is not replaced by a part of it.
+        """
+        revisions = sorted({*self._parts, *(one.revision for one in early.values())}, reverse=True)
+        found = self._of_revision(revisions[0], window, early)
+        if found.partial:
+            older = (self._of_revision(one, window, early) for one in revisions[1:])
+            found = next((one for one in older if one.whole), found)
+        if window == self.window:
+            self._parts, self.window = {}, None
+        return found
+
+    def _of_revision(self, revision: int, window: Span, early: Mapping[int, SealedEntry]) -> SealedWindow:
+        """Build a window from one revision."""
         here = self._parts.get(revision, {})
         shown = {
             partition: _released(one)
@@ -470,8 +484,6 @@ class _Found:
                 missing.append(partition)
             elif frontier is None or frontier.published_through < window[1]:
                 missing.append(partition)
-        if window == self.window:
-            self._parts, self.window = {}, None
         return SealedWindow(
             sketch=self.sketch,
             revision=revision,

@@ -156,6 +156,26 @@ def test_the_newest_revision_is_shown(tmp_path: Path) -> None:
     assert (old.revision, exact(old.parts[0], 1)) == (0, 1)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_part_of_a_window_does_not_replace_all_of_it(tmp_path: Path, whole: bool) -> None:
+    """After `reset --to committed` a late record opens a window again that the old revision has published."""
+    publisher = DirectoryPublisher(tmp_path)
+    publisher.publish(0, *sealed(0, [1, 2, 3]))
+    if whole:
+        publisher.publish(1, *sealed(1, [4]))
+    entries, (frontier,) = sealed(0, [1], revision=1)
+    publisher.publish(0, entries, [replace(frontier, partial=Mark(through=EPOCH + MINUTE))])
+    publisher.publish(1, (), [replace(frontier, partition=1, partial=Mark(through=EPOCH + MINUTE))])
+    (window,) = reader(tmp_path).windows("minutes")
+    assert (window.revision, window.partial, window.whole) == ((0, False, True) if whole else (1, True, False))
+    (part,) = reader(tmp_path).windows("minutes", revision=1)
+    assert (part.revision, exact(part.parts[0], 1)) == (1, 1)
+    entries, (frontier,) = sealed(0, [5], revision=2, of=1)
+    publisher.publish(0, entries, [frontier])
+    (window,) = reader(tmp_path).windows("minutes")
+    assert (window.revision, window.partial) == (2, False), "a revision that counted from the start replaces both"
+
+
 def test_publishing_again_gives_the_same_bytes_and_other_bytes_are_an_incident(tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path)
     first = sealed(0, [1], of=1)
