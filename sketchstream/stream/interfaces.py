@@ -176,6 +176,13 @@ class Source(Protocol):
     def beginning(self, partition: int) -> int:
         """Position of the first record that still exists (0 if nothing was ever trimmed)."""
 
+    def former_counts(self, partition: int) -> Mapping[int, int | None]:
+        """Former partition counts by which records that still exist may have been placed, for a start without a state.
+
+        Found in envelopes alone: partitions that were added begin at offset 0, with a record later than many of all
+        others. With each the position up to which it may be so; None: to the end.
+        """
+
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Fresh high watermarks (read_uncommitted) of these partitions, or of all of the input, owned or not.
 

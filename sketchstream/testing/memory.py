@@ -147,6 +147,11 @@ class MemorySource:
         del partition
         return 0
 
+    def former_counts(self, partition: int) -> Mapping[int, int | None]:
+        """No other: a log remembers no growth."""
+        del partition
+        return {}
+
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Ends of the log."""
         chosen = range(len(self._log.partitions)) if partitions is None else partitions

@@ -185,6 +185,11 @@ class FileSource:
         del partition
         return 0
 
+    def former_counts(self, partition: int) -> Mapping[int, int | None]:
+        """No other: there is one partition."""
+        del partition
+        return {}
+
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Unknown: a file that is silent has ended."""
         del partitions

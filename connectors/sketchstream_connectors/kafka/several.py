@@ -121,6 +121,11 @@ class Sources(_Several[Source]):
         one, here = self._of(partition)
         return one.beginning(here)
 
+    def former_counts(self, partition: int) -> Mapping[int, int | None]:
+        """See `Source`."""
+        one, here = self._of(partition)
+        return one.former_counts(here)
+
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Fresh high watermarks."""
         found: dict[int, int] = {}

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 Result = TypeVar("Result")
+MANY_RECORDS: Final = 1000
+"""Records in each former partition before the first one of an added partition: fewer may be chance."""
+PRODUCERS_LEARN_MS: Final = 900_000
+"""Time after which producers have heard of added partitions."""
 
 
 class CountNeeded(Enum):
@@ -69,6 +73,26 @@ def answered(steps: Steps[Result], count: Callable[[CountNeeded], int | None]) -
 def unanswered(steps: Steps[Result]) -> Result:
     """Run a computation to its end without a cluster to ask."""
     return answered(steps, lambda _: None)
+
+
+def growths(count: int, first: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """Numbers of partitions that a topic may have had before, with the time (ms) at which it had more.
+
+    Partitions that are added come last, begin at offset 0, and have no record before they are there.
+
+    Args:
+        count: partitions now.
+        first: offset and timestamp of the first record of each partition that has one.
+    """
+    out = {}
+    for n in range(1, count):
+        added = [first[partition] for partition in range(n, count) if partition in first]
+        if not added or any(offset for offset, _ in added):
+            continue
+        came = min(time for _, time in added)
+        if all(partition in first and first[partition][1] < came for partition in range(n)):
+            out[n] = came
+    return out
 
 
 class PartitionCounts:

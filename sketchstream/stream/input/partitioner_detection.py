@@ -18,6 +18,7 @@ below 2e-5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final, Literal
 
@@ -70,12 +71,18 @@ class Placements:
     def __repr__(self) -> str:
         return f"Placements({self._partitions} partitions)"
 
-    def add(self, items: Items, partition: int) -> None:
-        """Add the items of records that were in this partition."""
+    def add(self, items: Items, partition: int, former: Sequence[int] = ()) -> None:
+        """Add the items of records that were in this partition.
+
+        Args:
+            items: of the records.
+            partition: where they were.
+            former: numbers of partitions that the topic may have had when they were written.
+        """
         whole = items.whole()
         bits = np.zeros(len(items), np.int64)
         for number, candidate in enumerate(CANDIDATES):
-            bits |= belongs(items, candidate, [self._partitions], partition).astype(np.int64) << number
+            bits |= belongs(items, candidate, [self._partitions, *former], partition).astype(np.int64) << number
         for name, fits in zip(_names(whole), bits.tolist(), strict=True):
             self._fits[name] = self._fits.get(name, -1) & fits
 

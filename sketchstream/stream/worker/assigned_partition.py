@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from sketchstream.errors import DataLossError, SketchstreamError
 from sketchstream.image import DEFERRED_PART, LEAST_DEFERRED_BYTES
-from sketchstream.stream.input.partition_counts import CountNeeded, LongWork, Steps
+from sketchstream.stream.input.partition_counts import PRODUCERS_LEARN_MS, CountNeeded, LongWork, Steps
 from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.monitoring.durability import SLOW_S, WRITTEN_BYTES_PER_S, Durability
 from sketchstream.stream.monitoring.lag import LogEnds
@@ -34,7 +34,7 @@ STRANGE_ERRORS, STRANGE_S = 5, 60.0
 """Unexpected errors in a row after which a partition halts, and the seconds for which they must last.
 
 What a client raises while a broker comes back is not always an error of its own tree; that passes."""
-PRODUCERS_LEARN_S = 900.0
+PRODUCERS_LEARN_S = PRODUCERS_LEARN_MS / 1000
 """Seconds within which producers place records by a new number of partitions: the clients' largest default."""
 
 

@@ -152,6 +152,8 @@ class PartitionManager:
                 sealed_elsewhere=found.sealed_elsewhere,
                 peers=found.peers,
             )
+            state.counts.restore(self._source.former_counts(one.partition))
+            state.counts.passed(beginning)
             state.claim = self._tasks.live_from
             one.begin(state)
             self.save(one)  # before the first record: a crash must not look like a first start again

@@ -207,6 +207,30 @@ def test_partitions_added_in_mid_window_are_said_so(app_of: Callable[..., App]) 
     assert sum(int(part.state.sum()) for part in parts) == 800, "no event is lost where its item had no slot before"
 
 
+def test_a_start_after_partitions_were_added_counts_and_says_so(app_of: Callable[..., App]) -> None:
+    """A new group reads from the beginning what was laid down under the former count: it loses nothing, and says so."""
+    from sketchstream.published import read
+
+    app = app_of(kafka={"metadata.max.age.ms": 1000}, sketch=EXACT_STATE)
+    load = app.load()
+    for i in range(8000):
+        load.send(i % 400, BASE + i)
+    load.flush()
+    app.connection.admin.grow(app.topic, 6)
+    app.partitions = 6
+    load = app.load()
+    for i in range(400):
+        load.send(i, BASE + 20_000 + i)
+    load.flush()
+    app.wait_running(app.start())
+    load.close_windows(BASE + 3 * MINUTE)
+    app.wait_published(BASE + MINUTE)
+    parts = [read(entry.body) for entry in app.check_publications() if entry.window[0] == BASE]
+    assert sum(int(part.state.sum()) for part in parts) == 8400, "no event is lost"
+    assert {part.origin.partitions for part in parts if part.origin.partition < 4} == {(4, 6)}
+    assert any(part.repartitioned for part in parts)
+
+
 def test_partitions_added_right_before_a_seal_are_said_so(app_of: Callable[..., App]) -> None:
     """The client hears of new partitions up to `metadata.max.age.ms` later; here, not before the window is sealed."""
     from sketchstream.published import read

@@ -494,12 +494,29 @@ class Admin:
         self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"]
     ) -> dict[int, int]:
         """First, high-water or last stable offsets, fresh; partitions whose leader does not answer are left out."""
+        return {partition: offset for partition, (offset, _) in self._offsets(topic, partitions, which).items()}
+
+    def offsets_at(self, topic: str, partitions: Collection[int], time_ms: int) -> dict[int, tuple[int, int]]:
+        """Offset and timestamp of the first record at a time or later; partitions without one are left out.
+
+        Args:
+            topic: that has the partitions.
+            partitions: to ask for.
+            time_ms: at least 0.
+        """
+        found = self._offsets(topic, partitions, time_ms)
+        return {partition: place for partition, place in found.items() if place[0] >= 0}
+
+    def _offsets(
+        self, topic: str, partitions: Collection[int], which: Literal["earliest", "latest", "stable"] | int
+    ) -> dict[int, tuple[int, int]]:
+        """See `offsets` and `offsets_at`: offsets with their timestamps, where those were asked for."""
         from kafka import TopicPartition
         from kafka.admin import OffsetSpec
         from kafka.errors import KafkaError
         from kafka.protocol.consumer import IsolationLevel
 
-        spec = OffsetSpec.EARLIEST if which == "earliest" else OffsetSpec.LATEST
+        spec = which if isinstance(which, int) else OffsetSpec.EARLIEST if which == "earliest" else OffsetSpec.LATEST
         level = IsolationLevel.READ_COMMITTED if which == "stable" else IsolationLevel.READ_UNCOMMITTED
         known = self.topic(topic)
         if known is None:
@@ -510,7 +527,7 @@ class Admin:
         with self.client(f"asking for offsets of {topic!r}") as client:
             try:
                 return {
-                    tp.partition: int(found.offset)
+                    tp.partition: (int(found.offset), int(found.timestamp))
                     for tp, found in client.list_partition_offsets(
                         {TopicPartition(topic, p): spec for p in wanted}, level, timeout_ms=3000
                     ).items()
@@ -519,9 +536,9 @@ class Admin:
                 self.close()  # it may go on asking a leader that is gone: only an answer makes it look for the new one
                 if len(wanted) == 1:
                     return {}
-        answered: dict[int, int] = {}
+        answered: dict[int, tuple[int, int]] = {}
         for p in wanted:
-            answered |= self.offsets(topic, [p], which)
+            answered |= self._offsets(topic, [p], which)
         return answered
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:

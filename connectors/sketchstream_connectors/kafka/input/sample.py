@@ -23,6 +23,7 @@ from sketchstream_connectors import factory
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Log
+from sketchstream_connectors.kafka.input.growth import former_numbers
 
 log = logging.getLogger("sketchstream.kafka")
 
@@ -90,11 +91,13 @@ class NewestRecords:
 
     Args:
         partitions: The topic's partitions.
+        former: Numbers of partitions that it had, with the time (ms) from which on no record was placed by them.
         records: The records of each partition that has any.
         erased: The records that the topic held once and holds no more.
     """
 
     partitions: int
+    former: dict[int, int]
     records: dict[int, list[ClientRecord]] = field(repr=False)
     erased: int
 
@@ -124,7 +127,8 @@ def read_newest(connection: Connection, topic: str, records: int) -> NewestRecor
                 by_partition.setdefault(record.partition, []).append(record)
     finally:
         log.close()
-    return NewestRecords(given.partitions, by_partition, sum(extent.begins.values()))
+    former = former_numbers(connection.admin, topic, given.partitions)
+    return NewestRecords(given.partitions, former, by_partition, sum(extent.begins.values()))
 
 
 def read(connection: Connection, config: Config, records: int = RECORDS) -> TopicSample:
@@ -147,10 +151,12 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
         stamps = None if found.fields.wanted.time is None else read.timestamps
         found.fields.add(decoded, shown, stamps)
         items = decoded.items.take(decoded.valid)
-        found.placements.add(items, partition)
-        found.oldest_ms = min(found.oldest_ms, int(read.timestamps.min(initial=found.oldest_ms)))
+        oldest_ms = int(read.timestamps.min(initial=found.oldest_ms))
+        former = [n for n, until_ms in newest.former.items() if partition < n and oldest_ms < until_ms]
+        found.placements.add(items, partition, former)
+        found.oldest_ms = min(found.oldest_ms, oldest_ms)
         if config.partitioner is not None:
-            here = belongs(items, config.partitioner, [newest.partitions], partition)
+            here = belongs(items, config.partitioner, [newest.partitions, *former], partition)
             found.misplaced += int(np.count_nonzero(~here))
     return found
 

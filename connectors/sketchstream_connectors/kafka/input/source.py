@@ -23,6 +23,7 @@ from sketchstream.items.events import Events
 from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, RawRecord, Revoked, SourceEvent
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, spelled
 from sketchstream_connectors.kafka.fetch import fetch_patch
+from sketchstream_connectors.kafka.input.growth import former_numbers
 from sketchstream_connectors.kafka.input.offset_validation import Doubts
 from sketchstream_connectors.kafka.input.positions import UNKNOWN, Position, Positions
 from sketchstream_connectors.kafka.input.watchdog import Watch
@@ -99,6 +100,7 @@ class KafkaSource:
             self._admin.close()
             raise
         self._watch = Watch(self, connection)
+        self._grown: tuple[int, dict[int, int]] = (0, {})
 
     # ------------------------------------------------------------------------------------------- the consumer
 
@@ -544,6 +546,17 @@ class KafkaSource:
             msg = f"no leader answers for partition {partition} of {self.topic!r}"
             raise BrokerError(msg)
         return found[partition]
+
+    def former_counts(self, partition: int) -> Mapping[int, int | None]:
+        """See `Source`; asked once for each number of partitions."""
+        count = self.partition_count()
+        if self._grown[0] != count:
+            self._grown = count, former_numbers(self._admin, self.topic, count)
+        return {
+            n: self._admin.offsets_at(self.topic, [partition], until_ms).get(partition, (None,))[0]
+            for n, until_ms in self._grown[1].items()
+            if partition < n
+        }
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Fresh high watermarks; partitions whose leader does not answer are left out."""
