@@ -24,6 +24,7 @@ from sketchstream.kinds.hierarchy.fit import Floats, nonnegative, unbiased
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import Ints
 from sketchstream.kinds.linear.answers import LinearAnswers
+from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,6 +48,7 @@ class HierarchyAnswers(LinearAnswers):
         nodes: (n,) the chosen nodes, ascending.
         variance: variance of the noise in each counter.
         method: "nonnegative" or "unbiased".
+        negative: whether some counts are below 0 by more than noise explains, though the spec is not signed.
     """
 
     question = "counts"
@@ -58,6 +60,7 @@ class HierarchyAnswers(LinearAnswers):
     nodes: Ints = field(repr=False)
     variance: Fraction
     method: str = "unbiased"
+    negative: bool = False
 
     @cached_property
     def labels(self) -> Mapping[str, Column]:
@@ -89,7 +92,7 @@ class HierarchyAnswers(LinearAnswers):
 
         half = (float(ndtri(0.5 + level / 2)) + 0.5 / math.sqrt(self.variance)) * self.stderr
         low, high = self.unbiased - half, self.unbiased + half
-        return (low, high) if self.spec.signed else (np.maximum(low, 0.0), np.maximum(high, 0.0))
+        return (low, high) if self.spec.signed or self.negative else (np.maximum(low, 0.0), np.maximum(high, 0.0))
 
     def count(self, *path: str, level: float = LEVEL) -> Estimate:
         """The count of one node; that of the root without arguments.
@@ -134,7 +137,9 @@ class HierarchyAnswers(LinearAnswers):
                 lines.append(
                     f"  {name}: {len(errors):,} nodes, standard error {errors.min():.4g} to {errors.max():.4g}"
                 )
-        return "\n".join(lines)
+        return "\n".join(
+            [*lines, *([f"{BELOW_ZERO}; set signed = true, so that nothing is cut at 0"] if self.negative else [])]
+        )
 
 
 def estimate(
@@ -158,10 +163,11 @@ def estimate(
         raise EstimateError(msg)
     counts = state / np.maximum(spec.scale, 1)
     found, variances = unbiased(tree, counts, spec.precisions)
-    if method == "auto":
-        method = "unbiased" if spec.signed else "nonnegative"
-    values = found if method == "unbiased" else nonnegative(tree, counts, spec.precisions)
     stderr = np.sqrt(variances) * math.sqrt(variance)
+    negative = not spec.signed and below_zero(found, stderr, gaussian=True)
+    if method == "auto":
+        method = "unbiased" if spec.signed or negative else "nonnegative"
+    values = found if method == "unbiased" else nonnegative(tree, counts, spec.precisions)
     named = (ROOT, *tree.levels)
     unknown = [one for one in levels or () if one not in named]
     if unknown:
@@ -169,4 +175,4 @@ def estimate(
         raise EstimateError(msg)
     chosen = np.isin(tree.depths, [named.index(one) for one in (named if levels is None else levels)])
     nodes = np.flatnonzero(chosen)
-    return HierarchyAnswers(spec, values[nodes], stderr[nodes], found[nodes], nodes, variance, method)
+    return HierarchyAnswers(spec, values[nodes], stderr[nodes], found[nodes], nodes, variance, method, negative)

@@ -7,11 +7,30 @@ Source: Madan & Seneta 1990 (the variance-gamma law); docs/theory/workload.md, s
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+BELOW_ZERO: Final = (
+    "some answers are below 0 by more than noise explains: weights below 0 were counted that no earlier event makes up "
+    "for"
+)
+"""What is said where `below_zero`."""
+
+
+def below_zero(values: Floats, stderr: Floats, *, gaussian: bool) -> bool:
+    """Whether an unbiased answer is so far below 0 that its true value cannot be 0 or more.
+
+    Chance does that with less than 1e-14 for an answer (Gaussian noise), or 1e-9 (one Laplace variable).
+
+    Args:
+        values: (d,) unbiased answers.
+        stderr: (d,) their standard errors.
+        gaussian: whether the noise is.
+    """
+    return bool(((values + (8.0 if gaussian else 16.0) * stderr) < 0).any())
 
 
 @lru_cache(maxsize=64)

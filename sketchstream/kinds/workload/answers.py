@@ -17,7 +17,7 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.tails import quantiles
+from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero, quantiles
 from sketchstream.kinds.workload import plots
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import ProductTable
@@ -236,6 +236,10 @@ def estimate(
     total, total_sd = (None, 0.0) if feasible is None else _total(spec, state, variance)
     bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
     raw = strategy.answers(state) if isinstance(strategy, Implicit) else workload.apply(strategy.estimate(point))
+    negative = workload.nonnegative and below_zero(raw, stderr, gaussian=not spec.pure)
+    if negative:
+        cut = "nothing is cut at 0" if feasible in (None, "auto") else "this method cuts them off, use 'unbiased'"
+        bias, feasible = (*bias, f"{BELOW_ZERO}; {cut}"), None if feasible == "auto" else feasible
     if feasible is None or (feasible == "auto" and (not _quick(strategy) or (given is None and total is None))):
         values = np.rint(raw) if spec.integral else raw
         return WorkloadAnswers(spec, values, tails=tails, notes=bias, integral=spec.integral, **base)
@@ -249,7 +253,7 @@ def estimate(
     if not bound > 0:
         msg = "n_bound must be above 0"
         raise EstimateError(msg)
-    notes = [*bias] if feasible == "auto" else [_help_note(spec, bound)]
+    notes = [*bias] if feasible == "auto" else [*bias[len(bias) - negative :], _help_note(spec, bound)]
     if given is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
         notes.append("n_bound looks too small: the answers would be biased; it is not enlarged")
 

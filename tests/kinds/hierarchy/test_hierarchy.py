@@ -261,6 +261,22 @@ def test_intervals_cover_the_truth_as_often_as_they_say(epsilon: str, times: int
 # Answers.
 
 
+def test_counts_far_below_zero_are_not_cut_and_say_so() -> None:
+    """Without signed = true, 500 of weight -1 were told as 0, with the interval from 0 to 0."""
+    sketch = ss.Sketch.create(spec_of())
+    sketch.update([("fr", "lyon")] * 500, [-1] * 500)
+    published = sketch.seal()
+    found = published.estimate()
+    low, high = found.count("fr", "lyon").low, found.count("fr", "lyon").high
+    assert low <= -500 <= high
+    assert found.method == "unbiased"
+    assert "set signed = true" in str(found)
+    assert published.estimate(method="nonnegative").values.min() >= 0
+    small = ss.Sketch.create(spec_of())
+    small.update([("fr", "lyon")] * 5)
+    assert "signed" not in str(small.seal().estimate())
+
+
 def test_answers_add_up_and_are_asked_by_path() -> None:
     with pytest.warns(ss.NoPrivacyWarning):
         spec = spec_of(epsilon="40")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sketchstream as ss
 from helpers.noise.words import Seeded
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.kinds.linear.tails import quantiles
@@ -487,3 +488,29 @@ def test_a_mixed_ledger_needs_exact_losses() -> None:
     assert spec.cost(law) < spec.cost(spec.layer())
     assert isinstance(spec.cost(law), Fraction)
     assert spec.law_of(spec.cost(law)) == law
+
+
+@pytest.mark.parametrize("delta", ["1e-6", 0])
+def test_answers_far_below_zero_are_not_cut_and_say_so(delta: Any) -> None:
+    """Refunds without purchases: 2,000 of weight -1 were told as 0, with the interval from 0 to 0."""
+    universe = ss.Universe([ss.Column("origin", ["EWR", "JFK", "LGA"]), ss.Column("kind", ["a", "b"])])
+    spec = ss.WorkloadSpec(universe.marginals((1, 2)), epsilon="1", delta=delta, universe=universe)
+    sketch = ss.Sketch.create(spec)
+    cells = spec.cells({"origin": ["EWR"] * 2000, "kind": ["a"] * 2000})
+    sketch.update(cells, weights=np.full(2000, -1))
+    published = sketch.seal()
+    found = published.estimate()
+    first = next(iter(found.rows()))
+    assert first["low"] <= -2000 <= first["high"]
+    assert found.method == "unbiased"
+    assert "weights below 0" in str(found)
+    assert "weights below 0" in " ".join(found.to_dict()["notes"])
+    cut = published.estimate(method="cap", n_bound=3000)
+    assert "use 'unbiased'" in str(cut)
+    # deletions of what was counted leave no number below 0: nothing is said, and the projection stays
+    usual = ss.Sketch.create(spec)
+    usual.update(cells)
+    usual.update(cells[:1900], weights=np.full(1900, -1))
+    after = usual.seal().estimate()
+    assert after.method == "cap"
+    assert "weights below 0" not in str(after)
