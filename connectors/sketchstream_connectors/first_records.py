@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sketchstream.errors import ConfigError, FormatError, StoreError, needing
 from sketchstream.stream.input.sampling import ARRAY
 from sketchstream_connectors.files import blocks
+from sketchstream_connectors.files.compression import compressed
 from sketchstream_connectors.files.layout import unreadable
 from sketchstream_connectors.files.rows import separator_of
 
@@ -62,6 +63,23 @@ def of_file(path: Path, form: str) -> list[Document]:
     texts = (line.decode("utf-8-sig", "replace") for line in itertools.chain([first], lines))
     rows = csv.DictReader(texts, delimiter=separator_of(first.rstrip(b"\r\n")))
     return [{name: _number(cell) for name, cell in row.items() if name and cell} for row in rows]
+
+
+def about_so_many(path: Path, form: str) -> int | None:
+    """About how many records a file holds, from its size and its first ones; None: that does not tell.
+
+    Args:
+        path: of the file.
+        form: see `of_file`.
+    """
+    if form == "parquet":
+        from pyarrow import parquet
+
+        return int(parquet.read_metadata(path).num_rows)
+    if form not in ("jsonl", "csv") or compressed(path):
+        return None
+    lengths = [len(line) + 1 for line in itertools.islice(_lines(path, "jsonl"), RECORDS)]
+    return round(path.stat().st_size * len(lengths) / max(sum(lengths), 1))
 
 
 def of_topic(connection: Connection, topic: str) -> tuple[int, int, list[Document]]:

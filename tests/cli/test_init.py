@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pty
+import re
 import secrets
 import select
 import subprocess
@@ -57,6 +58,41 @@ def test_a_file_is_counted_with_what_init_writes(run: Run, tmp_path: Path) -> No
     answer = run("profile", "-c", "sketchstream.toml", "--sketch", "people", "--all", "--format", "json")
     (window,) = [json.loads(line) for line in answer.out.splitlines()]
     assert window["distinct"]["low"] <= USERS <= window["distinct"]["high"]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_a_file_with_fewer_records_than_the_sketch_needs_is_said_so(run: Run, tmp_path: Path, form: str) -> None:
+    """2,000 records, sized for four groups of tens of thousands of users: every answer would be noise."""
+    rows = [{"user": f"u{i % 400}", "at": START + i * 1000, "country": "DE"} for i in range(2000)]
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "e.parquet")
+    elif form == "csv":
+        with (tmp_path / "e.csv").open("w", newline="") as file:
+            table = csv.DictWriter(file, ["user", "at", "country"])
+            table.writeheader()
+            table.writerows(rows)
+    else:
+        (tmp_path / "e.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    base = ("init", "--file", f"e.{form}", "--item", "user", "--unit", "item", "--window", "1h", "--number", "distinct")
+    made = run(*base, "--error", "20%", "--group-by", "country", "--groups", "DE,FR,US,BR", "--max-groups", "4")
+    assert made.code == 0, made.err
+    said = re.search(r"warning: e\.\w+ has about ([\d,]+) records", made.err)
+    assert said, made.err
+    assert 1900 <= int(said[1].replace(",", "")) <= 2100
+    assert "--max-groups 1" in made.err
+    fine = run(*base, "--error", "20%", "-o", "fine.toml")
+    assert fine.code == 0
+    assert "records, so its windows" not in fine.err
+
+
+def test_a_first_line_that_is_data_is_not_shown(run: Run, tmp_path: Path) -> None:
+    """Its values stand where names should, and one of them is a person's."""
+    lines = [f"2024-03-04T00:00:{i % 60:02d}Z,FR,v{i:05d}" for i in range(200)]
+    (tmp_path / "nohead.csv").write_text("\n".join(lines))
+    refused = run("init", "--file", "nohead.csv", "--item", "visitor", *QUICK)
+    assert refused.code != 0
+    assert "first line must name the columns" in refused.err
+    assert "v00000" not in refused.said
 
 
 def test_csv_parquet_and_avro_are_looked_at_too(run: Run, tmp_path: Path) -> None:

@@ -21,8 +21,23 @@ ZSTD_STEP: Final = 4096
 
 
 def compressed(path: Path) -> bool:
-    """Whether a file is compressed, by its name."""
-    return path.suffix.lower() in COMPRESSED
+    """Whether a file is compressed, by its name.
+
+    Raises:
+        FormatError: it is, and its name does not say so.
+    """
+    if path.suffix.lower() in COMPRESSED or not path.is_file():
+        return path.suffix.lower() in COMPRESSED
+    try:
+        with path.open("rb") as file:
+            begins = file.read(4)
+    except OSError:  # who opens it next says so
+        return False
+    for magic, ending in ((b"\x1f\x8b\x08", GZIP), (b"\x28\xb5\x2f\xfd", ZSTD)):
+        if begins.startswith(magic):
+            msg = f"{path} is compressed, and its name does not say so: name it {path.name}{ending}"
+            raise FormatError(msg)
+    return False
 
 
 def blocks(path: Path, size: int) -> Iterator[bytes]:

@@ -97,7 +97,10 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
         if list(header).count(name) != 1:
             many = "more than one" if name in header else "no"
             # A file without a header would show its first row here: give only the number of names.
-            msg = f"there is {many} column {name!r:.60} among the {len(header)} columns that the file names"
+            msg = (
+                f"there is {many} column {name!r:.60} among the {len(header)} columns that the first line names: that "
+                "must be a line of names; add one if the file begins with data"
+            )
             raise ConfigError(msg)
         out[name] = list(header).index(name)
     return out

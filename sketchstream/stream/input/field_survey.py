@@ -45,6 +45,8 @@ class Survey:
     has: Counter[str] = field(default_factory=Counter, repr=False)
     kinds: dict[str, Counter[str]] = field(default_factory=dict, repr=False)
     units: dict[str, Counter[TimeUnit]] = field(default_factory=dict, repr=False)
+    headed: bool = False
+    """Whether the names of fields are the first line of a file, which may be a record by mistake."""
 
     def add(self, documents: Iterable[Mapping[str, Any]]) -> None:
         """Add records."""

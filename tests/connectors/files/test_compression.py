@@ -70,6 +70,18 @@ def test_a_compressed_file_holds_the_events_of_the_plain_one(
 
 
 @pytest.mark.parametrize("ending", PACKERS)
+def test_a_compressed_file_that_is_not_called_so_is_named(tmp_path: Path, ending: str) -> None:
+    """It was taken for a JSON array, with advice that did not work."""
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(PACKERS[ending](TEXTS["jsonl"]))
+    with pytest.raises(FormatError, match=rf"name it events\.jsonl\{ending}"):
+        next(source.pieces(path, Layout("jsonl", "user")))
+    for plain in (b"", b"\x1f\x8b", b"{}\n"):
+        path.write_bytes(plain)
+        assert not compression.compressed(path)
+
+
+@pytest.mark.parametrize("ending", PACKERS)
 def test_reading_on_from_a_position_counts_decompressed_bytes(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

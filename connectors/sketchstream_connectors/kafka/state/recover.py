@@ -53,9 +53,7 @@ def require_empty(connection: Connection) -> None:
     Raises:
         ConfigError: the group has members.
     """
-    with connection.admin.client("asking for the group's members") as client:
-        found = client.describe_groups([connection.group])[connection.group]
-    members = found.get("members", [])
+    members = connection.admin.ask_group(connection.group).get("members", [])
     if members:
         msg = f"group {connection.group!r} has {len(members)} running workers: stop them first"
         raise ConfigError(msg)

@@ -147,6 +147,8 @@ def command(
     listed = None if split.file is None else _relative(split.file, folder)
     _write(draft, found.block(NAME, str(window), split.field, listed), key, output)
     _print(draft, found, output)
+    if file is not None:
+        _warn_of_few(file, draft.format or "", found)
     if topic is not None:
         _find_partitioner(output)
     _print_next(draft, found, str(window), output)
@@ -199,6 +201,7 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
     survey = Survey()
     if file is not None:
         survey.add(first_records.of_file(file, draft.format or ""))
+        survey.headed = draft.format == "csv"
         partitions, read, place = 1, survey.records, str(file)
     else:
         config = Config.parse(draft.text(PROVISIONAL), output, os.environ)
@@ -242,6 +245,10 @@ def _there(survey: Survey, name: str) -> str:
     if name not in survey.has:
         names = [field.name for field in survey.fields()]
         there = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
+        if survey.headed and any(
+            one[:1].isdigit() for one in names
+        ):  # a value in the place of a name may be that of a person
+            there = "its first line must name the columns, and seems to hold data: add a line of names"
         msg = f"no record of the sample has the field {name!r:.60}; {there}"
         raise ConfigError(msg)
     return name
@@ -336,6 +343,22 @@ def _print(draft: Draft, found: Sizing, output: Path) -> None:
     mistakes, doubts = factory.look_at_file(config)
     for text in mistakes + doubts:
         click.echo(f"sketchstream: warning: {text}", err=True)
+
+
+def _warn_of_few(file: Path, form: str, found: Sizing) -> None:
+    """Say that a file does not hold what the answers were sized for."""
+    from sketchstream_connectors import first_records
+
+    records, groups = first_records.about_so_many(file, form), found.spec.groups
+    needed = found.plan.items * (1 if groups is None else found.spec.group_count)
+    if records is not None and records < needed:
+        fewer = "" if groups is None or found.spec.group_losses == 1 else ", --max-groups 1"
+        click.echo(
+            f"sketchstream: warning: {file} has about {records:,} records, so its windows have fewer values "
+            f"than the {needed:,.0f} above, and larger errors: allow more with --error, choose wider windows{fewer}, "
+            "or fewer groups",
+            err=True,
+        )
 
 
 def _find_partitioner(output: Path) -> None:
