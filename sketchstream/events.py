@@ -93,6 +93,7 @@ WORKER: Final[dict[str, Event]] = {
     "topic_recreated": Event("error", "The input topic was deleted, or deleted and created again."),
     "warm_up_failed": Event("warning", "Compiling on a sample failed; the first records are slower."),
     "warmed_up": Event("info", "The compiled code is loaded."),
+    "warming_up": Event("info", "The compiled code is being loaded, or made; the endpoints follow."),
     "watch_failed": Event("info, warning", "The watch over topic and group failed once."),
     "watermark_ahead": Event("warning", "Records are late because a watermark was moved ahead of them."),
     "watermark_jumped": Event("info", "A watermark moved over a gap of the stream."),

@@ -148,10 +148,10 @@ def file_worker(
     assert directory is not None
     return Worker(
         common,
-        FileSource(config.input_file, file_layout(config), wanted_fields(config)),
+        FileSource(config.input_file, file_layout(config), wanted_fields(config), diagnosed=config.diagnosed),
         DirectoryStore(config.store_path),
         DirectoryPublisher(directory),
         settings=settings(config),
-        metrics=metrics or Metrics(diagnostics=config.privacy.diagnostics == "exact"),
+        metrics=metrics or Metrics(diagnostics=config.diagnosed),
         progress=progress,
     )

@@ -311,6 +311,11 @@ class Config:
         return given
 
     @property
+    def diagnosed(self) -> bool:
+        """Whether logs and metrics may say exact numbers of events."""
+        return self.privacy.diagnostics == "exact"
+
+    @property
     def lacks_partitioner(self) -> bool:
         """Whether `input.partitioner` must be set before a worker may start."""
         return self.from_kafka and self.input.partitioned_by == "item" and self.input.partitioner is None

@@ -200,6 +200,20 @@ def test_a_misspelt_group_is_said_at_once(run: Run, tmp_path: Path) -> None:
     assert "search" not in made.err
 
 
+@pytest.mark.parametrize("diagnostics", ["exact", "off"])
+def test_a_worker_says_that_a_group_is_misspelt(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, diagnostics: str
+) -> None:
+    """A file is read without `validate`; where exact numbers may not be logged, neither may what a sample lacks."""
+    split(tmp_path)
+    assert run("init", *SPLIT, "--groups", "serch,social,email", *QUICK).code == 0
+    text = (tmp_path / "sketchstream.toml").read_text()
+    (tmp_path / "sketchstream.toml").write_text(f'{text}\n[privacy]\ndiagnostics = "{diagnostics}"\n')
+    done = run("worker", "-c", "sketchstream.toml")
+    assert done.code == 0, done.err
+    assert ("lists 'serch' of the field 'channel'" in caplog.text + done.err) is (diagnostics == "exact")
+
+
 def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) -> None:
     jsonl(tmp_path / "e.jsonl", 200)
     jsonl(tmp_path / "untimed.jsonl", 200, lambda one: one | {"at": "yesterday"})

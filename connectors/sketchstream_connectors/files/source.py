@@ -90,10 +90,13 @@ class FileSource:
         path: of the file; None: standard input.
         layout: how it is read; `time` is needed, except for msgpack.
         wanted: configured fields to look for in the first records; None: do not check them.
+        diagnosed: whether warnings may say what many of the first records lack, see `privacy.diagnostics`.
     """
 
-    def __init__(self, path: Path | None, layout: Layout, wanted: Wanted | None = None) -> None:
-        self._wanted = wanted
+    def __init__(
+        self, path: Path | None, layout: Layout, wanted: Wanted | None = None, *, diagnosed: bool = False
+    ) -> None:
+        self._wanted, self._diagnosed = wanted, diagnosed
         self._path = path
         self._layout = layout
         self._position = 0
@@ -146,7 +149,7 @@ class FileSource:
         assert self._wanted is not None
         sample = look(piece, Sample(self._wanted))
         self._wanted = None
-        mistakes, warnings = sample.lacking()
+        mistakes, warnings = sample.told(exact=self._diagnosed)
         if mistakes and first:
             raise ConfigError(*mistakes)
         for text in mistakes + warnings:

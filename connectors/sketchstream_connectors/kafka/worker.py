@@ -75,6 +75,7 @@ def warm_up(config: Config, rules: Rules) -> None:
     before the worker joins its group.
     """
     began = time.monotonic()
+    say(log, logging.INFO, "warming_up", hint="on a new machine loops are compiled first, which can take minutes")
     compile_first()
     now = time.time_ns() // 1_000_000
     try:
@@ -123,7 +124,7 @@ def look_at_input(config: Config) -> None:
     elif sample is not None and first and config.partitioner is not None:
         wrong = partitioner_detection.contradiction(sample.placements.choose(), config.partitioner)
         mistakes += [] if wrong is None else [wrong]
-    lacking, warnings = ([], []) if sample is None else sample.fields.lacking()
+    lacking, warnings = ([], []) if sample is None else sample.fields.told(exact=config.diagnosed)
     if first:
         mistakes += lacking
     else:

@@ -175,6 +175,10 @@ class Sample:
         refused, warned = self.lacking()
         return refused, warned + ([] if not self.records or any(self._mistakes()) else list(self._doubts()))
 
+    def told(self, *, exact: bool) -> tuple[list[str], list[str]]:
+        """Mistakes and warnings for a worker's log, which says as much as `privacy.diagnostics` allows."""
+        return self.verdict() if exact else self.lacking()
+
     def lacking(self) -> tuple[list[str], list[str]]:
         """Fields that no record of the sample has: mistakes, or warnings in a sample of fewer than `ENOUGH` records.
 

@@ -104,7 +104,7 @@ def _worker(config: Config, fail_fast: bool, status: Callable[[Progress], None])
         config,
         factory.rules(config),
         settings=replace(settings, fail_fast=settings.fail_fast or fail_fast),
-        metrics=Metrics(diagnostics=config.privacy.diagnostics == "exact"),
+        metrics=Metrics(diagnostics=config.diagnosed),
         progress=status,
     )
 
