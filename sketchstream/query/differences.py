@@ -20,7 +20,7 @@ from sketchstream.query.windows import to_ms
 End = float | None
 Point = tuple[End, End, End]
 """A value, and the ends of its interval; an end of None is infinite, or there is no interval."""
-INDEPENDENT: Final = "the noises of the two windows are independent"
+INDEPENDENT: Final = "the noises of the two numbers are independent"
 SHARED: Final = (
     "the later window's number reaches back into the earlier window and holds its noise, so there is no interval; "
     "compare windows that do not follow each other"

@@ -137,7 +137,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "difference": {"value": 5.0, "low": -110.2, "high": 120.4},
         "window": POINT,
         "against": {**POINT, "window_start": "2012-12-01T05:00:00Z", "window_end": START, "value": 336.2},
-        "assumes": "the noises of the two windows are independent",
+        "assumes": "the noises of the two numbers are independent",
     },
     "Total": TOTAL,
     "Ledger": {

@@ -378,7 +378,7 @@ def _bars(
     def draw() -> Panel:
         numbers = ends([number(point) for point in found.values()])
         heading = f"{title[:1].upper()}{title[1:]}"
-        return listed(name, f"{heading} by group", list(found), numbers, ("group", title), spell=spell)
+        return listed(name, f"{heading} by group", list(found), numbers, ("group", "number"), spell=spell)
 
     picture: Panel = drawn_once(("home groups", name, title, tuple(found.items())), draw)
     return picture

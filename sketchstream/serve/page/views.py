@@ -215,8 +215,10 @@ class Views:
         end = plan.starts.end(plan.starts.window(read_time(through, "published_through") or 0)[0])
         zone = ZoneInfo(plan.calendar.timezone)
         at = datetime.fromtimestamp(end / 1000, zone)
-        late = wording.duration(f"{config.input.lateness // 60_000}m") if config.input.lateness >= 60_000 else "moments"
-        return f"The next window is published about {late} after {at:%Y-%m-%d %H:%M}, when events pass that time."
+        late = "moments"
+        if config.input.lateness >= 60_000:
+            late = "about " + wording.duration(f"{config.input.lateness // 60_000}m")
+        return f"The next window is published {late} after {at:%Y-%m-%d %H:%M}, when events pass that time."
 
     @guarded
     def sketch(self, request: Request) -> Response:
@@ -773,9 +775,8 @@ class Views:
             out["largest"] = ""  # which window has most can be said when all are there
             seconds = found["pending_seconds"]
             left = "" if seconds is None else f", about {seconds:,.0f} seconds more"
-            out["waiting"] = [
-                f"{found['pending']:,} of these windows are being reconstructed{left}; their numbers are not here yet."
-            ]
+            few = wording.counted(found["pending"], "of these windows is", "of these windows are")
+            out["waiting"] = [f"{few} being reconstructed{left}; their numbers are not here yet."]
         return out
 
     def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Panel]:

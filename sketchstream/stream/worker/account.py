@@ -152,7 +152,11 @@ def nothing_sealed(partitions: Collection[AssignedPartition], metrics: Metrics, 
         return None
     if not exact["records"]:
         if bounded and any(state.position for state in states):
-            return "there is nothing new: an earlier run read the input to its end, and nothing is counted twice"
+            return (
+                "there is nothing new: an earlier run read the input to its end, and nothing is counted twice; what is "
+                "published keeps the configuration and the key that it was counted with (`sketchstream reset` counts "
+                "anew, at a further loss)"
+            )
         return "there were no records"
     refused = [f"{exact[name]} {name.replace('_', ' ')}" for name in REASONS[:3] if exact.get(name)]
     if exact["late"] == exact["records"]:
