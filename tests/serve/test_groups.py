@@ -175,6 +175,34 @@ def test_groups_are_compared_with_what_was_before(run: Run, tmp_path: Path, monk
         assert "the 28 days before" not in whole
 
 
+@pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
+def test_numbers_that_wrapping_makes_bounds_say_so_on_the_page_and_in_series(run: Run, tmp_path: Path) -> None:
+    """Users with far more events than the modulus: of each group, the interval may be exceeded."""
+    records = [
+        {"ts": START + hour * HOUR + 100 * user + n, "user": user, "campaign": campaign}
+        for hour in range(2)
+        for campaign in ("spring", ODD)
+        for user in range(50)
+        for n in range(2 + user % 25)
+    ]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    text = CONFIG.replace('unit = "event"', 'unit = "item"\nmodulus = 21').replace('epsilon = "2"', 'epsilon = "5"')
+    (tmp_path / "sketchstream.toml").write_text(text)
+    assert run("worker", "-c", "sketchstream.toml").code == 0
+    with serving(tmp_path, text) as (service, client):
+        settle(service)
+        until = time.monotonic() + 120
+        while "data-refresh" in (page := client.get("/", params={"metric": "at_least.10"}).text):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        series = client.get("/v1/sketches/reach/series", params={"metric": "at_least.10", "group": "spring"}).json()
+        assert {one["bound"] for one in series["points"]} == {"lower"}
+        assert f"spring, {ODD}: may be more than the interval says, as large counts wrap" in Parsed(page).said
+        whole = client.get("/v1/sketches/reach/series", params={"metric": "mean", "group": "spring"}).json()
+        assert whole["bound"] == "lower"
+        assert all(one["high"] is None and "bound" not in one for one in whole["points"])
+
+
 def test_a_mean_of_windows_waits_for_all_of_them(site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hours of two groups: while one answer is missing, its group has no mean."""
     client, printed = site

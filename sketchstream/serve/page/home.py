@@ -232,13 +232,14 @@ def _ranged(
         points = {group + lacks[group]: point for group, (_, point, _) in found.items()}
         picture = _bars(f"groups-{name}", title, points, spelling(metric), drawn_once) if found else None
         changes = _changes({group: change for group, (_, _, change) in found.items()}, last)
+        changes += _exceeded(service, now, metric, list(found))
         return Card(stored, groups=picture, changes=changes, note=note, waiting=waiting)
     tiles = []
     for one in list(dict.fromkeys([metric, *BESIDE]))[:LARGE]:
         if (told := _mean(service, ranges, one, None, last, together=alike)) is not None:
             count, point, change = told
             title = f"{_title(service, stored, one)}, mean {_counted(count, now)}"
-            tiles.append(tile(title, point, one, change))
+            tiles.append(tile(title, point, one, change, _bound(service, now, one, None)))
     chart = _lately(service, name, metric, _title(service, stored, metric), zone, drawn_once, now)
     return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(one, Question()) for one in now))
 
@@ -265,6 +266,22 @@ def _mean(
     found, whole = mean(points, together=together), len(past) >= len(points)
     change = _told(subtract(found, mean(past, together=together)), spelling(metric), last) if whole else ""
     return len(points), found, change
+
+
+def _bound(service: Service, windows: Sequence[StoredWindow], metric: str, group: str | None) -> str | None:
+    """What a number of any of these windows is a bound of; None: of nothing."""
+    found = (service.number(one, Question(group=group), metric).bound for one in windows)
+    return next(filter(None, found), None)
+
+
+def _exceeded(service: Service, windows: Sequence[StoredWindow], metric: str, groups: Sequence[str]) -> list[str]:
+    """The groups whose numbers may lie beyond their intervals, in a sentence; none without such a group."""
+    bounds = {group: _bound(service, windows, metric, group) for group in groups}
+    return [
+        f"{', '.join(some)}: may be {way} than the interval says, as large counts wrap"
+        for bound, way in (("lower", "more"), ("upper", "less"))
+        if (some := [group for group in groups if bounds[group] == bound])
+    ]
 
 
 def _hashed(service: Service, name: str) -> bool:
@@ -347,7 +364,7 @@ def _by_group(
         note += f" The first {GROUPS} of {len(groups):,} groups are shown."
     last = "the window before"
     told = {group: _told(subtract(point, past[group]), spell, last) for group, point in points.items() if group in past}
-    changes = _changes(told, last)
+    changes = _changes(told, last) + (_exceeded(service, [stored], metric, list(points)) if profile else [])
     return Card(stored, groups=picture, changes=changes, note=note, waiting=missing)
 
 
