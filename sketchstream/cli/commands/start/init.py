@@ -245,9 +245,7 @@ def _there(survey: Survey, name: str) -> str:
     if name not in survey.has:
         names = [field.name for field in survey.fields()]
         there = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
-        if survey.headed and any(
-            one[:1].isdigit() for one in names
-        ):  # a value in the place of a name may be that of a person
+        if survey.headed and any(one[:1].isdigit() for one in names):  # values, in the place of names
             there = "its first line must name the columns, and seems to hold data: add a line of names"
         msg = f"no record of the sample has the field {name!r:.60}; {there}"
         raise ConfigError(msg)

@@ -178,21 +178,22 @@ def _whole(
 
     largest = None if about.total is None else about.max_total
     counted = 0.0 if about.total is None else float(about.total[0])
-    samples = []
+
+    def scaled(share: Fraction, said: str, *, kept: bool) -> tuple[Fit, float, Uncertainty]:
+        sample = ItemSample(float(share), said, kept, largest, counted)
+        signed = facts.method == "inverse"
+        return scaled_up(fit, population, known, sample, closed=not facts.open_domain, signed=signed)
+
     if (one := about.sample) is not None:
         said = (
             f"which items count in the group: an item counts in {one.most:,} of {one.groups:,} groups, chosen by the "
             "key, and answers are scaled up from those that do"
         )
-        samples.append(ItemSample(float(one.share), said, False, largest, counted))
+        fit, population, known = scaled(one.share, said, kept=False)
+        counted /= float(one.share)
     if about.kept is not None:
         said = "which items have a slot: the key keeps a sample of the domain, from which answers are scaled up"
-        samples.append(ItemSample(float(about.kept_share(facts.d)), said, True, largest, counted))
-    for sample in samples:
-        fit, population, known = scaled_up(
-            fit, population, known, sample, closed=not facts.open_domain, signed=facts.method == "inverse"
-        )
-        counted /= sample.share
+        fit, population, known = scaled(about.kept_share(facts.d), said, kept=True)
     return fit, population, known
 
 

@@ -97,6 +97,8 @@ def answered(seen: list, options: dict) -> bool:
         if math.isfinite(found[-1].high):
             widths[name] = [one.high - one.low for one in found]
     unknown = unlimited and math.isinf(profile.interval("distinct", 0.9999).high)
+    least = profile.interval("distinct", 0.5)  # of items, whose totals have no upper end, even this may be all there is
+    unknown |= seen[0].unit == "item" and (least.low, least.high) == (0.0, float(profile.facts.d))
     assert unknown or any(first < last for first, _, last in widths.values()), "more confidence takes more room"
     for name in ("fractions", "counts"):
         value, (low, high) = getattr(profile, name), profile.interval(name).T
