@@ -268,8 +268,8 @@ class Config:
                 raise
             msg = (
                 f"there is no key file {self.key_file}: bring it back from its backup, as another key loses open "
-                f"windows; where nothing was counted yet, or it is lost, `sketchstream keygen -o {self.key_file}` "
-                "makes one, and in the latter case `sketchstream reset --to committed` begins a new revision"
+                f"windows; only where nothing was counted yet, `sketchstream keygen -o {self.key_file}` makes one; "
+                "where it is lost for good, so it does, and `sketchstream reset --to committed` begins a new revision"
             )
             raise StoreError(msg) from None
 

@@ -176,6 +176,7 @@ def test_a_lost_key_is_not_to_be_made_anew(run: Run, key: Path, tmp_path: Path) 
         assert lost.code == 1
         assert "bring it back from its backup" in lost.complaint
         assert "only where nothing was counted yet" in lost.complaint
+        assert "reset --to committed" in lost.complaint
 
 
 def test_commands_for_topics_refuse_files(run: Run, key: Path, tmp_path: Path) -> None:
