@@ -155,9 +155,9 @@ def memory(lengths: tuple[int, ...]) -> bool:
         squares.append(of_series(np.concatenate([[1.0], np.cumprod((2 * terms - 1) / (2 * terms))])))
         for band in bands:
             found = np.zeros(size)
-            found[:band] = toeplitz.optimize_banded_toeplitz(size, band, max_optimizer_steps=100)
+            found[:band] = toeplitz.optimize_banded_toeplitz(size, band)
             squares.append(of_series(found))
-        buffered = buffered_toeplitz.optimize(n=size, error="mean", max_buffers=5, max_optimizer_steps=200)
+        buffered = buffered_toeplitz.optimize(n=size, error="mean")
         squares.append(of_series(np.asarray(buffered.toeplitz_coefs(size))))
         errors = np.sqrt(squares)
         met = bool(errors[0] <= errors[1:].min() * 1.0001)

@@ -282,7 +282,7 @@ class ClosedDomain:
         return 1
 
     @property
-    def slots(self) -> int:
+    def expected_slots(self) -> int:
         """Items that have a slot: about so many, where a sample is kept."""
         return self.size if self.sample_rate is None else max(1, round(self.size * self.sample_rate))
 
@@ -339,6 +339,11 @@ class OpenDomain:
     def size(self) -> int:
         """Number of slots in use: levels * slots_per_level."""
         return self.slots_per_level * self.levels
+
+    @property
+    def expected_slots(self) -> int:
+        """The same: each slot is one."""
+        return self.size
 
     def level_shares(self) -> npt.NDArray[np.float64]:
         """(levels,) expected share of the items that each level receives; sums to 1."""

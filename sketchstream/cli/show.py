@@ -28,17 +28,14 @@ PIPE_WIDTH: Final = 160
 """Columns of a table that is not printed on a terminal."""
 
 
-def beyond(one: Estimate) -> str:
-    """What stands behind an interval beyond which the number may be, because counts are kept modulo p."""
-    return {"lower": " or more", "upper": " or less"}.get(one.bound or "", "")
-
-
 def cell(one: Estimate | None, *, intervals: bool) -> str:
     """A number in a table of many windows, with its 95% interval if that is valid; a dash if there is none."""
     if one is None:
         return "-"
+    from sketchstream.kinds.estimates import beyond
+
     ends = f" [{number(one.low)}, {number(one.high)}]" if intervals else ""
-    return f"{number(one.value)}{ends}{beyond(one)}"
+    return f"{number(one.value)}{ends}{beyond(one.bound, ' ')}"
 
 
 def number(value: float | None) -> str:

@@ -176,7 +176,7 @@ _OPTIONS = (
         help="With --items-file: what its lines are.",
     ),
     click.option(
-        "--sample-rate", help="Closed domain: keep this share of the items, chosen by the key; answers are scaled up."
+        "--sample-rate", help="Closed domain: keep this share of the items, by the key; answers are scaled up."
     ),
     click.option("--max-count", type=int, help="Largest count that is resolved.  [default: 300, or modulus - 1]"),
     click.option("--modulus", type=int, help="With --unit item: above all counts.  [default: 32, or max_count + 1]"),

@@ -16,6 +16,17 @@ Bound = Literal["lower", "upper", "modulo"]
 """What a number is where counts wrapped: a lower bound, an upper bound, or a statement about counts modulo p."""
 
 
+def beyond(bound: str | None, before: str) -> str:
+    """What is said behind an interval that the number may lie beyond; empty if it is no bound.
+
+    Args:
+        bound: see `Estimate`.
+        before: what parts it from the interval.
+    """
+    said = {"lower": "or more", "upper": "or less"}.get(bound or "")
+    return "" if said is None else f"{before}{said}"
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A single number of an answer, with its interval.

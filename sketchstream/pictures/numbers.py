@@ -129,11 +129,6 @@ def interval(one: Number, spell: Spell = charts.shown) -> str:
     return report.exact(low, spell) + " to " + report.exact(high, spell)
 
 
-def beyond(bound: str | None) -> str:
-    """What is said behind an interval that the number may lie beyond, because counts are kept modulo p."""
-    return {"lower": ", or more", "upper": ", or less"}.get(bound or "", "")
-
-
 def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
     """Numbers as values, low and high ends, for charts.
 

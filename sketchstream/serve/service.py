@@ -623,8 +623,7 @@ class Service:
         if len(found) > SERIES_LIMIT:
             msg = f"the range holds more than {SERIES_LIMIT} windows: narrow it with from and to"
             raise ConfigError(msg)
-        known = {} if group is not None else self.store.points(name, metric, since, until)
-        bounds = {} if group is not None else self.store.bounds(name, metric)
+        known = {} if group is not None else self.store.points_and_bounds(name, metric, since, until)
         if group is not None:
             self.have_computed(found, question)
         points: list[dict[str, Any]] = []
@@ -641,21 +640,18 @@ class Service:
                     state = "none"
                 elif stored.state == SETTLED:
                     state = "pending"
-            ends = known.get(stored.window)
+            kept = known.get(stored.window)
+            ends, bound = (None, None) if kept is None else (kept[:3], kept[3])
             if state == "ready" and ends is None:
                 read = self.number(stored, question, metric)
-                names, title, ends = names or read.others, title or read.title, read.point
-                if read.bound is not None:
-                    bounds[stored.window] = read.bound
-                if (
-                    read.title != title
-                ):  # the position has another item since a change of the domain: a different number
+                names, title, ends, bound = names or read.others, title or read.title, read.point, read.bound
+                if read.title != title:  # since a change of the domain the position has another item
                     ends = None
             pending += state == "pending"
             there += state == "ready"
             ends = ends if state == "ready" else None
-            bound = {} if ends is None or always or stored.window not in bounds else {"bound": bounds[stored.window]}
-            points.append(_series_point(stored, state, ends) | bound)
+            mark = {} if ends is None or bound is None or always else {"bound": bound}
+            points.append(_series_point(stored, state, ends) | mark)
         points.reverse()
         if there and not any(one["value"] is not None for one in points):
             raise no_number(metric, list(names))

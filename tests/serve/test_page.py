@@ -512,6 +512,12 @@ def test_a_range_shows_means_of_its_windows_and_never_their_sum(site):
     assert sunday - home.earlier(sunday, 1, "Europe/Berlin") == 23 * 3_600_000
 
 
+def test_a_bound_is_said_once_behind_its_interval():
+    assert home.tile("users", (8.0, 6.0, 9.0), "distinct", bound="lower").interval == "95% interval 6 to 9, or more"
+    assert home.tile("users", (8.0, 6.0, None), "distinct", bound="lower").interval == "95% interval 6 or more"
+    assert home.tile("users", (8.0, 6.0, 9.0), "distinct").interval == "95% interval 6 to 9"
+
+
 @pytest.mark.parametrize(("windows", "compared"), [(2, True), (1, False)])
 def test_a_range_is_compared_with_a_whole_one_alone(site, monkeypatch, windows, compared):
     """Two windows now, and so many in the range before."""

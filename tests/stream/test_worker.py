@@ -287,6 +287,29 @@ def test_partition_errors_drop_the_state_and_take_it_again() -> None:
     assert d.worker.metrics.counters["restores"] == 1
 
 
+def test_a_start_waits_until_it_knows_whether_the_topic_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an answer, what former counts placed would be dropped; an error must not end the worker either."""
+    d = driver(partitions=1)
+    send(d, 1, EPOCH, 0)
+    answers = [BrokerError("leader away")]
+
+    def former_counts(self: MemorySource, partition: int) -> dict[int, int | None]:
+        if answers:
+            raise answers.pop()
+        return {}
+
+    monkeypatch.setattr(MemorySource, "former_counts", former_counts)
+    d.worker.step(0.0)
+    d.run()
+    d.clock.advance(1)
+    d.run()
+    assert not answers
+    assert d.worker.gauges().partitions[0].status == "running"
+    close_windows(d, EPOCH + 10 * MINUTE)
+    d.run()
+    assert counts(d, "minutes", 1)[EPOCH] == 1
+
+
 @pytest.mark.parametrize("accept", [False, True])
 def test_trimmed_records_halt_or_make_their_windows_partial(accept: bool) -> None:
     text = TEXT.replace('idle = "10m"', 'idle = "10m"\ndata_loss = "accept"') if accept else TEXT

@@ -149,7 +149,7 @@ class FileSource:
         assert self._wanted is not None
         sample = look(piece, Sample(self._wanted))
         self._wanted = None
-        mistakes, warnings = sample.told(exact=self._diagnosed)
+        mistakes, warnings = sample.verdict(doubts=self._diagnosed)
         if mistakes and first:
             raise ConfigError(*mistakes)
         for text in mistakes + warnings:

@@ -124,7 +124,7 @@ def look_at_input(config: Config) -> None:
     elif sample is not None and first and config.partitioner is not None:
         wrong = partitioner_detection.contradiction(sample.placements.choose(), config.partitioner)
         mistakes += [] if wrong is None else [wrong]
-    lacking, warnings = ([], []) if sample is None else sample.fields.told(exact=config.diagnosed)
+    lacking, warnings = ([], []) if sample is None else sample.fields.verdict(doubts=config.diagnosed)
     if first:
         mistakes += lacking
     else:

@@ -240,8 +240,7 @@ def _independent(words: Floats) -> Floats:
     n = np.arange(1, len(words))
     root = np.concatenate([[1.0], np.cumprod((2 * n - 1) / (2 * n))])
     norms, long = np.sqrt(np.cumsum(root**2)[::-1]), 2 * len(words)
-    out: Floats = np.fft.irfft(np.fft.rfft(words / norms, long) * np.fft.rfft(root, long), long)[: len(words)]
-    return out
+    return np.asarray(np.fft.irfft(np.fft.rfft(words / norms, long) * np.fft.rfft(root, long), long)[: len(words)])
 
 
 def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:

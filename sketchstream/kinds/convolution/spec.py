@@ -441,12 +441,13 @@ class ConvolutionSpec(LinearSpec):
         """Whether a filter has a square root that can be used."""
         coefficients = self.filters[place].coefficients
         falling = self.length <= LONGEST_ROOT or bool(coefficients[-1] >= 0 and np.all(np.diff(coefficients) <= 0))
-        return self.length <= LONGEST_SPREAD and coefficients[0] > 0 and falling and self._factor_of(place).usable
+        return self.length <= LONGEST_SPREAD and coefficients[0] > 0 and falling and self._factors[place].usable
 
-    def _factor_of(self, place: int) -> CausalFactor:
-        """The factor of a filter; of long ones with noise that is spread over the counts."""
-        factor = CausalFactor if self.length <= LONGEST_ROOT else SpreadFactor
-        return factor(self.filters[place].coefficients, self.length)
+    @cached_property
+    def _factors(self) -> tuple[CausalFactor, ...]:
+        """The factor of each filter, which computes what it is asked for; of long series with noise on the counts."""
+        made = CausalFactor if self.length <= LONGEST_ROOT else SpreadFactor
+        return tuple(made(one.coefficients, self.length) for one in self.filters)
 
     @cached_property
     def _best_root(self) -> int:
@@ -456,7 +457,7 @@ class ConvolutionSpec(LinearSpec):
             return usable[0] if usable else 0
 
         def error(place: int) -> float:
-            factor = self._factor_of(place)
+            factor = self._factors[place]
             rows = np.arange(0, self.length, max(1, self.length // 256), dtype=np.int64)
             parts = (float(factor.variances(one.coefficients, rows, self.length).mean()) for one in self.filters)
             return sum(float(weight) * one for weight, one in zip(self.weights, parts, strict=True))
@@ -468,10 +469,10 @@ class ConvolutionSpec(LinearSpec):
         """The blocks of noise "tree"."""
         return BlockTree(self.length, self.levels)
 
-    @cached_property
+    @property
     def factor(self) -> CausalFactor:
         """The factor of noise "toeplitz"."""
-        return self._factor_of(self.root)
+        return self._factors[self.root]
 
     @property
     def spread(self) -> SpreadFactor | None:
@@ -479,9 +480,14 @@ class ConvolutionSpec(LinearSpec):
         return self.factor if self.noise == "toeplitz" and isinstance(self.factor, SpreadFactor) else None
 
     @property
+    def triangular(self) -> bool:
+        """Whether words are sums of counts up to their position: noise "toeplitz" on series that are not long."""
+        return self.noise == "toeplitz" and self.spread is None
+
+    @property
     def by_columns(self) -> bool:
         """Whether an event changes many words, by integers of its own for each."""
-        return self.layout == "fourier" or (self.noise == "toeplitz" and self.spread is None)
+        return self.layout == "fourier" or self.triangular
 
     def block_energy(
         self, place: int, width: int, first: int | None = None, stop: int | None = None, length: int | None = None
@@ -538,7 +544,7 @@ class ConvolutionSpec(LinearSpec):
 
     def _forget(self) -> None:
         """Delete cached values of another candidate."""
-        for name in ("spectrum", "shape", "coordinates", "fingerprint", "_unit_variances", "tree", "factor"):
+        for name in ("spectrum", "shape", "coordinates", "fingerprint", "_unit_variances", "tree"):
             self.__dict__.pop(name, None)
 
     def _require_closed(self) -> None:
@@ -763,7 +769,7 @@ class ConvolutionSpec(LinearSpec):
 
     def _inflation(self, layer: NoiseLayer) -> float:
         """Factor on all scales that covers the rounding of the columns."""
-        if self.noise == "toeplitz" and self.by_columns:
+        if self.triangular:
             return (1 + COLUMN_ERROR * math.sqrt(self.length) / self.grid) * SLACK
         if self.layout == "time" or self.group.bits:
             return SLACK
@@ -802,7 +808,7 @@ class ConvolutionSpec(LinearSpec):
         """The lattice for this noise and layout."""
         if self.noise in ("counts", "tree"):
             return self._require_headroom(1, max((float(weight) for _, weight in self.levels), default=1.0))
-        if self.noise == "toeplitz" and self.spread is None:
+        if self.triangular:
             grid = GRID
             while grid > 1 and self.capacity * grid >= 2**61:
                 grid //= 2
@@ -903,7 +909,7 @@ class ConvolutionSpec(LinearSpec):
     @property
     def support_digest(self) -> str:
         """Digest of the list of coefficients in the state; hosts must agree on it before they add states."""
-        if self.noise == "toeplitz" and self.by_columns:
+        if self.triangular:
             found = self.factor.columns(np.zeros(1, np.int64), self.grid).tobytes()
             return hashlib.blake2b(found, digest_size=8, person=b"sketch-support").hexdigest()
         kept = np.ones(1, np.bool_) if self.noise in BY_POSITION else self.shape.kept

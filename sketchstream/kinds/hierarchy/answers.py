@@ -137,9 +137,9 @@ class HierarchyAnswers(LinearAnswers):
                 lines.append(
                     f"  {name}: {len(errors):,} nodes, standard error {errors.min():.4g} to {errors.max():.4g}"
                 )
-        return "\n".join(
-            [*lines, *([f"{BELOW_ZERO}; set signed = true, so that nothing is cut at 0"] if self.negative else [])]
-        )
+        if self.negative:
+            lines.append(f"{BELOW_ZERO}; set signed = true, so that nothing is cut at 0")
+        return "\n".join(lines)
 
 
 def estimate(

@@ -236,13 +236,14 @@ def estimate(
     total, total_sd = (None, 0.0) if feasible is None else _total(spec, state, variance)
     bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
     raw = strategy.answers(state) if isinstance(strategy, Implicit) else workload.apply(strategy.estimate(point))
-    negative = workload.nonnegative and below_zero(raw, stderr, gaussian=not spec.pure)
-    if negative:
-        cut = "nothing is cut at 0" if feasible in (None, "auto") else "this method cuts them off, use 'unbiased'"
-        bias, feasible = (*bias, f"{BELOW_ZERO}; {cut}"), None if feasible == "auto" else feasible
+    below: tuple[str, ...] = ()
+    if workload.nonnegative and below_zero(raw, stderr, gaussian=not spec.pure):
+        feasible = None if feasible == "auto" else feasible
+        cut = "nothing is cut at 0" if feasible is None else "this method cuts them off, use 'unbiased'"
+        below = (f"{BELOW_ZERO}; {cut}",)
     if feasible is None or (feasible == "auto" and (not _quick(strategy) or (given is None and total is None))):
         values = np.rint(raw) if spec.integral else raw
-        return WorkloadAnswers(spec, values, tails=tails, notes=bias, integral=spec.integral, **base)
+        return WorkloadAnswers(spec, values, tails=tails, notes=(*bias, *below), integral=spec.integral, **base)
     if given is None and total is None:
         msg = "projection needs n_bound=, or queries that determine the total; add the total to the workload"
         raise EstimateError(msg)
@@ -253,7 +254,7 @@ def estimate(
     if not bound > 0:
         msg = "n_bound must be above 0"
         raise EstimateError(msg)
-    notes = [*bias] if feasible == "auto" else [*bias[len(bias) - negative :], _help_note(spec, bound)]
+    notes = [*bias] if feasible == "auto" else [*below, _help_note(spec, bound)]
     if given is not None and total is not None and total > bound + FAR_ABOVE * total_sd:
         notes.append("n_bound looks too small: the answers would be biased; it is not enlarged")
 

@@ -15,8 +15,9 @@ import numpy as np
 from markupsafe import Markup
 
 from sketchstream.errors import EstimateError
+from sketchstream.kinds.estimates import beyond
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Panel, Spell, beyond, drawn, ends, listed, spelling
+from sketchstream.pictures.numbers import Panel, Spell, drawn, ends, listed, spelling
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
@@ -148,7 +149,8 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
     value, low, high = point
     assert value is not None
     spell = spelling(metric)
-    told = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}{beyond(bound)}"
+    told = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}"
+    told += "" if high is None else beyond(bound, ", ")  # one without an end says so
     shown = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
     if shown != value:  # of a number that cannot be negative, noise may leave an estimate that is
         told += f"; the estimate itself, {spell(value)}, is not possible"
@@ -270,8 +272,7 @@ def _mean(
 
 def _bound(service: Service, windows: Sequence[StoredWindow], metric: str, group: str | None) -> str | None:
     """What a number of any of these windows is a bound of; None: of nothing."""
-    found = (service.number(one, Question(group=group), metric).bound for one in windows)
-    return next(filter(None, found), None)
+    return next(filter(None, (service.number(one, Question(group=group), metric).bound for one in windows)), None)
 
 
 def _exceeded(service: Service, windows: Sequence[StoredWindow], metric: str, groups: Sequence[str]) -> list[str]:

@@ -15,8 +15,9 @@ import numpy as np
 from markupsafe import Markup
 
 from sketchstream.kinds import shown
+from sketchstream.kinds.estimates import beyond
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Panel, Spell, beyond, interval, value
+from sketchstream.pictures.numbers import Panel, Spell, interval, value
 from sketchstream.query.differences import subtract
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
@@ -80,7 +81,7 @@ def largest(
     told = (
         ""
         if best["low"] is None and best["high"] is None
-        else f" (95% interval {charts.between(best['low'], best['high'], spell)}{beyond(best.get('bound'))})"
+        else f" (95% interval {charts.between(best['low'], best['high'], spell)}{beyond(best.get('bound'), ', ')})"
     )
     unfinished = "" if best["complete"] else ", a window that is not complete"
     most = "Most" if counts else "Largest"
@@ -132,4 +133,4 @@ def _row(
         "none": "without an answer",
         "incident": "an incident",
     }
-    return link, value(one, spell), interval(one, spell) + beyond(one.get("bound")), said[one["answer"]]
+    return link, value(one, spell), interval(one, spell) + beyond(one.get("bound"), ", "), said[one["answer"]]

@@ -215,9 +215,8 @@ class Views:
         end = plan.starts.end(plan.starts.window(read_time(through, "published_through") or 0)[0])
         zone = ZoneInfo(plan.calendar.timezone)
         at = datetime.fromtimestamp(end / 1000, zone)
-        late = "moments"
-        if config.input.lateness >= 60_000:
-            late = "about " + wording.duration(f"{config.input.lateness // 60_000}m")
+        minutes = config.input.lateness // 60_000
+        late = f"about {wording.duration(f'{minutes}m')}" if minutes else "moments"
         return f"The next window is published {late} after {at:%Y-%m-%d %H:%M}, when events pass that time."
 
     @guarded

@@ -1038,21 +1038,19 @@ class Store:
         self, sketch: str, metric: str, since: int | None = None, until: int | None = None
     ) -> dict[Span, tuple[float | None, float | None, float | None]]:
         """Value, low and high of one number by window, as far as it is among the stored points."""
+        return {span: point[:3] for span, point in self.points_and_bounds(sketch, metric, since, until).items()}
+
+    def points_and_bounds(
+        self, sketch: str, metric: str, since: int | None = None, until: int | None = None
+    ) -> dict[Span, tuple[float | None, float | None, float | None, str | None]]:
+        """The same, each with what it is a bound of, see `Estimate`."""
         last = LATEST if until is None else until
         rows = self._rows(
-            "SELECT start, stop, value, low, high FROM points"
+            "SELECT start, stop, value, low, high, bound FROM points"
             " WHERE sketch = ? AND metric = ? AND start >= ? AND start < ? AND stop <= ?",
             (self._ids.get(sketch), metric, -LATEST if since is None else since, last, last),
         )
-        return {(start, stop): (value, low, high) for start, stop, value, low, high in rows}
-
-    def bounds(self, sketch: str, metric: str) -> dict[Span, str]:
-        """What the stored points of one number are bounds of, by window; without those that are none."""
-        rows = self._rows(
-            "SELECT start, stop, bound FROM points WHERE sketch = ? AND metric = ? AND bound IS NOT NULL",
-            (self._ids.get(sketch), metric),
-        )
-        return {(start, stop): bound for start, stop, bound in rows}
+        return {(start, stop): (value, low, high, bound) for start, stop, value, low, high, bound in rows}
 
     def points_of(self, stored: StoredWindow) -> dict[str, tuple[float | None, float | None, float | None]]:
         """Value, low and high of the numbers of one window that are kept for series, by name."""

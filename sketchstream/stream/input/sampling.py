@@ -170,14 +170,15 @@ class Sample:
 
     # ------------------------------------------------------------------------------------------------ verdicts
 
-    def verdict(self) -> tuple[list[str], list[str]]:
-        """Mistakes and warnings, for an operator who asks: also fields and listed values that many records lack."""
-        refused, warned = self.lacking()
-        return refused, warned + ([] if not self.records or any(self._mistakes()) else list(self._doubts()))
+    def verdict(self, *, doubts: bool = True) -> tuple[list[str], list[str]]:
+        """Mistakes and warnings, for an operator who asks, and for logs.
 
-    def told(self, *, exact: bool) -> tuple[list[str], list[str]]:
-        """Mistakes and warnings for a worker's log, which says as much as `privacy.diagnostics` allows."""
-        return self.verdict() if exact else self.lacking()
+        Args:
+            doubts: also fields and listed values that many records lack; not where `privacy.diagnostics` forbids them.
+        """
+        refused, warned = self.lacking()
+        doubted = doubts and self.records and not any(self._mistakes())
+        return refused, warned + (list(self._doubts()) if doubted else [])
 
     def lacking(self) -> tuple[list[str], list[str]]:
         """Fields that no record of the sample has: mistakes, or warnings in a sample of fewer than `ENOUGH` records.

@@ -48,6 +48,7 @@ class PartitionState(PartitionWindows):
         partial: bool = False,
         sealed_elsewhere: Mapping[str, int] | None = None,
         peers: Sequence[Peer] = (),
+        former_counts: Mapping[int, int | None] | None = None,
     ) -> PartitionState:
         """Create the state of a partition without a past.
 
@@ -60,8 +61,11 @@ class PartitionState(PartitionWindows):
             partial: records before `position` are gone or skipped: the first windows may lack some.
             sealed_elsewhere: see `interfaces.Fresh`.
             peers: snapshots of all partitions.
+            former_counts: see `interfaces.Source`; None: no other.
         """
         state = cls(rules, partition, position, partitions, revision)
+        state.counts.restore(former_counts or {})
+        state.counts.passed(position)
         state._partial = partial
         if any(peer.spec_fingerprint != rules.fingerprint for peer in peers):
             state.begins = checkpoint.boundary(peers, rules.fingerprint, NO_TIME)

@@ -153,9 +153,8 @@ def nothing_sealed(partitions: Collection[AssignedPartition], metrics: Metrics, 
     if not exact["records"]:
         if bounded and any(state.position for state in states):
             return (
-                "there is nothing new: an earlier run read the input to its end, and nothing is counted twice; what is "
-                "published keeps the configuration and the key that it was counted with (`sketchstream reset` counts "
-                "anew, at a further loss)"
+                "there is nothing new: an earlier run read the input to its end, and nothing is counted twice; windows "
+                "keep the configuration and the key of their time (`sketchstream reset` counts anew, at a further loss)"
             )
         return "there were no records"
     refused = [f"{exact[name]} {name.replace('_', ' ')}" for name in REASONS[:3] if exact.get(name)]

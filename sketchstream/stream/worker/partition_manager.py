@@ -141,7 +141,12 @@ class PartitionManager:
     def _taken(self, one: AssignedPartition, found: PartitionState | Fresh, seconds: float) -> None:
         """Begin with the state of a partition."""
         if isinstance(found, Fresh):
-            beginning = found.position if found.position is not None else self._source.beginning(one.partition)
+            try:
+                beginning = found.position if found.position is not None else self._source.beginning(one.partition)
+                former_counts = self._source.former_counts(one.partition)
+            except BrokerError as error:  # where the log begins, and whether it has grown, must be known
+                self.fail(one, error)
+                return
             state = PartitionState.fresh(
                 self._tasks.rules,
                 one.partition,
@@ -151,9 +156,8 @@ class PartitionManager:
                 partial=found.partial or beginning > 0,
                 sealed_elsewhere=found.sealed_elsewhere,
                 peers=found.peers,
+                former_counts=former_counts,
             )
-            state.counts.restore(self._source.former_counts(one.partition))
-            state.counts.passed(beginning)
             state.claim = self._tasks.live_from
             one.begin(state)
             self.save(one)  # before the first record: a crash must not look like a first start again

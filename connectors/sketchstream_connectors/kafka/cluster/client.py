@@ -14,7 +14,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -92,6 +92,19 @@ def ours(what: str) -> Iterator[None]:
     except errors.KafkaError as error:
         msg = f"{what}: {spelled(error)}"
         raise BrokerError(msg) from error
+
+
+def require_answers(found: dict[int, _Answer], topic: str, partitions: Iterable[int]) -> dict[int, _Answer]:
+    """What brokers say of these partitions, if they say something of each.
+
+    Raises:
+        BrokerError: of one they do not.
+    """
+    silent = next((partition for partition in partitions if partition not in found), None)
+    if silent is not None:
+        msg = f"no leader answers for partition {silent} of {topic!r}"
+        raise BrokerError(msg)
+    return found
 
 
 def spelled(error: Exception) -> str:
@@ -503,8 +516,11 @@ class Admin:
             topic: that has the partitions.
             partitions: to ask for.
             time_ms: at least 0.
+
+        Raises:
+            BrokerError: the leader of one does not answer, so that nobody knows whether it has such a record.
         """
-        found = self._offsets(topic, partitions, time_ms)
+        found = require_answers(self._offsets(topic, partitions, time_ms), topic, partitions)
         return {partition: place for partition, place in found.items() if place[0] >= 0}
 
     def _offsets(

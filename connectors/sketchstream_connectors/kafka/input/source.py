@@ -21,7 +21,7 @@ from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedE
 from sketchstream.events import say
 from sketchstream.items.events import Events
 from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, RawRecord, Revoked, SourceEvent
-from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, spelled
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, require_answers, spelled
 from sketchstream_connectors.kafka.fetch import fetch_patch
 from sketchstream_connectors.kafka.input.growth import former_numbers
 from sketchstream_connectors.kafka.input.offset_validation import Doubts
@@ -542,10 +542,7 @@ class KafkaSource:
     def beginning(self, partition: int) -> int:
         """Position of the first record that still exists."""
         found = self._admin.offsets(self.topic, [partition], "earliest")
-        if partition not in found:
-            msg = f"no leader answers for partition {partition} of {self.topic!r}"
-            raise BrokerError(msg)
-        return found[partition]
+        return require_answers(found, self.topic, [partition])[partition]
 
     def former_counts(self, partition: int) -> Mapping[int, int | None]:
         """See `Source`; asked once for each number of partitions."""

@@ -220,7 +220,6 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     from sketchstream.kinds import groups_of
     from sketchstream.kinds.profile.estimate import laws
     from sketchstream.privacy.deployments.guarantee import readers_of_the_topic
-    from sketchstream.spec import ClosedDomain
 
     spec: Any = plan.spec
     around = context(config, plan, partitions=partitions, retention_ms=retention_ms)
@@ -231,7 +230,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         "unit": spec.unit,
         "epsilon": str(spec.epsilon),
         "epsilon_publish": str(spec.epsilon_publish),
-        "slots": spec.domain.slots if isinstance(spec.domain, ClosedDomain) else spec.domain.size,
+        "slots": spec.domain.expected_slots,
         "publish": getattr(spec, "publish", "state"),
         "loss": said["published"],
         "loss_with_intrusion": said.get("published_and_one_copy"),

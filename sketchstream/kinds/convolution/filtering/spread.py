@@ -41,13 +41,11 @@ class SpreadFactor(CausalFactor):
     @cached_property
     def inverse(self) -> Floats:
         """(N,) the power series 1 / r: Newton's iteration for h^(-1/2), twice as many terms in each step."""
-        full = np.zeros(self.length)
-        full[: len(self.coefficients)] = self.coefficients[: self.length]
-        found = np.array([1 / math.sqrt(full[0])])
+        found = np.array([1 / math.sqrt(self.coefficients[0])])
         while len(found) < self.length:
             size = min(2 * len(found), self.length)
             square = _product(found, found, size)
-            correction = -_product(full[:size], square, size)
+            correction = -_product(self.coefficients[:size], square, size)
             correction[0] += 3
             found = _product(found, correction / 2, size)
         return found
@@ -55,8 +53,7 @@ class SpreadFactor(CausalFactor):
     @cached_property
     def root(self) -> Floats:
         """(N,) the power series r, up to `error`."""
-        kept = self.coefficients[: self.length]
-        return _product(np.concatenate([kept, np.zeros(self.length - len(kept))]), self.inverse, self.length)
+        return _product(self.coefficients[: self.length], self.inverse, self.length)
 
     @cached_property
     def error(self) -> float:
@@ -71,13 +68,13 @@ class SpreadFactor(CausalFactor):
         """(N,) upper bounds of the norms of the columns of T's inverse: r' = r / (1 + e), and |e| sums to `error`."""
         return np.sqrt(np.cumsum(self.root**2)[::-1]) * ((1 + 1e-12) / (1 - self.error))
 
-    @property
+    @cached_property
     def usable(self) -> bool:
         """Whether the norms are known well enough."""
         with np.errstate(all="ignore"):
             return bool(np.isfinite(self.error)) and self.error <= MOST_ERROR
 
-    @property
+    @cached_property
     def least(self) -> float:
         """Lower bound of the variance of D T z in any direction, z of variance 1.
 
@@ -85,7 +82,7 @@ class SpreadFactor(CausalFactor):
         """
         return (float(self.norms.min()) * (1 - self.error) / float(np.abs(self.root).sum())) ** 2 * (1 - 1e-12)
 
-    @property
+    @cached_property
     def largest(self) -> float:
         """Upper bound of the standard deviation of an element of D T z."""
         return float(self.norms.max() * np.linalg.norm(self.inverse)) * (1 + 1e-12)

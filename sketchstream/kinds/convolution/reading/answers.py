@@ -283,15 +283,13 @@ def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, 
     scaled: Floats
     if spec.noise == "tree":
         scaled = spec.tree.solve(state)
-    elif spec.noise == "toeplitz" and spec.by_columns:
+    elif spec.triangular:
         scaled = spec.factor.solve(state / spec.grid)
     else:
         scaled = state / spec.grid_scale
     if spec.noise in BY_POSITION and known is not None:
         scaled[known:] = 0
-    if (
-        spec.noise == "toeplitz" and spec.by_columns
-    ):  # in a fixed order, so that closed positions do not depend on later words
+    if spec.triangular:  # in a fixed order, so that closed positions do not depend on later words
         rows = np.arange(spec.length + len(spec.filters[place]) - 1, dtype=np.int64) + spec.origin
         return filtered(scaled, spec.filters[place].coefficients, rows)
     eigenvalues = spec.spectrum.eigenvalues[place]
@@ -330,7 +328,7 @@ def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: in
         msg = f"closed positions need publish = 'closed' and lie from 0 to {spec.length}"
         raise EstimateError(msg)
     coefficients = spec.filters[place].coefficients
-    if spec.noise == "toeplitz" and spec.by_columns:
+    if spec.triangular:
         return decode(spec, state, place)[first:stop]
     width = len(coefficients)
     padded = np.zeros(width - 1 + spec.length)

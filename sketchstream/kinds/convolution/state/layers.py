@@ -39,7 +39,7 @@ def add_noise(
     law = spec.layer() if layer is None else layer
     if spec.noise in ("counts", "tree"):
         discrete_laplace(view, spec.count_epsilon(law), entropy)
-    elif spec.noise == "toeplitz" and spec.by_columns:
+    elif spec.triangular:
         add_gaussian(view, spec.lattice_scales(law), entropy)
     elif spec.layout == "time":
         add_correlated(spec, view, law, entropy)

@@ -85,8 +85,7 @@ def _times_floats(values: Any, floats: npt.NDArray[np.float64], places: int) -> 
     mantissas, exponents = np.frexp(floats)
     product = values * (mantissas * 2.0**53).astype(np.int64).astype(np.object_)
     shift = (exponents.astype(np.int64) - 53 + places).astype(np.object_)
-    out: Objects = np.where(shift >= 0, product << np.maximum(shift, 0), product >> np.maximum(-shift, 0))
-    return out
+    return np.asarray(np.where(shift >= 0, product << np.maximum(shift, 0), product >> np.maximum(-shift, 0)))
 
 
 def synthesize(coordinates: Coordinates, drawn: Objects, scales: npt.NDArray[np.float64]) -> Objects:

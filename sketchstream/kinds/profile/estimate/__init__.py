@@ -181,8 +181,7 @@ def _whole(
 
     def scaled(share: Fraction, said: str, *, kept: bool) -> tuple[Fit, float, Uncertainty]:
         sample = ItemSample(float(share), said, kept, largest, counted)
-        signed = facts.method == "inverse"
-        return scaled_up(fit, population, known, sample, closed=not facts.open_domain, signed=signed)
+        return scaled_up(fit, population, known, sample, closed=not facts.open_domain, signed=facts.method == "inverse")
 
     if (one := about.sample) is not None:
         said = (

@@ -74,9 +74,9 @@ def expected(spec: ProfileSpec, items: float, shares: Floats, parts: int, merges
         rates = [items / parts * share / domain.slots_per_level for share in level_shares]
         laws = [crowded(rate, shares, spec.modulus) for rate in rates]
     else:
-        per_level = [max(1, round(domain.slots / parts))]
+        per_level = [max(1, round(domain.expected_slots / parts))]
         level_shares = (1.0,)
-        rate = min(1.0, items / domain.slots)
+        rate = min(1.0, items / domain.expected_slots)
         laws = [np.concatenate([[1 - rate], rate * shares])]
     low, noisy = _noisy(laws, effective, spec.modulus)
     if spec.publish == "state":

@@ -81,7 +81,7 @@ def counted_deviation(
 
 def share(spec: ProfileSpec) -> float:
     """Share of the items that count: below 1 for a group of a sketch whose groups are ranked, and sampled domains."""
-    return float(about(spec).share(spec.domain.slots))
+    return float(about(spec).share(spec.domain.expected_slots))
 
 
 def about(spec: ProfileSpec) -> About:

@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.spec import OpenDomain
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Plan:
             "epsilon": str(self.spec.epsilon),
             "epsilon_publish": str(self.spec.epsilon_publish),
             "unit": self.spec.unit,
-            "slots": domain.size if isinstance(domain, OpenDomain) else domain.slots,
+            "slots": domain.expected_slots,
             "levels": domain.levels,
             "items": self.items,
             "parts": self.parts,

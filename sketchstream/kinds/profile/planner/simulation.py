@@ -41,7 +41,7 @@ def simulated(
         if isinstance(spec.domain, OpenDomain):
             counters = simulate.hashed(held, spec.domain.slots, spec.domain.levels, rng)
         else:
-            counters = [np.concatenate([held, np.zeros(max(spec.domain.slots - held.size, 0), np.int64)])]
+            counters = [np.concatenate([held, np.zeros(max(spec.domain.expected_slots - held.size, 0), np.int64)])]
         observed = simulate.publish(
             counters,
             epsilon=effective[0] * spec.max_weight,
