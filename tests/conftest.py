@@ -2,13 +2,15 @@
 
 In: the list of long tests. Out: the fixture `kafka`, and those of `helpers.commands`; the mark `kafka` on every test
 that asks for a broker's fixture, `long` on those of the list; noise and keys that follow from the name of each test
-(`helpers.entropy`). Touches: hypothesis's settings, threads of the linear algebra.
+(`helpers.entropy`); an end for a test that its timeout cannot end. Touches: hypothesis's settings, threads of the
+linear algebra.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 # Before numpy is imported, which reads it: tests run side by side, and threads that wait for a core spin; and the
 # service's processes use one thread, so that their answers are the ones of this process.
@@ -26,8 +28,33 @@ hypothesis.settings.register_profile("commit", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("commit")
 
 pytest_plugins = ["helpers.commands", "helpers.entropy"]
+STDERR = pytest.StashKey[int]()
+GRACE_S = 60.0
+"""After the timeout of a test, for its cleaning up."""
 BROKERS = {"kafka", "own_broker", "cluster3"}
 """Fixtures that start brokers: a test that asks for one of them, however indirectly, is a `kafka` test."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the standard error, which is captured later."""
+    config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End the process, with the stacks of all threads, where the one alarm of the timeout did not end the test.
+
+    Hypothesis runs an example again that the alarm interrupted, and what cleans up may wait for ever: a suite that
+    stands still says nothing.
+    """
+    marker = item.get_closest_marker("timeout")
+    seconds = marker.args[0] if marker else item.config.getoption("timeout")
+    if seconds:
+        faulthandler.dump_traceback_later(seconds + GRACE_S, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import linalg
 
@@ -46,6 +46,7 @@ def mixing(factor: SpreadFactor) -> np.ndarray[Any, Any]:
 
 @settings(max_examples=25, deadline=None)
 @given(name=st.sampled_from(FALLING), size=st.integers(30, 300))
+@example(name="identity", size=31)
 def test_a_unit_loses_no_more_than_was_promised_and_hardly_less(name: str, size: int) -> None:
     """Whatever T came out as: the columns of D's inverse times T's are what the noise has to hide."""
     factor = SpreadFactor(parse_filter(name, size).coefficients, size)

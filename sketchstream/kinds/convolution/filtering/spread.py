@@ -114,8 +114,8 @@ class SpreadFactor(CausalFactor):
 
 
 def _product(one: Floats, other: Floats, size: int) -> Floats:
-    """(size,) the first coefficients of the product of two power series, by transforms."""
+    """(size,) the first coefficients of the product of two power series, by transforms; zeros where it has fewer."""
     from scipy import fft
 
-    long = fft.next_fast_len(len(one) + len(other) - 1, real=True)
+    long = fft.next_fast_len(max(size, len(one) + len(other) - 1), real=True)
     return np.asarray(fft.irfft(fft.rfft(one, long) * fft.rfft(other, long), long)[:size])
