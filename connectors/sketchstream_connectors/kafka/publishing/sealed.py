@@ -17,8 +17,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.events import say
@@ -42,6 +42,7 @@ TAIL = 64
 """Records before the end of a partition among which its newest frontiers are looked for first."""
 
 Headers = list[tuple[str, bytes]]
+T = TypeVar("T")
 
 
 def digest_of(body: bytes) -> str:
@@ -123,26 +124,24 @@ def read_key(key: bytes | None) -> tuple[LogBody, int] | tuple[str, int, int] | 
 
 def read_closed_key(key: bytes | None) -> tuple[LogBody, tuple[int, int], int] | None:
     """A chunk of an instalment that a record's key names: the body, its positions, the chunk; None for other keys."""
-    try:
-        parts = (key or b"").decode().split("/")
-        if parts[0] != CLOSED or len(parts) != 12:
-            return None
-        _, sketch, revision, start, end, partition, first, stop, seal_id, digest, number, count = parts
-        body, at = _chunk(sketch, revision, start, end, partition, seal_id, digest, number, count)
-        return body, (_number(first), _number(stop)), at
-    except ValueError:
-        return None
+    named = _beside(key, CLOSED, 2)
+    return None if named is None else (named[0], (named[1][0], named[1][1]), named[2])
 
 
 def read_early_key(key: bytes | None) -> tuple[LogBody, int, int] | None:
     """A chunk of a release from an open window that a key names: the body, its watermark, the chunk; or None."""
+    named = _beside(key, EARLY, 1)
+    return None if named is None else (named[0], named[1][0], named[2])
+
+
+def _beside(key: bytes | None, name: str, numbers: int) -> tuple[LogBody, list[int], int] | None:
+    """What a key of this name says: a body, so many numbers of its own, the chunk; None for other keys."""
     try:
         parts = (key or b"").decode().split("/")
-        if parts[0] != EARLY or len(parts) != 11:
+        if parts[0] != name or len(parts) != 10 + numbers:
             return None
-        _, sketch, revision, start, end, partition, time_ms, seal_id, digest, number, count = parts
-        body, at = _chunk(sketch, revision, start, end, partition, seal_id, digest, number, count)
-        return body, _number(time_ms), at
+        body, at = _chunk(*parts[1:6], *parts[6 + numbers :])
+        return body, [_number(one) for one in parts[6 : 6 + numbers]], at
     except ValueError:
         return None
 
@@ -295,10 +294,7 @@ class _Windows:
             data = b"".join(self._fetch(body.partition % APART, held.offsets))
         else:
             self._held -= len(data)
-        if digest_of(data) != body.digest:
-            say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
-            return
-        yield SealedEntry(body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data)
+        yield from _entries(body, data, "sealed_body_altered")
 
 
 class KafkaSealedSource:
@@ -459,48 +455,35 @@ class KafkaSealedSource:
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions. See `SealedSource.closed`."""
-        chunks: dict[tuple[LogBody, tuple[int, int]], dict[int, bytes]] = {}
-        with self._reading() as log_:
-            extent = log_.extent()
-            starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
-            for records, _ in log_.batches(starts, extent.ends):
-                for record in records:
-                    named = read_closed_key(record.key)
-                    if named is not None and named[0].sketch == sketch and within(named[0].window, since, until):
-                        chunks.setdefault(named[:2], {}).setdefault(named[2], record.value or b"")
-        found = sorted(chunks, key=lambda one: (one[0].window, one[0].partition, one[1], one[0]))
-        for body, positions in found:
-            held = chunks[body, positions]
-            data = b"".join(held[number] for number in sorted(held))
-            if len(held) < body.count:
-                continue  # cut short by a crash: it comes again, whole
-            if digest_of(data) != body.digest:
-                say(log, logging.ERROR, "closed_positions_altered", sketch=body.sketch, partition=body.partition)
-                continue
-            seal_id = bytes.fromhex(body.seal_id)
-            yield SealedEntry(sketch, body.revision, body.window, body.partition, seal_id, data, positions)
+        bodies = self._bodies(sketch, since, until, read_closed_key)
+        for body, positions in sorted(bodies, key=lambda one: (one[0].window, one[0].partition, one[1], one[0])):
+            for entry in _entries(body, b"".join(bodies[body, positions]), "closed_positions_altered"):
+                yield replace(entry, positions=positions)
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open. See `SealedSource.early`."""
-        chunks: dict[tuple[LogBody, int], dict[int, bytes]] = {}
+        bodies = self._bodies(sketch, since, until, read_early_key)
+        for body, time_ms in sorted(bodies, key=lambda one: (one[0].window, one[1], one[0])):
+            for entry in _entries(body, b"".join(bodies[body, time_ms]), "early_body_altered"):
+                yield replace(entry, early=time_ms)
+
+    def _bodies(
+        self, sketch: str, since: int | None, until: int | None, read: Callable[[bytes], tuple[LogBody, T, int] | None]
+    ) -> dict[tuple[LogBody, T], list[bytes]]:
+        """Chunks of the bodies that keys of one sort name, with what they say besides.
+
+        A body that was cut short by a crash is left out: it comes again, whole.
+        """
+        chunks: dict[tuple[LogBody, T], dict[int, bytes]] = {}
         with self._reading() as log_:
             extent = log_.extent()
             starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
             for records, _ in log_.batches(starts, extent.ends):
                 for record in records:
-                    named = read_early_key(record.key)
+                    named = read(record.key)
                     if named is not None and named[0].sketch == sketch and within(named[0].window, since, until):
                         chunks.setdefault(named[:2], {}).setdefault(named[2], record.value or b"")
-        for body, time_ms in sorted(chunks, key=lambda one: (one[0].window, one[1], one[0])):
-            held = chunks[body, time_ms]
-            if len(held) < body.count:
-                continue  # cut short by a crash: it comes again, whole
-            data = b"".join(held[number] for number in sorted(held))
-            if digest_of(data) != body.digest:
-                say(log, logging.ERROR, "early_body_altered", sketch=body.sketch, partition=body.partition)
-                continue
-            seal_id = bytes.fromhex(body.seal_id)
-            yield SealedEntry(sketch, body.revision, body.window, body.partition, seal_id, data, early=time_ms)
+        return {one: [held[n] for n in sorted(held)] for one, held in chunks.items() if len(held) == one[0].count}
 
     def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
         """Fetch chunks of a body that were not kept, with another consumer, so that the first one keeps its place."""
@@ -526,3 +509,11 @@ class KafkaSealedSource:
             with contextlib.suppress(Exception):
                 reader.close()
         self._idle.clear()
+
+
+def _entries(body: LogBody, data: bytes, altered: str) -> Iterator[SealedEntry]:
+    """The entry of a body; none if the data are not those that its key names: the log says so, as event `altered`."""
+    if digest_of(data) != body.digest:
+        say(log, logging.ERROR, altered, sketch=body.sketch, partition=body.partition)
+        return
+    yield SealedEntry(body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data)
