@@ -52,6 +52,7 @@ from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.privacy.deployments.publications import require_listed
+from sketchstream.privacy.losses.sketch_history import SketchHistory
 
 if TYPE_CHECKING:
     from sketchstream.components import Component
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.items.lattice import Lattice
     from sketchstream.privacy.deployments.guarantee import Context
-    from sketchstream.privacy.losses.history import Gap, History, LayerEntry
     from sketchstream.privacy.losses.sketch_history import Promise
     from sketchstream.spec import Domain, Epsilon, Item
 
@@ -68,6 +68,8 @@ State = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 Progress = Callable[[int], None]
 Part = "Release | SealedState"
+AnyLedger = SketchHistory
+"""What the engine needs from a sketch's ledger, whatever its measure."""
 
 
 class Spec(Protocol):
@@ -117,89 +119,6 @@ class Places(Protocol):
 
     def locate(self, items: Any) -> npt.NDArray[np.int64]:
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
-
-
-class AnyLedger(Protocol):
-    """What the engine needs from a sketch's ledger, whatever its measure (`sketchstream.privacy`)."""
-
-    @property
-    def unit(self) -> str:
-        """What is protected."""
-
-    @property
-    def max_weight(self) -> int:
-        """Largest absolute weight of one event, where costs are those of a unit of weight; else 1."""
-
-    @property
-    def history(self) -> History:
-        """Layers and views in order of application."""
-
-    @property
-    def promised(self) -> Promise:
-        """What the seal will publish."""
-
-    @property
-    def layers(self) -> tuple[LayerEntry, ...]:
-        """All layers, those of merged parts first."""
-
-    @property
-    def sealed(self) -> bool:
-        """Whether the state is gone."""
-
-    @property
-    def copies(self) -> int:
-        """Copies of the open state that were noted."""
-
-    def charge_release(self, cost: Fraction) -> Self:
-        """The ledger after a release of this cost.
-
-        Raises:
-            BudgetError: the budget does not allow it.
-        """
-
-    def charge_publication(self, lineage: bytes = b"") -> Self:
-        """The ledger after the seal."""
-
-    def record_look(self) -> Self:
-        """The ledger after somebody saw the open state."""
-
-    def record_copy(self) -> Self:
-        """The ledger after a copy of the open state was written."""
-
-    def add_layer(self, layer: LayerEntry) -> Self:
-        """The ledger after fresh noise was added to the state."""
-
-    def published(self) -> Self:
-        """The part of the ledger that the header of a published object contains."""
-
-    def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Any:
-        """The largest loss of any protected unit, including the promised publication."""
-
-    @property
-    def order(self) -> Any:
-        """A number that grows with that loss, to find the worst of several parts."""
-
-    def epsilon(self, delta: Epsilon | None = None) -> float:
-        """That loss as an epsilon, rounded up, at this delta; by default at that of the budget, or else of the spec."""
-
-    def loss_of_cost(self, cost: Fraction) -> Any:
-        """What one layer or view of this cost shows by itself."""
-
-    def totals(self) -> dict[str, Any]:
-        """Its losses as plain data: `loss`, `loss_with_intrusion`, `budget` and others, the same in every measure."""
-
-    def loss_by_gap(self) -> list[Gap]:
-        """What an event loses by the place in the history at which it was applied."""
-
-    def rows(self) -> list[dict[str, str]]:
-        """The history as a table."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for headers."""
-
-    @classmethod
-    def merge(cls, ledgers: Sequence[Self]) -> Self:
-        """The ledger of merged states."""
 
 
 S = TypeVar("S", bound=Spec)

@@ -30,15 +30,16 @@ from sketchstream.privacy.deployments.surroundings import (
     windows_a_day,
     windows_of,
 )
-from sketchstream.privacy.ledgers.ledger import LayerEntry, Loss, show
+from sketchstream.privacy.ledgers.ledger import Loss, show
 from sketchstream.privacy.losses.composition import Losses
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.said import MEANING, UNLIMITED, AnyLoss, plain, said
+from sketchstream.privacy.losses.sketch_history import SketchHistory
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, no_privacy_warning
 
 if TYPE_CHECKING:
-    from sketchstream.privacy.losses.history import History
+    pass
 
 __all__ = [
     "DAY_MS",
@@ -72,25 +73,6 @@ class CountingSpec(Protocol):
     @property
     def max_total(self) -> Fraction | int | None:
         """Largest sum of one item's absolute weights, as the source promises."""
-
-
-class StatedLedger(Protocol):
-    """The parts of a ledger that statements use."""
-
-    @property
-    def copies(self) -> int:
-        """Copies of the open state that were noted."""
-
-    @property
-    def layers(self) -> tuple[LayerEntry, ...]:
-        """All layers."""
-
-    @property
-    def history(self) -> History:
-        """What happened to the sketch, and to the parts that it was merged from."""
-
-    def loss(self, *, intrusion: bool = False) -> Any:
-        """The largest loss of any protected unit, including the promised publication."""
 
 
 class PrintedStatement:
@@ -185,7 +167,7 @@ class Guarantee(PrintedStatement):
     def build(
         cls,
         spec: CountingSpec,
-        ledger: StatedLedger,
+        ledger: SketchHistory,
         around: Context,
         *,
         delta: Fraction,
@@ -372,7 +354,7 @@ def table_kept(table: tuple[str, str]) -> str:
     )
 
 
-def merged_from(ledger: StatedLedger) -> tuple[str, ...]:
+def merged_from(ledger: SketchHistory) -> tuple[str, ...]:
     """What a statement says of a merged sketch: one sentence, or none."""
     parts = len(ledger.history.parts)
     return (f"the sketch was merged from {parts} parts: the numbers below count them all",) if parts else ()
@@ -436,7 +418,7 @@ def _seen(
     return lines
 
 
-def not_protected(spec: CountingSpec, ledger: StatedLedger, around: Context, *, states: bool, bare: bool) -> list[str]:
+def not_protected(spec: CountingSpec, ledger: SketchHistory, around: Context, *, states: bool, bare: bool) -> list[str]:
     """What is not protected, beside what else a deployment publishes (`publications.uncovered`).
 
     Args:

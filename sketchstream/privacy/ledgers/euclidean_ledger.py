@@ -16,9 +16,9 @@ from typing import ClassVar
 
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.losses.gaussian import GaussianLoss
-from sketchstream.privacy.losses.history import Gap, History, Loss
-from sketchstream.privacy.losses.looks import event_losses, worst_loss, worst_loss_with_look
-from sketchstream.privacy.losses.measures import EUCLIDEAN, concentrated
+from sketchstream.privacy.losses.history import History, Loss
+from sketchstream.privacy.losses.looks import worst_loss, worst_loss_with_look
+from sketchstream.privacy.losses.measures import EUCLIDEAN, Measure, concentrated
 from sketchstream.privacy.losses.sketch_history import show
 
 
@@ -40,9 +40,10 @@ class EuclideanLedger(GaussianLedger):
     measured: ClassVar[str] = "l2"
     said: ClassVar[str] = "norm"
 
-    def loss_by_gap(self) -> list[Gap]:
-        """The norm of an event by the place in the history at which it was applied (empty places included)."""
-        return event_losses(self._seen(promise=True), EUCLIDEAN)
+    @property
+    def measure(self) -> Measure[Loss]:
+        """How its costs add."""
+        return EUCLIDEAN
 
     def of_copies(self, cost: Loss) -> GaussianLoss:
         """The loss to copies of one state.

@@ -16,9 +16,8 @@ from typing import Any, ClassVar, Self
 
 from sketchstream.errors import BudgetError, SpecError
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
-from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
-from sketchstream.privacy.losses.looks import event_losses
-from sketchstream.privacy.losses.measures import MU_SQUARED
+from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.measures import MU_SQUARED, Measure
 from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory, damaged, fraction, refuse, show
 from sketchstream.privacy.losses.zcdp import DELTA
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
@@ -107,6 +106,11 @@ class GaussianLedger(SketchHistory):
     said: ClassVar[str] = "mu^2"
     """Name of the measure in texts."""
 
+    @property
+    def measure(self) -> Measure[Loss]:
+        """How its costs add."""
+        return MU_SQUARED
+
     @cached_property
     def most(self) -> GaussianLoss:
         """Largest loss of the unit, including the promised publication."""
@@ -151,15 +155,7 @@ class GaussianLedger(SketchHistory):
         return ledger
 
     def propose(self, cost: Fraction) -> GaussianLoss:
-        """The loss after one more release of this mu^2, including the promised publication.
-
-        Args:
-            cost: `shift.cost(sigma2)` of the release's fresh noise.
-
-        Raises:
-            BudgetError: if that is above the budget.
-            SealedError: if the sketch was sealed.
-        """
+        """See `SketchHistory`; the cost is `shift.cost(sigma2)` of the release's fresh noise."""
         loss = self._with(View("release", cost)).loss()
         if self.budget is not None and not self.budget.allows(loss):
             spent, room = self.loss().epsilon(self.budget.delta), self.affordable()
@@ -172,19 +168,6 @@ class GaussianLedger(SketchHistory):
             )
             raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget.epsilon)
         return loss
-
-    def charge_release(self, cost: Fraction) -> GaussianLedger:
-        """The ledger after a release of this mu^2; call it, and store it, before the noise is drawn.
-
-        Args:
-            cost: `shift.cost(sigma2)` of the release's fresh noise.
-
-        Raises:
-            BudgetError: if the budget does not allow it.
-            SealedError: if the sketch was sealed.
-        """
-        self.propose(cost)
-        return self._with(View("release", cost))
 
     def affordable(self) -> Fraction | float:
         """Nearly the largest mu^2 that one release may cost now; 0 if none, `math.inf` without a limit."""
@@ -202,17 +185,8 @@ class GaussianLedger(SketchHistory):
             low, high = (middle, high) if self._allowed(middle) else (low, middle)
         return low
 
-    def charge_publication(self, lineage: bytes = b"") -> GaussianLedger:
-        """The ledger after the seal: the promise is kept, the state is gone.
-
-        Args:
-            lineage: of the fresh layer, if the promise has one.
-
-        Raises:
-            BudgetError: if looks made since have used the budget up.
-            SealedError: if it was published before.
-        """
-        self._must_be_open("sealed")
+    def _require_publication(self) -> None:
+        """See `SketchHistory`."""
         loss = self.loss()
         if self.budget is not None and not self.budget.allows(loss):
             msg = (
@@ -221,28 +195,16 @@ class GaussianLedger(SketchHistory):
             )
             spent = self._loss_of(self._seen()).epsilon(self.budget.delta)
             raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget.epsilon)
-        entries = self.promised.entries(1, lineage, self.layers[0].law)
-        return replace(self, history=self.history.sealed_by(*entries), promised=Promise("nothing"))
-
-    def published(self) -> GaussianLedger:
-        """What the header of a published object may say: no budget and no copies."""
-        return replace(self, history=self.history.without_copies(), budget=None)
 
     # What it adds up to.
 
     @property
     def order(self) -> Fraction | float:
-        """See `AnyLedger`: the mu^2 that is known."""
+        """See `SketchHistory`: the mu^2 that is known."""
         return self.loss().known
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> GaussianLoss:
-        """Largest loss of any event (or item), including the promised publication.
-
-        Args:
-            intrusion: with one unannounced look at the open state, at the worst moment.
-            copies: as if every noted copy of the open state had been seen.
-            from_now: the unannounced look may come from now on only.
-        """
+        """See `SketchHistory`."""
         history = self._seen(copies=copies, promise=True)
         since = len(self._seen(copies=copies).entries) if from_now else 0
         return self._loss_of(history, look=intrusion, since=since)
@@ -253,11 +215,7 @@ class GaussianLedger(SketchHistory):
         return self.usual if self.budget is None else self.budget.delta
 
     def epsilon(self, delta: Epsilon | None = None) -> float:
-        """The largest loss of any event (or item) as an epsilon, rounded up; infinite if nothing hides the unit.
-
-        Args:
-            delta: at which it holds; default: that of the budget, or else of the spec.
-        """
+        """See `SketchHistory`; infinite if nothing hides the unit."""
         return self.loss().epsilon(self.delta if delta is None else exact_delta(delta))
 
     def totals(self) -> dict[str, Any]:
@@ -279,16 +237,8 @@ class GaussianLedger(SketchHistory):
         }
 
     def loss_of_cost(self, cost: Fraction) -> GaussianLoss:
-        """What one layer or view of this cost shows by itself.
-
-        Args:
-            cost: in the measure of this ledger.
-        """
+        """See `SketchHistory`."""
         return self._loss_of(History((LayerEntry(b"", self.laws[0], cost),)).sealed_by(View("publication", None)))
-
-    def loss_by_gap(self) -> list[Gap]:
-        """The mu^2 of an event by the place in the history at which it was applied (empty places included)."""
-        return event_losses(self._seen(promise=True), MU_SQUARED)
 
     # Plain data.
 

@@ -97,12 +97,7 @@ class Ledger(SketchHistory):
     # What happens to a sketch.
 
     def propose(self, cost: Fraction) -> Loss:
-        """The loss after one more release of this cost, including the promised publication.
-
-        Raises:
-            BudgetError: if that is above the budget; says what could still be released.
-            SealedError: if the sketch was sealed.
-        """
+        """See `SketchHistory`."""
         after = self._with(View("release", cost))
         loss = after.loss()
         if self.budget is not None and loss > self.budget:
@@ -114,16 +109,6 @@ class Ledger(SketchHistory):
             )
             raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget)
         return loss
-
-    def charge_release(self, cost: Fraction) -> Ledger:
-        """The ledger after a release of this cost; call it, and store it, before the noise is drawn.
-
-        Raises:
-            BudgetError: if the budget does not allow it.
-            SealedError: if the sketch was sealed.
-        """
-        self.propose(cost)
-        return self._with(View("release", cost))
 
     def affordable(self) -> Loss:
         """The largest cost that the budget allows for one release now; 0 if none, `math.inf` without a limit.
@@ -142,51 +127,26 @@ class Ledger(SketchHistory):
                 room = min(room, self.budget - base)
         return max(room, Fraction(0))
 
-    def charge_publication(self, lineage: bytes = b"", law: str = "") -> Ledger:
-        """The ledger after the seal: the promise is kept, the state is gone.
-
-        Args:
-            lineage: of the fresh layer, if the promise has one.
-            law: of that layer (default: the law of the first layer).
-
-        Raises:
-            BudgetError: if looks made since have used the budget up.
-            SealedError: if it was published before.
-        """
-        self._must_be_open("sealed")
+    def _require_publication(self) -> None:
+        """See `SketchHistory`."""
         loss = self.loss()
         if self.budget is not None and loss > self.budget:
             msg = (
                 f"publishing would bring the loss of an {self.unit} to {show(loss)}, the budget is {self.budget}: "
                 "looks at the open state have used it up; raise the budget, or drop the sketch"
             )
-            cost = self.promised.cost if self.promised.cost is not None else Fraction(0)
             spent = worst_loss(self._seen(), unit=self.unit, measure=self.measure)
-            raise BudgetError(msg, asked=cost, spent=spent, limit=self.budget)
-        first = next(self.history.layers())
-        entries = self.promised.entries(self.max_weight, lineage, law or first.law)
-        return replace(self, history=self.history.sealed_by(*entries), promised=Promise("nothing"))
-
-    def published(self) -> Ledger:
-        """What the header of a published object may say: no budget and no copies."""
-        return replace(self, history=self.history.without_copies(), budget=None)
+            raise BudgetError(msg, asked=self.promised.cost or Fraction(0), spent=spent, limit=self.budget)
 
     # What it adds up to.
 
     @property
     def order(self) -> Loss:
-        """See `AnyLedger`: epsilon."""
+        """See `SketchHistory`: epsilon."""
         return self.loss()
 
     def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
-        """Largest loss of any event (or item), including the promised publication.
-
-        Args:
-            intrusion: with one unannounced look at the open state, at the worst moment.
-            copies: as if every noted copy of the open state had been seen.
-            from_now: the unannounced look can only come from now on. (After a known look, an earlier unannounced one
-                cannot be repaired: what was applied between the two is exposed. `add_layer` protects from now on.)
-        """
+        """See `SketchHistory`."""
         history = self._seen(copies=copies, promise=True)
         if not intrusion:
             return worst_loss(history, unit=self.unit, measure=self.measure)
@@ -194,11 +154,7 @@ class Ledger(SketchHistory):
         return worst_loss_with_look(history, unit=self.unit, measure=self.measure, since=since)
 
     def epsilon(self, delta: Epsilon | None = None) -> float:
-        """The largest loss of any event (or item) as a float, rounded up; infinite if nothing hides the unit.
-
-        Args:
-            delta: of no effect, as the loss holds at every delta; ledgers of other noise need one.
-        """
+        """The loss as a float, rounded up; infinite if nothing hides the unit. It holds at every delta."""
         del delta
         exact = self.loss()
         found = float(exact)
@@ -226,11 +182,7 @@ class Ledger(SketchHistory):
         return item_loss(self.counted) if self.unit == "item" else math.inf
 
     def loss_of_cost(self, cost: Fraction) -> Loss:
-        """What one view of this cost shows by itself.
-
-        Args:
-            cost: epsilon.
-        """
+        """That epsilon."""
         return cost
 
     def totals(self) -> dict[str, Any]:
@@ -244,10 +196,6 @@ class Ledger(SketchHistory):
             "budget": None if self.budget is None else str(self.budget),
             "affordable": None if self.budget is None else show(self.affordable()),
         }
-
-    def loss_by_gap(self) -> list[Gap]:
-        """What an event loses by the place in the history at which it was applied (empty places included)."""
-        return event_losses(self._seen(promise=True), self.measure)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for headers and JSON: costs only, fractions and lineages as strings."""

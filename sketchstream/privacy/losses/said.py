@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any, Final, Protocol
+from typing import Final
 
 from sketchstream.privacy.losses.composition import Losses, compose
 from sketchstream.privacy.losses.gaussian import GaussianLoss
 from sketchstream.privacy.losses.history import Loss
-from sketchstream.privacy.losses.sketch_history import show
+from sketchstream.privacy.losses.sketch_history import SketchHistory, show
 from sketchstream.privacy.losses.zcdp import DELTA
-
-
-class CostLedger(Protocol):
-    """The part of a ledger that knows what a cost means."""
-
-    def loss_of_cost(self, cost: Fraction) -> Any:
-        """What one layer or view of this cost shows by itself."""
-
 
 AnyLoss = Loss | GaussianLoss | Losses
 UNLIMITED: Final = "unlimited"
@@ -61,7 +53,7 @@ def plain(loss: AnyLoss, delta: Fraction | float = 0) -> str:
     )
 
 
-def cost_said(ledger: CostLedger, cost: Fraction, delta: Fraction | float = 0) -> str:
+def cost_said(ledger: SketchHistory, cost: Fraction, delta: Fraction | float = 0) -> str:
     """What one layer or view costs by itself: 'epsilon 1/2', '(epsilon 0.5, delta 1e-06; ...), mu^2 0.0154'.
 
     Args:

@@ -23,6 +23,9 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 
 from sketchstream.errors import FormatError, MergeError, SealedError
 from sketchstream.privacy.losses.history import COPY, LOOK, Entry, Gap, History, LayerEntry, Loss, View
+from sketchstream.privacy.losses.looks import event_losses
+from sketchstream.privacy.losses.measures import Measure
+from sketchstream.spec import Epsilon
 
 LEDGER_VERSION = 1
 MAX_ENTRIES = 1 << 17
@@ -91,12 +94,14 @@ class SketchHistory(ABC):
         max_weight: largest absolute weight of one event.
         history: what happened.
         promised: what the seal will publish; Promise("nothing") once it was published.
+        budget: largest permitted loss; None: no limit.
     """
 
     unit: str
     max_weight: int
     history: History
     promised: Promise
+    budget: Any = None
 
     laws: ClassVar[tuple[str, ...]]
     """Laws of noise that this ledger can account for."""
@@ -110,13 +115,88 @@ class SketchHistory(ABC):
         """The history that is charged: without copies, with the promised publication."""
         return self._seen(promise=True)
 
+    @property
     @abstractmethod
-    def loss_by_gap(self) -> list[Gap]:
-        """Loss of an event by the place in the history at which it was applied, empty places included."""
+    def measure(self) -> Measure[Loss]:
+        """How costs add."""
+
+    @abstractmethod
+    def loss(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Any:
+        """The largest loss of any protected unit, including the promised publication.
+
+        Args:
+            intrusion: with one unannounced look at the open state, at the worst moment.
+            copies: as if every noted copy of the open state had been seen.
+            from_now: the unannounced look can only come from now on. (After a known look, an earlier unannounced one
+                cannot be repaired: what was applied between the two is exposed. `add_layer` protects from now on.)
+        """
+
+    @property
+    @abstractmethod
+    def order(self) -> Any:
+        """A number that grows with that loss, to find the worst of several parts."""
+
+    @abstractmethod
+    def epsilon(self, delta: Epsilon | None = None) -> float:
+        """That loss as an epsilon, rounded up, at this delta; by default at that of the budget, or else of the spec."""
+
+    @abstractmethod
+    def loss_of_cost(self, cost: Fraction) -> Any:
+        """What one layer or view of this cost, in the measure of the ledger, shows by itself."""
+
+    @abstractmethod
+    def totals(self) -> dict[str, Any]:
+        """Its losses as plain data: `loss`, `loss_with_intrusion`, `budget` and others, the same in every measure."""
+
+    @abstractmethod
+    def propose(self, cost: Fraction) -> Any:
+        """The loss after one more release of this cost, including the promised publication.
+
+        Raises:
+            BudgetError: if that is above the budget; says what could still be released.
+            SealedError: if the sketch was sealed.
+        """
+
+    @abstractmethod
+    def _require_publication(self) -> None:
+        """Require that the budget allows the promised publication.
+
+        Raises:
+            BudgetError: if looks made since have used the budget up.
+        """
 
     @abstractmethod
     def _with_least_budget(self, ledgers: Sequence[Self]) -> Self:
         """This ledger with the strictest of their budgets."""
+
+    def charge_release(self, cost: Fraction) -> Self:
+        """The ledger after a release of this cost; call it, and store it, before the noise is drawn.
+
+        Raises:
+            BudgetError: if the budget does not allow it.
+            SealedError: if the sketch was sealed.
+        """
+        self.propose(cost)
+        return self._with(View("release", cost))
+
+    def charge_publication(self, lineage: bytes = b"") -> Self:
+        """The ledger after the seal: the promise is kept, the state is gone.
+
+        Args:
+            lineage: of the fresh layer, if the promise has one. Its law is that of the first layer.
+
+        Raises:
+            BudgetError: if looks made since have used the budget up.
+            SealedError: if it was published before.
+        """
+        self._must_be_open("sealed")
+        self._require_publication()
+        entries = self.promised.entries(self.max_weight, lineage, self.layers[0].law)
+        return replace(self, history=self.history.sealed_by(*entries), promised=Promise("nothing"))
+
+    def published(self) -> Self:
+        """What the header of a published object may say: no budget and no copies."""
+        return replace(self, history=self.history.without_copies(), budget=None)
 
     def record_look(self) -> Self:
         """The ledger after somebody saw the open state. Never refused, as it has already happened."""
@@ -208,6 +288,10 @@ class SketchHistory(ABC):
         if set(data) - _FIELDS - set(more):
             refuse()
         return data["unit"], weight, history, promised
+
+    def loss_by_gap(self) -> list[Gap]:
+        """What an event loses by the place in the history at which it was applied, empty places included."""
+        return event_losses(self._seen(promise=True), self.measure)
 
     def rows(self) -> list[dict[str, str]]:
         """The history as a table: one row a layer or view, and what an event applied right after it loses."""
