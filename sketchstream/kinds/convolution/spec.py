@@ -36,7 +36,7 @@ from sketchstream.kinds.convolution.filtering.mechanism import (
 from sketchstream.kinds.convolution.filtering.spread import LONGEST_SPREAD, SpreadFactor
 from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor, block_energies
 from sketchstream.kinds.linear.fields import delta_of
-from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.linear.tree import BlockTree, Levels, best_levels, checked_levels
 from sketchstream.noise.laws import DiscreteLaplace
 from sketchstream.privacy.calibration.discrete import closeness
@@ -46,11 +46,9 @@ from sketchstream.spec import (
     ClosedDomain,
     Epsilon,
     Unit,
-    exact_counted_share,
     exact_delta,
     exact_epsilon,
     exact_rational,
-    exact_records,
     exact_share,
     require_choice,
     whole,
@@ -122,7 +120,7 @@ class NoiseLayer:
 
 
 @dataclass(frozen=True)
-class ConvolutionSpec(LinearSpec):
+class ConvolutionSpec(EventCountingSpec):
     """A noisy series of counts, or table of counts, that is read through filters known beforehand.
 
     Args:
@@ -236,8 +234,7 @@ class ConvolutionSpec(LinearSpec):
         require_choice(publish, "publish", ("state", "closed"))
         put(publish=publish, capacity=whole(capacity, "capacity", 1, 1 << 61))
         self._put_unit(unit, max_weight, max_total)
-        put(counted_share=exact_counted_share(counted_share, self.unit))
-        put(epsilon_records=exact_records(epsilon_records, self.unit))
+        self._put_counters(counted_share, epsilon_records)
         self._put_group(kernel, length, group, columns, mode, origin, layout, transform_length)
         put(step_ms=None if step_ms is None else whole(step_ms, "step_ms", 1, 1 << 40))
         if step_ms is not None and self.mode != "linear":
@@ -628,11 +625,6 @@ class ConvolutionSpec(LinearSpec):
     def choices(self) -> dict[str, Choices]:
         """The declared values of each column, as records of a stream spell them: numbers by their digits."""
         return {} if self.columns is None else {n: Choices(one) for n, one in self.columns.values.items()}
-
-    @property
-    def counted(self) -> bool:
-        """Whether the events counted have a counter."""
-        return bool(self.counted_share)
 
     @property
     def grid_scale(self) -> float:

@@ -26,8 +26,6 @@ from sketchstream.kinds.linear.events import in_units, refuse_weights
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_options, shown
 from sketchstream.privacy.deployments.guarantee import assumptions
-from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.spec import Item
 
@@ -77,10 +75,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
     def noise_cost(self, spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         """mu^2 of noise that is calibrated to (epsilon, delta)."""
         return spec.shift.cost(spec.calibrated(epsilon, delta).sigma2)
-
-    def account(self, spec: GaussianSpec) -> tuple[type[GaussianLedger], UnitShift]:
-        """mu^2 of the slots and the counters beside them."""
-        return GaussianLedger, spec.shift
 
     def components(self, spec: GaussianSpec) -> tuple[Component, ...]:
         """The slots, then the total, the events counted, the records admitted.

@@ -26,8 +26,6 @@ from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import require_method, require_options, shown
 from sketchstream.privacy.deployments.guarantee import assumptions
-from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.losses.gaussian import UnitShift
 
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
@@ -96,10 +94,6 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     def noise_cost(self, spec: HierarchySpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         """mu^2 of noise that is calibrated to (epsilon, delta)."""
         return spec.shift.cost(spec.sigma2(epsilon, delta))
-
-    def account(self, spec: HierarchySpec) -> tuple[type[GaussianLedger], UnitShift]:
-        """mu^2 of the nodes' counters and of the events counted."""
-        return GaussianLedger, spec.shift
 
     def unit_said(self, spec: HierarchySpec) -> str:
         """One event with its leaf, or everything of one item."""

@@ -18,7 +18,7 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.kinds.hierarchy.fit import Floats, unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
-from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, LinearSpec
+from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, EventCountingSpec
 from sketchstream.privacy.calibration.discrete import calibrate_parts
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
@@ -26,8 +26,6 @@ from sketchstream.spec import (
     ClosedDomain,
     Epsilon,
     Unit,
-    exact_counted_share,
-    exact_records,
     flag,
     require_choice,
     whole,
@@ -38,7 +36,7 @@ MOST_TIMES: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class HierarchySpec(LinearSpec):
+class HierarchySpec(EventCountingSpec):
     """Counts of all nodes of a declared tree, which add up on all levels.
 
     Args:
@@ -111,8 +109,7 @@ class HierarchySpec(LinearSpec):
         total = None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT)
         self._put(max_weight=whole(max_weight, "max_weight", 1, total or MAX_WEIGHT), max_total=total)
         self._put(multipliers=self._multipliers(multipliers), capacity=whole(capacity, "capacity", 1, 1 << 62))
-        self._put(counted_share=exact_counted_share(counted_share, self.unit))
-        self._put(epsilon_records=exact_records(epsilon_records, self.unit))
+        self._put_counters(counted_share, epsilon_records)
         self._require_room()
         self._warn_of_privacy()
 
@@ -172,11 +169,6 @@ class HierarchySpec(LinearSpec):
         """The leaves, by their numbers."""
         return ClosedDomain(size=self.tree.leaves)
 
-    @property
-    def counted(self) -> bool:
-        """Whether the events counted have a counter."""
-        return bool(self.counted_share)
-
     @cached_property
     def precisions(self) -> tuple[float, ...]:
         """For each level, one over the variance of what a counter says of its node, for noise of variance 1."""
@@ -201,14 +193,7 @@ class HierarchySpec(LinearSpec):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HierarchySpec:
-        """The spec that `to_dict` described.
-
-        Args:
-            data: plain data.
-
-        Raises:
-            SpecError: another kind, unknown fields, a tree that is none.
-        """
+        """See `LinearSpec`."""
         fields = cls._stored(data)
         return cls._made(levels=Tree.from_dict(fields.pop("tree", None)), paths=(), **fields)
 

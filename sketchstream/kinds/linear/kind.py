@@ -71,9 +71,9 @@ class LinearKind(Kind[L]):
             delta: privacy of the noise; not used where it is pure.
         """
 
-    @abstractmethod
     def account(self, spec: L) -> tuple[type[GaussianLedger], UnitShift]:
-        """The ledger of noise that is not pure, and how far a unit moves the state."""
+        """The ledger of noise that is not pure, and how far a unit moves what has it: by default mu^2 of all of it."""
+        return GaussianLedger, spec.shift
 
     def law(self, spec: L) -> str:
         """Discrete Gaussian noise, unless the kind has another."""

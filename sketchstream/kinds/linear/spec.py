@@ -25,7 +25,7 @@ from sketchstream.kinds.linear.fields import (
     warn_of_little_privacy,
 )
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
-from sketchstream.spec import NO_PRIVACY, Domain, Epsilon, Unit, flag
+from sketchstream.spec import NO_PRIVACY, Domain, Epsilon, Unit, exact_counted_share, exact_records, flag
 
 MAX_WEIGHT: Final = (1 << 30) - 1
 CAPACITY: Final = 1 << 40
@@ -69,6 +69,10 @@ class LinearSpec:
         @property
         def domain(self) -> Domain:
             """Which items there are."""
+
+        @property
+        def shift(self) -> UnitShift:
+            """Shift of the state and the counters that share its layers by one unit, where the noise is Gaussian."""
 
         @property
         def max_total(self) -> Fraction | int | None:
@@ -179,19 +183,6 @@ class LinearSpec:
             msg = "spec has fields that this version does not know, or lacks some"
             raise SpecError(msg) from None
 
-    def shift_of(self, sensitivity2: Fraction | int, coordinates: int) -> UnitShift:
-        """Shift by one unit of the state and, if it has a share of every cost, of the number of events counted.
-
-        Args:
-            sensitivity2: squared L2 norm of the state's shift.
-            coordinates: number of counters of the state that one unit moves, at most.
-        """
-        share: Fraction = getattr(self, "counted_share", Fraction(0))
-        if not share:
-            return UnitShift.of(sensitivity2, coordinates)
-        state = Part(Fraction(sensitivity2), coordinates, 1 - share)
-        return UnitShift((state, Part(Fraction(1), 1, share)))
-
     def comparable(self) -> Self:
         """The spec with all fields in which parts of a stack may differ set to one value."""
         twin = copy.copy(self)
@@ -209,3 +200,32 @@ class LinearSpec:
     def fingerprint(self) -> bytes:
         """16 bytes that are equal if and only if the specs are equal."""
         return hashlib.blake2b(self._canonical(), digest_size=16, person=b"sketch-spec").digest()
+
+
+class EventCountingSpec(LinearSpec):
+    """Base of specs whose events counted may have a counter, with a share of every cost."""
+
+    if TYPE_CHECKING:  # a field of each
+        counted_share: Fraction
+
+    @property
+    def counted(self) -> bool:
+        """Whether the events counted have a counter."""
+        return bool(self.counted_share)
+
+    def _put_counters(self, counted_share: Epsilon, epsilon_records: Epsilon) -> None:
+        """Check and set the shares of the counters; the unit is set."""
+        self._put(counted_share=exact_counted_share(counted_share, self.unit))
+        self._put(epsilon_records=exact_records(epsilon_records, self.unit))
+
+    def shift_of(self, sensitivity2: Fraction | int, coordinates: int) -> UnitShift:
+        """Shift by one unit of the state and, if it has a share of every cost, of the number of events counted.
+
+        Args:
+            sensitivity2: squared L2 norm of the state's shift.
+            coordinates: number of counters of the state that one unit moves, at most.
+        """
+        if not self.counted_share:
+            return UnitShift.of(sensitivity2, coordinates)
+        state = Part(Fraction(sensitivity2), coordinates, 1 - self.counted_share)
+        return UnitShift((state, Part(Fraction(1), 1, self.counted_share)))

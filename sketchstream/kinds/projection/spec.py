@@ -22,7 +22,7 @@ from sketchstream.errors import SpecError
 from sketchstream.items.hashing import Key
 from sketchstream.items.lattice import Lattice
 from sketchstream.kinds.linear.fields import stored_domain
-from sketchstream.kinds.linear.spec import LinearSpec
+from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import MOST_PASSED
 from sketchstream.spec import (
@@ -32,9 +32,7 @@ from sketchstream.spec import (
     Epsilon,
     Item,
     Unit,
-    exact_counted_share,
     exact_rational,
-    exact_records,
     require_choice,
     whole,
 )
@@ -88,7 +86,7 @@ class PairDomain(ClosedDomain):
 
 
 @dataclass(frozen=True)
-class ProjectionSpec(LinearSpec):
+class ProjectionSpec(EventCountingSpec):
     """Noisy projections of users' rows, from which distances, norms and inner products are estimated.
 
     Args:
@@ -196,8 +194,7 @@ class ProjectionSpec(LinearSpec):
         none = matrix_seed == "secret" or identity
         self._put(seed=None if none else _seed(PUBLIC_SEED if seed is None else seed))
         self._check_matrix()
-        self._put(counted_share=exact_counted_share(counted_share, self.unit))
-        self._put(epsilon_records=exact_records(epsilon_records, self.unit))
+        self._put_counters(counted_share, epsilon_records)
         self._warn()
 
     def _bound(self, name: str, value: Epsilon) -> Fraction:
@@ -277,11 +274,6 @@ class ProjectionSpec(LinearSpec):
     def needs_key(self) -> bool:
         """Whether a key determines the slots of items or the matrix."""
         return self.users.listed or self.features.listed or self.matrix_seed == "secret"
-
-    @property
-    def counted(self) -> bool:
-        """Whether the events counted have a counter."""
-        return bool(self.counted_share)
 
     @property
     def entry_variance(self) -> Fraction:

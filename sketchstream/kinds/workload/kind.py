@@ -27,8 +27,6 @@ from sketchstream.kinds.workload.queries.factors import Ints
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.mechanism import LayerLaw
 from sketchstream.kinds.workload.strategies.strategy import declared_size
-from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
-from sketchstream.privacy.losses.gaussian import UnitShift
 
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
@@ -114,10 +112,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
             msg = "delta must be > 0 for Gaussian noise"
             raise SpecError(msg)
         return spec.cost(spec.law(epsilon, delta))
-
-    def account(self, spec: WorkloadSpec) -> tuple[type[GaussianLedger], UnitShift]:
-        """mu^2 of the queries' counters and of the events counted."""
-        return GaussianLedger, spec.shift
 
     def parameter(self, spec: WorkloadSpec, cost: Fraction) -> Fraction:
         """Parameter of the law in each counter; for the ball's noise its epsilon."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.causal import CausalFactor
-from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, LinearSpec
+from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, EventCountingSpec
 from sketchstream.kinds.workload.queries.cells import CellLocator
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
@@ -36,8 +36,6 @@ from sketchstream.spec import (
     ClosedDomain,
     Epsilon,
     Unit,
-    exact_counted_share,
-    exact_records,
     require_choice,
     whole,
 )
@@ -51,7 +49,7 @@ class WorkloadWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class WorkloadSpec(LinearSpec):
+class WorkloadSpec(EventCountingSpec):
     """Private answers to a fixed batch of linear queries over the cells of a table.
 
     Args:
@@ -146,8 +144,7 @@ class WorkloadSpec(LinearSpec):
         weights = _row_weights(row_weights, queries.count, objective)
         self._put(row_weights=None if weights is None else tuple(weights.tolist()))
         self._put(capacity=whole(capacity, "capacity", 1, 1 << 62))
-        self._put(counted_share=exact_counted_share(counted_share, self.unit))
-        self._put(epsilon_records=exact_records(epsilon_records, self.unit))
+        self._put_counters(counted_share, epsilon_records)
         if universe is not None and tuple((one.name, one.size) for one in universe.columns) != queries.columns:
             msg = (
                 "the columns of the universe must have the names and sizes of the workload's; make the workload from "
@@ -266,11 +263,6 @@ class WorkloadSpec(LinearSpec):
         """Shift of the queries' counters and of the events counted by one unit."""
         return self.shift_of(self.strategy.sensitivity2 * self.weight**2, self.length)
 
-    @property
-    def counted(self) -> bool:
-        """Whether the events counted have a counter."""
-        return bool(self.counted_share)
-
     @cached_property
     def variances(self) -> Floats:
         """(d,) variance of each answer for independent noise of variance 1 in each counter."""
@@ -352,13 +344,9 @@ class WorkloadSpec(LinearSpec):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WorkloadSpec:
-        """The spec that `to_dict` described.
-
-        Args:
-            data: plain data.
+        """See `LinearSpec`.
 
         Raises:
-            SpecError: another kind, unknown fields.
             FormatError: a strategy that is damaged, or made for other queries.
         """
         fields = cls._stored(data)
