@@ -75,10 +75,12 @@ class Reader(Protocol):
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """A payload as JSON text, for a sample that an operator asks for; None if it is unreadable or has no fields."""
+        del payload
+        return None
 
 
 class PayloadFormat(Protocol):
-    """What the rest of the program knows of a format.
+    """What the rest of the program knows of a format. One without a `[payload]` table inherits what is said of it here.
 
     Laws:
         1. The item, weight, time and columns of a record follow from its own bytes (and the schema that they name)
@@ -94,12 +96,15 @@ class PayloadFormat(Protocol):
     @property
     def payload_keys(self) -> frozenset[str]:
         """Keys of the `[payload]` table that the format takes."""
+        return frozenset()
 
     def check(self, fields: Fields) -> Iterator[str]:
         """Mistakes: fields or types that the format does not have."""
 
     def check_payload(self, payload: Any) -> Iterator[str]:
         """Mistakes in a `[payload]` table whose keys are all among `payload_keys`."""
+        del payload
+        return iter(())
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> Reader:
         """A reader.

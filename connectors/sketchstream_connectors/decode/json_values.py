@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sketchstream.items.events import Events
 from sketchstream.kernels import spared
 from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, TOMBSTONE, UNREAD
-from sketchstream.stream.formats import Fields
+from sketchstream.stream.formats import Fields, PayloadFormat
 from sketchstream_connectors.decode import json, layouts
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.pools import columns as rows
@@ -51,20 +51,14 @@ class JsonReader:
         return payload
 
 
-class JsonFormat:
+class JsonFormat(PayloadFormat):
     """See `PayloadFormat`."""
 
     named = True
-    payload_keys: frozenset[str] = frozenset()
 
     def check(self, fields: Fields) -> Iterator[str]:
         """Mistakes in the fields."""
         yield from check_paths(fields)
-
-    def check_payload(self, payload: Any) -> Iterator[str]:
-        """No keys, no mistakes."""
-        del payload
-        yield from ()
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> JsonReader:
         """A reader."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
-from sketchstream.stream.formats import Fields
+from sketchstream.stream.formats import Fields, PayloadFormat, Reader
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import kernels
 from sketchstream_connectors.decode.decoded import RECORD_TIME, record_times
@@ -32,7 +32,7 @@ _BAD_TIME = 2
 
 
 @dataclass(frozen=True)
-class PackedReader:
+class PackedReader(Reader):
     """Reads packed maps."""
 
     fields: Fields
@@ -71,28 +71,17 @@ class PackedReader:
         kernels.write_decimals(items, offsets, text)
         return Events(record, Items.packed(read_only(text), offsets, "str"), given, valid, times, null)
 
-    def shown(self, payload: bytes | None) -> bytes | None:
-        """Nothing: maps of packed items have no named fields."""
-        del payload
-        return None
 
-
-class PackedFormat:
+class PackedFormat(PayloadFormat):
     """See `PayloadFormat`."""
 
     named = False
-    payload_keys: frozenset[str] = frozenset()
 
     def check(self, fields: Fields) -> Iterator[str]:
         """Mistakes in the fields."""
         if fields.item_type == "bytes":
             yield "packed items are 64-bit integers: item_type must be text or int, found bytes"
         yield from check_unnamed("packed", fields, {None, "w"}, {RECORD_TIME, "t"})
-
-    def check_payload(self, payload: Any) -> Iterator[str]:
-        """No keys, no mistakes."""
-        del payload
-        yield from ()
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> PackedReader:
         """A reader."""

@@ -16,13 +16,13 @@ from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels import check_payloads, check_utf8
 from sketchstream.kernels.tokens import NULL, STRING
-from sketchstream.stream.formats import Fields
+from sketchstream.stream.formats import Fields, PayloadFormat, Reader
 from sketchstream_connectors.decode.decoded import RECORD_TIME, record_times
 from sketchstream_connectors.decode.records import Records
 
 
 @dataclass(frozen=True)
-class RawReader:
+class RawReader(Reader):
     """Reads whole keys, or whole values.
 
     Args:
@@ -54,28 +54,17 @@ class RawReader:
         items = Items.spans(records.buffer, starts, ends, "str" if text else "bytes")
         return Events(None, items, None, valid, record_times(records), null)
 
-    def shown(self, payload: bytes | None) -> bytes | None:
-        """Nothing: raw bytes have no fields."""
-        del payload
-        return None
-
 
 @dataclass(frozen=True)
-class RawFormat:
+class RawFormat(PayloadFormat):
     """See `PayloadFormat`."""
 
     name: str
     named = False
-    payload_keys = frozenset[str]()
 
     def check(self, fields: Fields) -> Iterator[str]:
         """Mistakes in the fields."""
         yield from check_unnamed(self.name, fields, {None}, {RECORD_TIME})
-
-    def check_payload(self, payload: Any) -> Iterator[str]:
-        """No keys, no mistakes."""
-        del payload
-        yield from ()
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> RawReader:
         """A reader."""

@@ -95,3 +95,14 @@ def binary_times(column: RecordColumn, unit: TimeUnit = "ms") -> Ints:
     times[numbers] = in_ms(column.starts[numbers], unit)
     times[~numbers & (kinds != STRING)] = NO_TIME
     return times
+
+
+def varint(value: int) -> bytes:
+    """A number as Avro and Protobuf write it: seven bits a byte, the lowest first."""
+    out = bytearray()
+    raw = value & (1 << 64) - 1
+    while raw > 127:
+        out.append(raw & 127 | 128)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)

@@ -22,7 +22,7 @@ from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.records import Records
-from sketchstream_connectors.decode.slots import binary_times, slots_of
+from sketchstream_connectors.decode.slots import binary_times, slots_of, varint
 from sketchstream_connectors.registry import sources
 
 
@@ -172,11 +172,5 @@ def _example(value: object) -> tuple[Type, bytes]:
 
 
 def zigzag(value: int) -> bytes:
-    """A varint of Avro."""
-    raw = value << 1 ^ value >> 63
-    out = bytearray()
-    while raw > 127:
-        out.append(raw & 127 | 128)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
+    """A varint of Avro, whose lowest bit is the sign."""
+    return varint(value << 1 ^ value >> 63)

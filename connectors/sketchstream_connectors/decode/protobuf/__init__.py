@@ -34,7 +34,7 @@ from sketchstream_connectors.decode.protobuf.schema import (
     read_files,
 )
 from sketchstream_connectors.decode.records import Records
-from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of
+from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of, varint
 from sketchstream_connectors.registry import sources
 
 Ints = npt.NDArray[np.int64]
@@ -180,17 +180,6 @@ def _from_file(path: Any, name: str) -> Message:
         msg = f"payload.message {name!r:.80} is not in {path}; it has {known:.300}"
         raise ConfigError(msg)
     return found
-
-
-def varint(value: int) -> bytes:
-    """A varint of Protobuf."""
-    out = bytearray()
-    raw = value & (1 << 64) - 1
-    while raw > 127:
-        out.append(raw & 127 | 128)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
 
 
 def _example(value: dict[str, object]) -> tuple[Message, bytes]:
