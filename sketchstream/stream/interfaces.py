@@ -144,8 +144,10 @@ class Source(Protocol):
     def confirmed(self, since_s: float) -> bool:
         """Whether the group has confirmed this member since that time of the monotonic clock.
 
-        A worker that was suspended for long does not know yet that others own its partitions.
+        A worker that was suspended for long does not know yet that others own its partitions. Without a group: always.
         """
+        del since_s
+        return True
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """Return what happened since the last call, in order."""
@@ -175,6 +177,8 @@ class Source(Protocol):
 
     def beginning(self, partition: int) -> int:
         """Position of the first record that still exists (0 if nothing was ever trimmed)."""
+        del partition
+        return 0
 
     def former_counts(self, partition: int) -> Mapping[int, int | None]:
         """Former partition counts by which records that still exist may have been placed, for a start without a state.
@@ -182,6 +186,8 @@ class Source(Protocol):
         Found in envelopes alone: partitions that were added begin at offset 0, with a record later than many of all
         others. With each the position up to which it may be so; None: to the end.
         """
+        del partition
+        return {}
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Fresh high watermarks (read_uncommitted) of these partitions, or of all of the input, owned or not.

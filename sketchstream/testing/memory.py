@@ -26,6 +26,7 @@ from sketchstream.stream.interfaces import (
     Restored,
     SealedEntry,
     Snapshot,
+    Source,
     SourceEvent,
 )
 from sketchstream.stream.windows.boundary import Boundary, Claim
@@ -70,7 +71,7 @@ class MemoryLog:
         return len(log) - 1
 
 
-class MemorySource:
+class MemorySource(Source):
     """Reads a `MemoryLog`. A `Source`.
 
     Args:
@@ -96,11 +97,6 @@ class MemorySource:
     def joined(self) -> bool:
         """Whether the partitions were announced."""
         return set(self.owned) <= self._announced
-
-    def confirmed(self, since_s: float) -> bool:
-        """There is no group."""
-        del since_s
-        return True
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """One chunk of each partition that has one."""
@@ -141,16 +137,6 @@ class MemorySource:
         if fresh or self._known == 0:
             self._known = len(self._log.partitions)
         return self._known
-
-    def beginning(self, partition: int) -> int:
-        """Nothing is ever trimmed."""
-        del partition
-        return 0
-
-    def former_counts(self, partition: int) -> Mapping[int, int | None]:
-        """No other: a log remembers no growth."""
-        del partition
-        return {}
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Ends of the log."""

@@ -24,7 +24,7 @@ from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemErr
 from sketchstream.events import say
 from sketchstream.items.events import Events
 from sketchstream.stream.input.sampling import PARSED, Sample, Wanted
-from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, SourceEvent
+from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, Source, SourceEvent
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.files import blocks, compression, containers, rows
 from sketchstream_connectors.files.layout import FileFormat, Layout, Piece
@@ -83,7 +83,7 @@ def end_of(path: Path | None, layout: Layout) -> int | None:
 # ----------------------------------------------------------------------------------------------- the source
 
 
-class FileSource:
+class FileSource(Source):
     """A file or standard input as a source with one partition. A `Source`.
 
     Args:
@@ -110,11 +110,6 @@ class FileSource:
     def joined(self) -> bool:
         """Whether the partitions were announced."""
         return self._announced
-
-    def confirmed(self, since_s: float) -> bool:
-        """Return True: files have no consumer group to confirm."""
-        del since_s
-        return True
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """The next piece of the file."""
@@ -182,16 +177,6 @@ class FileSource:
         """A file is one partition."""
         del partition, fresh
         return 1
-
-    def beginning(self, partition: int) -> int:
-        """The first record."""
-        del partition
-        return 0
-
-    def former_counts(self, partition: int) -> Mapping[int, int | None]:
-        """No other: there is one partition."""
-        del partition
-        return {}
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Unknown: a file that is silent has ended."""
