@@ -8,17 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sketchstream.cli.options import FILE
+from sketchstream.cli.options import FILE, gathered
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.spec import ProfileSpec, Publish
     from sketchstream.spec import Domain, Unit
+
+
+OF_PROFILES: Final = ("max_count", "modulus", "bits", "publish")
+OF_BOTH: Final = ("max_weight", "epsilon_publish", "intrusion", "total_share", "max_total")
+"""Options that go into specs as they are: of kind profile alone, and of kind gaussian too."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +65,9 @@ class Description:
         if self.unit is None:
             msg = f"--unit is needed: {units_in_words('--unit ')}"
             raise ConfigError(msg)
-        given: dict[str, Any] = {
-            "max_count": self.max_count,
-            "modulus": self.modulus,
-            "max_weight": _whole(self.max_weight, "max_weight"),
-            "epsilon_publish": self.epsilon_publish,
-            "intrusion": self.intrusion,
-            "bits": None if self.bits is None else int(self.bits),
-            "total_share": self.total_share,
-            "max_total": _whole(self.max_total, "max_total"),
-            "publish": self.publish,
-        }
-        return ProfileSpec(
-            epsilon=self.epsilon,
-            unit=self.unit,
-            domain=self.domain(),
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        given = self._told(*OF_PROFILES, *OF_BOTH)
+        given |= {name: _whole(given[name], name) for name in ("max_weight", "max_total", "bits") if name in given}
+        return ProfileSpec(epsilon=self.epsilon, unit=self.unit, domain=self.domain(), **given)
 
     def spec_of(self, kind: str, beside: Mapping[str, Any]) -> Any:
         """The spec of a sketch of any kind that the command line can make.
@@ -107,18 +97,14 @@ class Description:
         if "delta" not in beside:
             msg = "--kind gaussian needs --delta, such as --delta 1e-6"
             raise ConfigError(msg)
-        theirs = ("max_count", "modulus", "bits", "publish")
-        _refuse({name: one for name in theirs if (one := getattr(self, name)) is not None}, kind)
-        given = {
-            "max_weight": self.max_weight,
-            "epsilon_publish": self.epsilon_publish,
-            "intrusion": self.intrusion,
-            "total_share": self.total_share,
-            "max_total": self.max_total,
-        }
-        given = {name: value for name, value in given.items() if value is not None}
+        _refuse(self._told(*OF_PROFILES), kind)
         unit = self.unit or "event"
-        return GaussianSpec(epsilon=self.epsilon, unit=unit, domain=self.domain(), **given, **beside)  # type: ignore[arg-type]
+        given = {**self._told(*OF_BOTH), **beside}
+        return GaussianSpec(epsilon=self.epsilon, unit=unit, domain=self.domain(), **given)  # type: ignore[arg-type]
+
+    def _told(self, *names: str) -> dict[str, Any]:
+        """Those of these options that were given."""
+        return {name: one for name in names if (one := getattr(self, name)) is not None}
 
     def given(self) -> list[str]:
         """Names of the options that were given, `item_type` apart."""
@@ -255,16 +241,6 @@ def described(function: Callable[..., Any], *, epsilon: str | None = None, requi
         epsilon: its default; None: --epsilon must be given.
         required: whether a missing epsilon is an error already here.
     """
-    names = [field.name for field in fields(Description)]
-
-    @wraps(function)
-    def call(**given: Any) -> Any:
-        own = {name: value for name, value in given.items() if name not in names}
-        return function(description=Description(**{name: given[name] for name in names}), **own)
-
-    command: Callable[..., Any] = call
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    if epsilon is None:
-        return click.option("--epsilon", required=required, help=_EPSILON)(command)
-    return click.option("--epsilon", default=epsilon, show_default=True, help=_EPSILON)(command)
+    usual: dict[str, Any] = {"required": required} if epsilon is None else {"default": epsilon, "show_default": True}
+    options = (click.option("--epsilon", help=_EPSILON, **usual), *_OPTIONS)
+    return gathered("description", Description, options)(function)

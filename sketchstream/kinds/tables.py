@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -187,34 +188,32 @@ class SketchTable(ConfigTable):
         """
         raise NotImplementedError
 
-    def records_noise(self, given: str | None, around: TableContext) -> str:
-        """Noise of the number of records admitted; by default for unit "event", where a record holds one event.
-
-        A packed record holds any number of events, so that no share of records could be judged from events counted.
+    def arguments(self, made: type[Any], around: TableContext) -> dict[str, Any]:
+        """Arguments of the spec that the block gives under their own names, with the noise that quality needs.
 
         Args:
-            given: what the block says.
+            made: class of the spec.
             around: the input.
 
         Raises:
-            SpecError: records are packed.
+            SpecError: noise of a number of records that cannot be.
+        """
+        taken = signature(made).parameters
+        found = {name: getattr(self, name) for name in type(self).model_fields if name in taken}
+        if found.get("counted_share", "") is None:  # none where quality is not judged
+            found["counted_share"] = "0" if around.packed or self.unit == "item" else COUNTED_SHARE
+        return found | {"epsilon_records": self._records_noise(found["epsilon_records"], around)}
+
+    def _records_noise(self, given: str | None, around: TableContext) -> str:
+        """Noise of the number of records admitted; by default for unit "event", where a record holds one event.
+
+        A packed record holds any number of events, so that no share of records could be judged from events counted.
         """
         if given is None:
             return "0" if around.packed or self.unit == "item" or self.counts_some else EPSILON_RECORDS
         if around.packed and given != "0":
             msg = "epsilon_records needs records of one event each; leave it out where records are packed"
             raise SpecError(msg)
-        return given
-
-    def counted_noise(self, given: str | None, around: TableContext) -> str:
-        """Share of every cost that the number of events counted gets; none by default where quality is not judged.
-
-        Args:
-            given: what the block says.
-            around: the input.
-        """
-        if given is None:
-            return "0" if around.packed or self.unit == "item" else COUNTED_SHARE
         return given
 
 

@@ -1,4 +1,4 @@
-"""What the `[[sketch]]` of every linear kind has, and how it becomes the arguments of a spec.
+"""What the `[[sketch]]` of every linear kind has.
 
 In: plain data of a block. Out: arguments of the kind's spec. Touches: nothing. Imported only when a configuration is
 read.
@@ -6,11 +6,7 @@ read.
 
 from __future__ import annotations
 
-from inspect import signature
-from typing import Any
-
-from sketchstream.kinds.linear.spec import LinearSpec
-from sketchstream.kinds.tables import Number, SketchTable, TableContext
+from sketchstream.kinds.tables import Number, SketchTable
 
 
 class LinearTable(SketchTable):
@@ -21,19 +17,3 @@ class LinearTable(SketchTable):
     delta_publish: Number | None = None
     intrusion: bool = True
     epsilon_records: Number | None = None
-
-    def arguments(self, made: type[LinearSpec], around: TableContext) -> dict[str, Any]:
-        """Arguments of the spec that the block gives under their own names, with the noise that quality needs.
-
-        Args:
-            made: class of the spec.
-            around: the input.
-
-        Raises:
-            SpecError: noise of a number of records that cannot be.
-        """
-        taken = signature(made).parameters
-        found = {name: getattr(self, name) for name in type(self).model_fields if name in taken}
-        if "counted_share" in found:
-            found["counted_share"] = self.counted_noise(found["counted_share"], around)
-        return found | {"epsilon_records": self.records_noise(self.epsilon_records, around)}

@@ -104,29 +104,14 @@ class ProfileTable(SketchTable):
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ProfileSpec:
         """See `ProfileSpec`."""
-        return ProfileSpec(
-            epsilon=self.epsilon,
-            unit=self.unit,
-            domain=domain or OpenDomain(1024),
-            max_count=self.max_count,
-            modulus=self.modulus,
-            max_weight=self.max_weight,
-            publish=self.publish,
-            epsilon_publish=self.epsilon_publish,
-            intrusion=self.intrusion,
-            bits=self.bits,
-            total_share=self.total_share,
-            counted=self._counted(around),
-            max_total=self.max_total,
-            epsilon_records=self.records_noise(self.epsilon_records, around),
-            groups=self._groups(domain, around),
-            overlap=self.overlap if isinstance(self.overlap, bool) else list(self.overlap),
-            epsilon_overlap=self.epsilon_overlap,
-            histograms=self.histograms,
-            counts=self.counts,
-            noise=self.noise,
-            where=self._filters,
-        )
+        given = self.arguments(ProfileSpec, around) | {
+            "domain": domain or OpenDomain(1024),
+            "counted": self._counted(around),
+            "groups": self._groups(domain, around),
+            "overlap": self.overlap if isinstance(self.overlap, bool) else list(self.overlap),
+            "where": self._filters,
+        }
+        return ProfileSpec(**given)
 
     @property
     def _filters(self) -> dict[str, tuple[Value, ...]]:
