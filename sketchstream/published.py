@@ -448,24 +448,9 @@ class Release(_Part):
         """The release that a verified header and body describe."""
         spec, kind = _spec_of(header)
         kind.require_view(spec, header, body)
-        layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-        ledger = kind.read_ledger(spec, header["ledger"])
         final, cost = bool(header["final"]), read_rational(header["cost"])
-        counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=final)
-        require_accounted(spec, layers, ledger, counters, View("publication" if final else "release", cost))
-        return cls(
-            spec=spec,
-            layers=layers,
-            slots=whole(header["slots"], "slots", 1, 1 << 40),
-            noised=body,
-            cost=cost,
-            seal_id=_identifier(header["seal_id"]),
-            final=final,
-            origin=Origin.from_dict(header),
-            key_id=header.get("key_id"),
-            ledger=ledger,
-            counters=counters,
-        )
+        found = _read_common(header, spec, View("publication" if final else "release", cost))
+        return cls(slots=whole(header["slots"], "slots", 1, 1 << 40), noised=body, cost=cost, final=final, **found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -530,20 +515,7 @@ class SealedState(_Part):
         """The state that a verified header and body describe."""
         spec, kind = _spec_of(header)
         kind.require_state(spec, header["slots"], body)
-        layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-        ledger = kind.read_ledger(spec, header["ledger"])
-        counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=True)
-        require_accounted(spec, layers, ledger, counters, View("publication", None))
-        return cls(
-            spec=spec,
-            layers=layers,
-            state=body,
-            seal_id=_identifier(header["seal_id"]),
-            origin=Origin.from_dict(header),
-            key_id=header.get("key_id"),
-            ledger=ledger,
-            counters=counters,
-        )
+        return cls(state=body, **_read_common(header, spec, View("publication", None)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -725,6 +697,25 @@ def _common_fields(part: Release | SealedState) -> dict[str, Any]:
     if part.counters:
         fields["counters"] = [counter.to_dict() for counter in part.counters]
     return fields if part.key_id is None else {**fields, "key_id": part.key_id}
+
+
+def _read_common(header: Mapping[str, Any], spec: Any, view: View) -> dict[str, Any]:
+    """What `_common_fields` wrote, and the seal id, as arguments; required to account for the noise of this view."""
+    kind = kinds.of(spec)
+    layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
+    ledger = kind.read_ledger(spec, header["ledger"])
+    final = view.kind == "publication"
+    counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=final)
+    require_accounted(spec, layers, ledger, counters, view)
+    return {
+        "spec": spec,
+        "layers": layers,
+        "seal_id": _identifier(header["seal_id"]),
+        "origin": Origin.from_dict(header),
+        "key_id": header.get("key_id"),
+        "ledger": ledger,
+        "counters": counters,
+    }
 
 
 def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
