@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,17 +15,15 @@ from sketchstream.errors import FormatError, StoreError
 from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.serve.store.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Frontier, SealedEntry
-from sketchstream.stream.windows.windows import iso
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,
     EARLY_NAME,
     REVISION_NAME,
     SEALED_NAME,
-    file_name,
     read_regular,
     readable_frontiers,
 )
-from sketchstream_connectors.files.sealed import describe, describe_instalment, start_ms
+from sketchstream_connectors.files.sealed import read_entry, start_ms
 
 NAMES: Final = (SEALED_NAME, CLOSED_NAME, EARLY_NAME)
 FILES: Final = 512
@@ -70,7 +67,7 @@ class DirectoryFeed:
             for start, name, mark in new[at : at + FILES]:
                 sketch, revision, _, file = name.split("/")
                 try:
-                    entries.append(_entry(read_regular(self.root / name, limit_bytes()), name))
+                    entries.append(read_entry(read_regular(self.root / name, limit_bytes()), name))
                 except FormatError as error:
                     unreadable.append(Unreadable(sketch, start, str(error)))
                 except OSError as error:
@@ -155,21 +152,3 @@ class _Listing:
 def _partition(file: str) -> int:
     (named,) = (found for names in NAMES if (found := names.fullmatch(file)))
     return int(named[1])
-
-
-def _entry(body: bytes, name: str) -> SealedEntry:
-    """The entry in a file: a sealed sketch, positions that have closed, or a release from an open window.
-
-    Raises:
-        FormatError: it is invalid, or does not match its path.
-    """
-    sketch, revision, start, file = name.split("/")
-    entry = describe_instalment(body, name) if CLOSED_NAME.fullmatch(file) else describe(body, name)
-    early = EARLY_NAME.fullmatch(file)
-    if early is not None:
-        entry = replace(entry, early=start_ms(early[2]))
-    found = (entry.sketch, f"r{entry.revision}", start_ms(start), file_name(entry))
-    if found != (sketch, revision, entry.window[0], file):
-        msg = f"{name} holds another sketch than its name says: {entry.sketch} of {iso(entry.window[0])}"
-        raise FormatError(msg)
-    return entry

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,12 +18,13 @@ from sketchstream.errors import FormatError, StoreError
 from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.published import Instalment, Origin, well_formed
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.windows.windows import within
+from sketchstream.stream.windows.windows import iso, within
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,
     EARLY_NAME,
     REVISION_NAME,
     SEALED_NAME,
+    file_name,
     read_frontiers,
     read_regular,
     start_name,
@@ -58,71 +59,43 @@ class DirectorySealed:
             FormatError: a file is not a sealed sketch, or does not match its name.
         """
         yield from self.frontiers(sketch)
-        # names of folders sort as the times that they are
-        first, last = ("" if since is None else start_name(since)), (None if until is None else start_name(until))
         with self._reading():
             for name in self.sketches() if sketch is None else [sketch]:
-                if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
-                    continue
-                found = []
-                for path in (self.root / name).glob("r*/*/p*.sealed"):
-                    revision = REVISION_NAME.fullmatch(path.parent.parent.name)
-                    partition = SEALED_NAME.fullmatch(path.name)
-                    start = path.parent.name
-                    if revision and partition and start >= first and (last is None or start < last):
-                        found.append((start, int(revision[1]), int(partition[1]), path))
-                for start, number, at, path in sorted(found):
-                    entry = describe(read_regular(path, limit_bytes()), str(path))
-                    said = (entry.sketch, entry.revision, start_name(entry.window[0]), entry.partition)
-                    if said != (name, number, start, at):
-                        msg = f"{path} holds another sketch than its name says"
-                        raise FormatError(msg)
-                    if within(entry.window, since, until):
-                        yield entry
+                if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
+                    yield from self._entries(
+                        name, SEALED_NAME, since, until, lambda number, named: (number, int(named[1]))
+                    )
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
-        """Instalments of closed positions. See `SealedSource.closed`.
-
-        Raises:
-            StoreError: a file cannot be read.
-            FormatError: the content of a file does not match its name.
-        """
-        found = []
-        with self._reading():
-            for path in (self.root / sketch).glob("r*/*/p*.closed"):
-                named = CLOSED_NAME.fullmatch(path.name)
-                revision = REVISION_NAME.fullmatch(path.parent.parent.name)
-                if named and revision:
-                    found.append((path.parent.name, int(named[1]), int(named[2]), int(named[3]), path))
-            for start, partition, first, stop, path in sorted(found):
-                entry = describe_instalment(read_regular(path, limit_bytes()), f"{path}")
-                said = (start_name(entry.window[0]), entry.partition, *(entry.positions or ()), entry.sketch)
-                if said != (start, partition, first, stop, sketch):
-                    msg = f"{path} holds other positions than its name says"
-                    raise FormatError(msg)
-                if within(entry.window, since, until):
-                    yield entry
+        """Instalments of closed positions; raises errors as `read` does. See `SealedSource.closed`."""
+        return self._entries(sketch, CLOSED_NAME, since, until, lambda _, named: tuple(map(int, named.groups())))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
-        """Releases from windows that were still open. See `SealedSource.early`.
+        """Releases from windows that were still open; raises errors as `read` does. See `SealedSource.early`."""
+        return self._entries(sketch, EARLY_NAME, since, until, lambda _, named: (start_ms(named[2]), int(named[1])))
 
-        Raises:
-            StoreError: a file cannot be read.
-            FormatError: the content of a file does not match its name.
+    def _entries(
+        self,
+        sketch: str,
+        names: re.Pattern[str],
+        since: int | None,
+        until: int | None,
+        order: Callable[[int, re.Match[str]], tuple[int | None, ...]],
+    ) -> Iterator[SealedEntry]:
+        """The files of one sketch with such names, earlier windows first; by their revision and name in one window.
+
+        Files outside the range are not opened; those for which `order` knows no number are others than ours.
         """
+        first, last = ("" if since is None else start_name(since)), (None if until is None else start_name(until))
         found = []
         with self._reading():
-            for path in (self.root / sketch).glob("r*/*/p*.early"):
-                named = EARLY_NAME.fullmatch(path.name)
-                revision = REVISION_NAME.fullmatch(path.parent.parent.name)
-                time = start_ms(named[2]) if named else None
-                if named and revision and time is not None:
-                    found.append((path.parent.name, time, int(named[1]), path))
-            for start, time, partition, path in sorted(found):
-                entry = replace(describe(read_regular(path, limit_bytes()), str(path)), early=time)
-                if (start_name(entry.window[0]), entry.partition, entry.sketch) != (start, partition, sketch):
-                    msg = f"{path} holds another release than its name says"
-                    raise FormatError(msg)
+            for path in (self.root / sketch).glob("r*/*/p*"):
+                revision, named = REVISION_NAME.fullmatch(path.parent.parent.name), names.fullmatch(path.name)
+                start = path.parent.name
+                if revision and named and start >= first and (last is None or start < last):
+                    found.append((start, order(int(revision[1]), named), path))
+            for _, _, path in sorted(one for one in found if None not in one[1]):
+                entry = read_entry(read_regular(path, limit_bytes()), str(path))
                 if within(entry.window, since, until):
                     yield entry
 
@@ -139,6 +112,24 @@ class DirectorySealed:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def read_entry(body: bytes, name: str) -> SealedEntry:
+    """The entry in a file: a sealed sketch, positions that have closed, or a release from an open window.
+
+    Raises:
+        FormatError: it is invalid, or does not match its path.
+    """
+    sketch, revision, start, file = name.split("/")[-4:]
+    entry = describe_instalment(body, name) if CLOSED_NAME.fullmatch(file) else describe(body, name)
+    early = EARLY_NAME.fullmatch(file)
+    if early is not None:
+        entry = replace(entry, early=start_ms(early[2]))
+    found = (entry.sketch, f"r{entry.revision}", start_ms(start), file_name(entry))
+    if found != (sketch, revision, entry.window[0], file):
+        msg = f"{name} holds another sketch than its name says: {entry.sketch} of {iso(entry.window[0])}"
+        raise FormatError(msg)
+    return entry
 
 
 def describe(body: bytes, where: str) -> SealedEntry:
