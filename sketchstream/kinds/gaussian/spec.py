@@ -17,11 +17,10 @@ import msgpack
 from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MOST_BITS, MOST_UNITS, Lattice
 from sketchstream.kinds.linear.fields import epsilon_of, stored_domain
-from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec
+from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrated
 from sketchstream.privacy.calibration.discrete import (
     DiscreteCalibration,
     calibrate_discrete,
-    calibrate_parts,
     verify_discrete,
 )
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
@@ -312,7 +311,7 @@ class GaussianSpec(LinearSpec):
         """Noise for one release of (epsilon, delta) to this unit."""
         exact = epsilon_of(epsilon, "epsilon", self.epsilons), exact_delta(delta)
         if self.total_share:
-            return _calibrated_parts(*exact, tuple((p.sensitivity2, p.coordinates, p.share) for p in self.shift.parts))
+            return calibrated(*exact, self.shift)
         return _calibrated(*exact, self._reach)
 
     @cached_property
@@ -366,14 +365,6 @@ def _calibrated(
         return verify_discrete(epsilon, delta, found.sigma2, shapes)
     found = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
     return verify_discrete(epsilon, delta, found.sigma2, sensitivity2=sensitivity2, coordinates=coordinates)
-
-
-@lru_cache(maxsize=128)
-def _calibrated_parts(
-    epsilon: Fraction, delta: Fraction, parts: tuple[tuple[Fraction, int, Fraction], ...]
-) -> DiscreteCalibration:
-    """Calibrate the noise of a state with several components."""
-    return calibrate_parts(epsilon, delta, parts)
 
 
 def _partitions(total: int, largest: int) -> Iterator[Shape]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +18,7 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.kinds.hierarchy.fit import Floats, unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
-from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, EventCountingSpec
-from sketchstream.privacy.calibration.discrete import calibrate_parts
+from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, EventCountingSpec, calibrated
 from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import (
     UNITS,
@@ -161,8 +160,7 @@ class HierarchySpec(EventCountingSpec):
 
     def sigma2(self, epsilon: Fraction, delta: Fraction) -> Fraction:
         """Parameter of a layer of this privacy: the variance of the noise in each counter."""
-        parts = tuple((one.sensitivity2, one.coordinates, one.share) for one in self.shift.parts)
-        return _calibrated(epsilon, delta, parts)
+        return calibrated(epsilon, delta, self.shift).sigma2
 
     @property
     def domain(self) -> ClosedDomain:
@@ -196,9 +194,3 @@ class HierarchySpec(EventCountingSpec):
         """See `LinearSpec`."""
         fields = cls._stored(data)
         return cls._made(levels=Tree.from_dict(fields.pop("tree", None)), paths=(), **fields)
-
-
-@lru_cache(maxsize=128)
-def _calibrated(epsilon: Fraction, delta: Fraction, parts: tuple[tuple[Fraction, int, Fraction], ...]) -> Fraction:
-    """Calibrated noise, remembered: a configuration is read more than once."""
-    return calibrate_parts(epsilon, delta, parts).sigma2

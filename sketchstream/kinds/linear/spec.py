@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 import msgpack
@@ -24,6 +24,7 @@ from sketchstream.kinds.linear.fields import (
     require_fresh_noise,
     warn_of_little_privacy,
 )
+from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_parts
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
 from sketchstream.spec import NO_PRIVACY, Domain, Epsilon, Unit, exact_counted_share, exact_records, flag
 
@@ -229,3 +230,9 @@ class EventCountingSpec(LinearSpec):
             return UnitShift.of(sensitivity2, coordinates)
         state = Part(Fraction(sensitivity2), coordinates, 1 - self.counted_share)
         return UnitShift((state, Part(Fraction(1), 1, self.counted_share)))
+
+
+@lru_cache(maxsize=128)
+def calibrated(epsilon: Fraction, delta: Fraction, shift: UnitShift) -> DiscreteCalibration:
+    """Noise of a state whose parts share one mu^2, remembered: a configuration is read more than once."""
+    return calibrate_parts(epsilon, delta, [(one.sensitivity2, one.coordinates, one.share) for one in shift.parts])
