@@ -9,13 +9,15 @@ guarantee's, a loss is the ledger's times a number of windows that `guarantee` c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from functools import cached_property, wraps
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import click
+
+from sketchstream.cli.options import gathered
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.group_list import GroupLimit, Groups
@@ -418,25 +420,7 @@ _SETS = (
 )  # fmt: skip
 
 
-def deployed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """All these options on a command, which gets them as one argument, `deployment`."""
-    return _with(function, (*_GROUPS, *_WINDOWS, *_SETS), [field.name for field in fields(DeploymentOptions)])
-
-
-def grouped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of groups on a command, which gets them as one argument, `deployment`."""
-    return _with(function, _GROUPS, [field.name for field in fields(DeploymentOptions) if field.default is MISSING])
-
-
-def _with(function: Callable[..., Any], some: Sequence[Any], names: Collection[str]) -> Callable[..., Any]:
-    """Options on a command, which gets those of these names as one argument, `deployment`."""
-
-    @wraps(function)
-    def call(**given: Any) -> Any:
-        own: Mapping[str, Any] = {name: value for name, value in given.items() if name not in names}
-        return function(deployment=DeploymentOptions(**{name: given[name] for name in names}), **own)
-
-    command: Callable[..., Any] = call
-    for option in reversed(some):
-        command = option(command)
-    return command
+deployed = gathered("deployment", DeploymentOptions, (*_GROUPS, *_WINDOWS, *_SETS))
+"""All these options on a command, which gets them as one argument, `deployment`."""
+grouped = gathered("deployment", DeploymentOptions, _GROUPS, needed=True)
+"""The options of groups on a command, which gets them as one argument, `deployment`."""

@@ -87,19 +87,23 @@ def span(command: F) -> F:
     return click.option("--from", "from_", metavar="TIME", help=text)(to(command))
 
 
-def gathered(name: str, kind: Callable[..., Any], decorators: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+def gathered(
+    name: str, kind: Callable[..., Any], decorators: Sequence[Callable[[Any], Any]], *, needed: bool = False
+) -> Callable[[F], F]:
     """Options that a command takes as one argument.
 
     Args:
         name: of the argument.
         kind: a dataclass with a field for each option.
         decorators: the options, in the order of the help.
+        needed: whether there are options for fields without a default only.
     """
+    every = [one for one in dataclasses.fields(kind) if not needed or one.default is dataclasses.MISSING]  # type: ignore[arg-type]
 
     def decorated(function: F) -> F:
         @functools.wraps(function)
         def gathering(**given: Any) -> Any:
-            fields = {one.name: given.pop(one.name) for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
+            fields = {one.name: given.pop(one.name) for one in every}
             return function(**{name: kind(**fields)}, **given)
 
         out: Any = gathering
