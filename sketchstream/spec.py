@@ -380,6 +380,37 @@ class DomainOutline(ClosedDomain):
         return self.digest
 
 
+def stored_domain(described: Mapping[str, Any], items: Sequence[Item] | None) -> Domain:
+    """The domain that its `to_dict` described.
+
+    Args:
+        described: as stored.
+        items: of a listed domain, which are not in the dictionary; without them publications can be read, but events
+            have no slots.
+
+    Raises:
+        SpecError: another sort of domain, or another list of items.
+        TypeError: fields that this version does not know.
+    """
+    fields = dict(described)
+    sort = fields.pop("kind", None)
+    if sort == "open":
+        return OpenDomain(**fields)
+    if sort != "closed":
+        msg = f"domain must be 'open' or 'closed', found {sort!r:.40}"
+        raise SpecError(msg)
+    digest = fields.pop("items_digest", None)
+    if digest is None:
+        return ClosedDomain(**fields)
+    if items is None:
+        return DomainOutline(digest=digest, **fields)
+    made = ClosedDomain(items=items, sample_rate=fields.get("sample_rate"))
+    if made.items_digest != digest or made.size != fields.get("size"):
+        msg = "the list of items is not the one this sketch was made with"
+        raise SpecError(msg)
+    return made
+
+
 def units_in_words(write: str) -> str:
     """What both units protect, for a configuration or a command that does not say which is meant.
 

@@ -16,7 +16,7 @@ import msgpack
 
 from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MOST_BITS, MOST_UNITS, Lattice
-from sketchstream.kinds.linear.fields import epsilon_of, stored_domain
+from sketchstream.kinds.linear.fields import epsilon_of, stored_closed
 from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrated
 from sketchstream.privacy.calibration.discrete import (
     DiscreteCalibration,
@@ -344,7 +344,7 @@ class GaussianSpec(LinearSpec):
             SpecError: the data do not describe a spec of this kind, or have another list of items.
         """
         fields = cls._stored(data)
-        domain = stored_domain(fields.pop("domain", None), items, "the domain of kind 'gaussian'")
+        domain = stored_closed(fields.pop("domain", None), items, "the domain of kind 'gaussian'")
         return cls._made(domain=domain, **fields)
 
     def _canonical(self) -> bytes:

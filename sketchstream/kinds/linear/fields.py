@@ -14,13 +14,13 @@ from sketchstream.errors import SpecError
 from sketchstream.spec import (
     NO_PRIVACY,
     ClosedDomain,
-    DomainOutline,
     Epsilon,
     Item,
     NoPrivacyWarning,
     exact_delta,
     exact_epsilon,
     exact_rational,
+    stored_domain,
 )
 
 LARGE_DELTA: Final = Fraction(1, 1000)
@@ -70,13 +70,12 @@ def delta_of(value: Epsilon, name: str, *, zero: bool) -> Fraction:
     return exact_delta(value, name)
 
 
-def stored_domain(described: object, items: Sequence[Item] | None, what: str) -> ClosedDomain:
-    """The closed domain that its dictionary describes.
+def stored_closed(described: object, items: Sequence[Item] | None, what: str) -> ClosedDomain:
+    """The closed domain that its dictionary describes; see `stored_domain`.
 
     Args:
         described: as stored.
-        items: of a listed domain, which are not in the dictionary; without them publications can be read, but events
-            have no slots.
+        items: of a listed domain.
         what: the parameter, in words.
 
     Raises:
@@ -85,21 +84,13 @@ def stored_domain(described: object, items: Sequence[Item] | None, what: str) ->
     if not isinstance(described, Mapping) or described.get("kind") != "closed":
         msg = f"{what} must be a closed domain"
         raise SpecError(msg)
-    fields = {name: value for name, value in described.items() if name != "kind"}
-    digest = fields.pop("items_digest", None)
     try:
-        if digest is None:
-            return ClosedDomain(**fields)
-        if items is None:
-            return DomainOutline(digest=digest, **fields)
+        found = stored_domain(described, items)
     except TypeError:
         msg = "spec has a domain with fields that this version does not know"
         raise SpecError(msg) from None
-    made = ClosedDomain(items=items)
-    if made.items_digest != digest or made.size != fields.get("size"):
-        msg = "the list of items is not the one this sketch was made with"
-        raise SpecError(msg)
-    return made
+    assert isinstance(found, ClosedDomain)
+    return found
 
 
 def require_fresh_noise(intrusion: bool, values: Iterable[object]) -> None:

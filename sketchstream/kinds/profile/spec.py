@@ -30,7 +30,6 @@ from sketchstream.spec import (
     UNITS,
     ClosedDomain,
     Domain,
-    DomainOutline,
     Epsilon,
     Item,
     NoPrivacyWarning,
@@ -40,6 +39,7 @@ from sketchstream.spec import (
     exact_records,
     exact_share,
     require_choice,
+    stored_domain,
     whole,
 )
 
@@ -505,28 +505,10 @@ class ProfileSpec:
         if not isinstance(described, dict):
             msg = "spec has no domain"
             raise SpecError(msg)
-        domain = dict(described)
-        shape = domain.pop("kind", None)
         try:
-            if shape == "open":
-                made: Domain = OpenDomain(**domain)
-            elif shape == "closed":
-                digest = domain.pop("items_digest", None)
-                if digest is None:
-                    made = ClosedDomain(**domain)
-                elif items is None:
-                    made = DomainOutline(digest=digest, **domain)
-                else:
-                    made = ClosedDomain(items=items, sample_rate=domain.get("sample_rate"))
-                    if made.items_digest != digest or made.size != domain.get("size"):
-                        msg = "the list of items is not the one this sketch was made with"
-                        raise SpecError(msg)
-            else:
-                msg = f"domain must be 'open' or 'closed', found {shape!r:.40}"
-                raise SpecError(msg)
             groups, sample, one_of = (fields.pop(name, None) for name in ("groups", "sample", "one_of"))
             return cls(
-                domain=made,
+                domain=stored_domain(described, items),
                 groups=None if groups is None else Groups(**groups),
                 sample=None if sample is None else GroupSample(**sample),
                 one_of=None if one_of is None else OneOfGroups(**one_of),

@@ -21,7 +21,7 @@ import msgpack
 from sketchstream.errors import SpecError
 from sketchstream.items.hashing import Key
 from sketchstream.items.lattice import Lattice
-from sketchstream.kinds.linear.fields import stored_domain
+from sketchstream.kinds.linear.fields import stored_closed
 from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.projection.matrices.matrix import FAMILIES, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import MOST_PASSED
@@ -340,7 +340,7 @@ class ProjectionSpec(EventCountingSpec):
         """
         fields = cls._stored(data)
         for name, listed in (("users", users), ("features", features)):
-            fields[name] = stored_domain(fields.get(name), listed, f"{name} of a projection")
+            fields[name] = stored_closed(fields.get(name), listed, f"{name} of a projection")
         return cls._made(**fields)
 
     def _canonical(self) -> bytes:
