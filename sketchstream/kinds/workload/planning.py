@@ -48,15 +48,7 @@ class WorkloadForecast:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the answers' own errors."""
-        return {
-            "rmse": self.rmse,
-            "worst": self.worst,
-            "layers": self.layers,
-            "lower": self.lower,
-            "counters": self.counters,
-            "state_rmse": self.state_rmse,
-            "break_even": self.break_even,
-        }
+        return {name: value for name, value in vars(self).items() if name != "stderr"}
 
 
 @dataclass(frozen=True, eq=False)
