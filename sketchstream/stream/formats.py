@@ -7,6 +7,7 @@ used: the core names it here, by its module, and imports none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -31,36 +32,31 @@ UNITS_PER_S: Final[dict[TimeUnit, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns
 """How many of each unit of time a second has."""
 
 
-class Fields(Protocol):
-    """What is wanted of payloads; see `Decoder` for the meaning of each part."""
+@dataclass(frozen=True)
+class Fields:
+    """What is wanted of payloads.
 
-    @property
-    def item(self) -> str | None:
-        """Field of the item."""
+    Args:
+        format: one of `names`.
+        item: dotted field of the item, in formats with named fields; None if events have only columns or times.
+        item_type: "text", "int" or "bytes" (not for packed).
+        weight: dotted field of an integer weight; missing or null is 1. packed: "w", read anyway.
+        time: "record" (the record's own timestamp), or a dotted field with integer milliseconds or an RFC 3339
+            string. packed: t where the map has it, else the record's timestamp; "t" makes it obligatory.
+        columns: dotted fields that are wanted as they are.
+        decimals: a weight may be any number; `Events.weight` has it.
+        time_unit: what a number in the field of the time counts since 1970: "s", "ms", "us" or "ns"; texts and types
+            of times say it.
+    """
 
-    @property
-    def item_type(self) -> ItemType:
-        """Type of the items."""
-
-    @property
-    def weight(self) -> str | None:
-        """Field of the weight."""
-
-    @property
-    def time(self) -> str:
-        """Field of the event time, or "record"."""
-
-    @property
-    def time_unit(self) -> TimeUnit:
-        """What a number in the field of the event time counts since 1970; texts and types of times say it."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Further fields."""
-
-    @property
-    def decimals(self) -> bool:
-        """Whether weights may have fractions."""
+    format: str = "json"
+    item: str | None = None
+    item_type: ItemType = "text"
+    weight: str | None = None
+    time: str = "record"
+    columns: tuple[str, ...] = ()
+    decimals: bool = False
+    time_unit: TimeUnit = "ms"
 
 
 class Reader(Protocol):

@@ -18,52 +18,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from sketchstream.errors import ConfigError
-from sketchstream.items.columns import ItemType
 from sketchstream.items.events import Events
 from sketchstream.stream import formats
-from sketchstream.stream.formats import Reader, TimeUnit
+from sketchstream.stream.formats import Fields, Reader
 from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.records import Records
 
-__all__ = ["RECORD_TIME", "Decoder", "Format"]
-
-Format: TypeAlias = str
-"""Name of a format, see `sketchstream.stream.formats`."""
+__all__ = ["RECORD_TIME", "Decoder"]
 
 
 @dataclass(frozen=True)
-class Decoder:
+class Decoder(Fields):
     """How payloads are read; the `[input]` section of a configuration.
 
     Args:
-        format: one of `sketchstream.stream.formats.names`.
-        item: dotted field of the item, in formats with named fields; None if events have only columns or times.
-        item_type: "text", "int" or "bytes" (not for packed).
-        weight: dotted field of an integer weight; missing or null is 1. packed: "w", read anyway.
-        time: "record" (the record's own timestamp), or a dotted field with integer milliseconds or an RFC 3339
-            string. packed: t where the map has it, else the record's timestamp; "t" makes it obligatory.
-        columns: dotted fields that are wanted as they are.
-        decimals: a weight may be any number; `Events.weight` has it.
-        time_unit: what a number in the field of the time counts since 1970: "s", "ms", "us" or "ns".
         payload: the `[payload]` table of formats that take keys of it.
         folder: of relative paths in `payload`.
 
     Raises:
         ConfigError: a combination that means nothing.
     """
-
-    format: Format = "json"
-    item: str | None = None
-    item_type: ItemType = "text"
-    weight: str | None = None
-    time: str = RECORD_TIME
-    columns: tuple[str, ...] = ()
-    decimals: bool = False
-    time_unit: TimeUnit = "ms"
 
     payload: Any = None
     folder: Path = field(default_factory=Path)
