@@ -16,18 +16,17 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import SketchstreamError
 from sketchstream.query.history import Time, Windows, history
 from sketchstream.query.sealed import SealedReader, Span
-from sketchstream.query.windows import PublishedWindows
+from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream_connectors.files import store
 from sketchstream_connectors.files.feed import DirectoryFeed
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 if TYPE_CHECKING:
-    from sketchstream.query.windows import Surroundings
     from sketchstream.serve.store.feed import Feed
 
 
-class FileSurroundings:
-    """See `Surroundings`: of a worker whose state is in a folder.
+class FileSurroundings(Surroundings):
+    """Those of a worker whose state is in a folder; files have no retention.
 
     Args:
         store: the folder.
@@ -41,10 +40,6 @@ class FileSurroundings:
         with contextlib.suppress(SketchstreamError, OSError):
             return store.open_windows(self._store)
         return {}
-
-    def retention_ms(self) -> float | None:
-        """Files have no retention."""
-        return None
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from sketchstream import kinds
@@ -54,25 +54,15 @@ AHEAD: Final = 100
 """Most windows after the one that is asked for, of which the ledger's records are read at once."""
 
 
-class Surroundings(Protocol):
-    """Facts about a deployment beside its publications."""
+class Surroundings:
+    """Facts about a deployment beside its publications; as they are here, nothing is known."""
 
     def open_windows(self) -> Mapping[str, Sequence[Span]]:
         """Windows that workers hold open, as of their last snapshots, by sketch; empty without access to snapshots."""
-
-    def retention_ms(self) -> float | None:
-        """Retention of the input topic, infinite if it never deletes records; None if unknown."""
-
-
-class Unknown:
-    """Surroundings without any facts. See `Surroundings`."""
-
-    def open_windows(self) -> Mapping[str, Sequence[Span]]:
-        """Return no windows."""
         return {}
 
     def retention_ms(self) -> float | None:
-        """Return None: unknown."""
+        """Retention of the input topic, infinite if it never deletes records; None if unknown."""
         return None
 
 
@@ -113,7 +103,7 @@ class PublishedWindows:
     config: Config
     reader: SealedReader
     source: SealedSource
-    around: Surroundings = field(default_factory=Unknown)
+    around: Surroundings = field(default_factory=Surroundings)
     overlapping: Callable[[Span], Sequence[Record]] | None = None
     _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.events import say
 from sketchstream.query.sealed import SealedReader, Span
-from sketchstream.query.windows import PublishedWindows
+from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream.stream.state import checkpoint
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import state_topics
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("sketchstream.kafka")
 
 
-class KafkaSurroundings:
-    """See `Surroundings`.
+class KafkaSurroundings(Surroundings):
+    """Those of a cluster's workers.
 
     Args:
         connection: of the cluster.

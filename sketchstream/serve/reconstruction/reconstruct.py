@@ -16,7 +16,7 @@ import signal
 import sqlite3
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -25,8 +25,8 @@ import msgpack
 from sketchstream.config.loader import Config
 from sketchstream.errors import BusyError, DataLossError, SketchstreamError
 from sketchstream.query.estimates import as_json
-from sketchstream.query.sealed import SealedReader, Span
-from sketchstream.query.windows import PublishedWindows
+from sketchstream.query.sealed import SealedReader
+from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream.serve.reconstruction.questions import Question, compute
 from sketchstream.serve.store.database import DamagedError, damaged, open_database
 from sketchstream.serve.store.ledgers import Ledgers
@@ -61,8 +61,8 @@ def _exactly(pipe: BinaryIO, size: int) -> bytes:
     return data
 
 
-class StoredSurroundings:
-    """Surroundings that the follower stored; see `Surroundings`.
+class StoredSurroundings(Surroundings):
+    """Surroundings that the follower stored, without open windows: answers do not depend on them.
 
     Args:
         connection: of the database.
@@ -70,10 +70,6 @@ class StoredSurroundings:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-
-    def open_windows(self) -> Mapping[str, Sequence[Span]]:
-        """None: answers do not depend on them."""
-        return {}
 
     def retention_ms(self) -> float | None:
         """Retention of the input topic, from the follower."""
