@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -21,6 +21,8 @@ from sketchstream.cli.options import gathered
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.group_list import GroupLimit, Groups
+    from sketchstream.kinds.profile.overlap.forecast import OverlapForecast
+    from sketchstream.kinds.profile.planner import Plan
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream.privacy.ledgers.ledger import Loss
@@ -218,26 +220,6 @@ def _listed(text: str) -> tuple[int, list[Any]]:
     return len(named), named
 
 
-class Planned(Protocol):
-    """What was planned: a sketch, how many items one of its groups has, and how many parts there are."""
-
-    @property
-    def spec(self) -> ProfileSpec:
-        """Of the sketch."""
-
-    @property
-    def items(self) -> float:
-        """Of one group, or of the sketch without groups."""
-
-    @property
-    def parts(self) -> int:
-        """Partitions that are stacked."""
-
-    @property
-    def merges(self) -> int:
-        """States that are merged."""
-
-
 @dataclass(frozen=True)
 class Around:
     """The groups and windows around a plan.
@@ -247,7 +229,7 @@ class Around:
         given: None: the sketch has no windows.
     """
 
-    plan: Planned
+    plan: Plan | OverlapForecast
     given: PlannedWindows | None
 
     @property
