@@ -85,15 +85,12 @@ class Engine(Protocol):
 
     def schema(self, table: Any) -> Any:
         """The Arrow schema of a table that is no list of files."""
-        ...
 
     def count(self, asked: EngineQuestion) -> Iterator[Any]:
         """Arrow batches: the columns of the question, `POSITION`, `EVENTS`, sums if asked; each distinct row once."""
-        ...
 
     def close(self) -> None:
         """End the engine."""
-        ...
 
 
 class DuckDB:

@@ -42,11 +42,9 @@ class Covariance(Protocol):
         Args:
             weights: (k, 2^m - 1) of the numbers in each sum.
         """
-        ...
 
     def variances(self) -> Floats:
         """(2^m - 1,) of each number."""
-        ...
 
 
 class OpenCovariance:

@@ -29,7 +29,6 @@ class Ends(Protocol):
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of the intervals that reach z standard deviations to either side."""
-        ...
 
 
 def critical(z: float, width: Floats) -> Floats:

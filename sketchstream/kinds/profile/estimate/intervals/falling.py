@@ -61,15 +61,12 @@ class Tails(Protocol):
 
     def ends_and_ways(self, z: float) -> tuple[Floats, Floats, Floats]:
         """Ends of the intervals, and half the width of each single number's interval."""
-        ...
 
     def at(self, k: int) -> Band:
         """The band of one number."""
-        ...
 
     def moved(self, by: float) -> Tails:
         """With more items of a closed domain that are known to be absent."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -31,31 +31,24 @@ class Likelihood(Protocol):
     @property
     def d(self) -> float:
         """Slots in all."""
-        ...
 
     def value(self, f: Floats) -> float:
         """l(f)."""
-        ...
 
     def score(self, f: Floats) -> tuple[float, Floats, Floats]:
         """l(f), the ratio with dl/df = ratio - d and EM step f o ratio / d, and the expected cells mu."""
-        ...
 
     def step(self, f: Floats) -> Floats:
         """One EM step."""
-        ...
 
     def rows(self, f: Floats, mu: Floats, columns: Floats, centre: Floats) -> Floats:
         """Rows whose Gram matrix is the Fisher information of columns of log f."""
-        ...
 
     def path(self, f0: Floats, taus: Floats, start: Floats, tolerance: float = 1e-2) -> Floats:
         """Shrinkage path towards f0."""
-        ...
 
     def folds(self, f: Floats, count: int, rng: np.random.Generator) -> list[tuple[Likelihood, Likelihood]]:
         """(train, test) pairs of a random split of the slots; f is a pilot law."""
-        ...
 
 
 class Markov:
