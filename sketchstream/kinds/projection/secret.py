@@ -96,11 +96,7 @@ class SecretLoss(GaussianLoss):
     __radd__ = __add__
 
     def times(self, number: int) -> SecretLoss:
-        """The loss to this number of equal sketches with independent matrices and noise.
-
-        Args:
-            number: at least 1.
-        """
+        """The loss to this number of equal sketches with independent matrices and noise."""
         bound = Smoothed(self.bound.rounding, self.bound.mu2 * number, self.bound.kappa * number)
         columns = self.columns * number
         return SecretLoss(self.mu2, self.smoothed, mean=self.mean * number, bound=bound, columns=columns)
@@ -116,25 +112,14 @@ class SecretLoss(GaussianLoss):
         return f"mean mu^2 {float(self.mean):.4g}"
 
     def delta(self, epsilon: Epsilon) -> float:
-        """Smallest delta that is known to hold at this epsilon.
-
-        Args:
-            epsilon: at least 0.
-        """
+        """See `GaussianLoss`."""
         eps = float(exact_rational(epsilon, "epsilon must be at least 0"))
         if isinstance(self.bound.mu2, float) or self.bound.kappa > 1:
             return 1.0
         return _delta(eps, self.bound.mu2, self.bound.kappa, self.columns)
 
     def at(self, delta: Epsilon) -> EpsilonAtDelta:
-        """The least epsilon that is known to hold at this delta, rounded up.
-
-        Args:
-            delta: from 1e-300 to 0.5.
-
-        Raises:
-            SpecError: delta is outside that range.
-        """
+        """See `GaussianLoss`."""
         target = checked(delta, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
         bound = self.bound
         if isinstance(self.mean, float) or isinstance(bound.mu2, float) or bound.kappa > 1:
@@ -153,14 +138,7 @@ class SecretLedger(GaussianLedger):
     shift: SecretShift = SecretShift((Part(Fraction(1), 1),))
 
     def propose(self, cost: Fraction) -> NoReturn:
-        """Refused: a stream that reacts to a release would depend on the matrix.
-
-        Args:
-            cost: of the release.
-
-        Raises:
-            SpecError: always.
-        """
+        """Refused: a stream that reacts to a release would depend on the matrix."""
         del cost
         msg = (
             "a sketch with matrix_seed = 'secret' is published once, by seal: a stream that reacts to a release would "
@@ -173,11 +151,7 @@ class SecretLedger(GaussianLedger):
         return Fraction(0)
 
     def of_copies(self, cost: Loss) -> GaussianLoss:
-        """No bound: a mean over matrices says nothing of two views that counted different events.
-
-        Args:
-            cost: of all of them, by `privacy.copies`.
-        """
+        """No bound: a mean over matrices says nothing of two views that counted different events."""
         del cost
         return GaussianLoss.without_bound_of_delta(math.inf)
 

@@ -46,11 +46,7 @@ class EuclideanLedger(GaussianLedger):
         return EUCLIDEAN
 
     def of_copies(self, cost: Loss) -> GaussianLoss:
-        """The loss to copies of one state.
-
-        Args:
-            cost: of all of them, by `privacy.copies`.
-        """
+        """See `GaussianLedger`: that of the norm of all of them."""
         return GaussianLoss.of_rho(concentrated(cost))
 
     # Inside.
