@@ -63,11 +63,17 @@ class Estimate:
         return format(self.value, spec) if spec else str(self)
 
     def __str__(self) -> str:
-        return f"{shown(self.value)} [{shown(self.low)}, {shown(self.high)}]"
+        return f"{shown(self.value)} {self._interval}"
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return f"<b>{shown(self.value)}</b> [{shown(self.low)}, {shown(self.high)}]"
+        return f"<b>{shown(self.value)}</b> {self._interval}"
+
+    @property
+    def _interval(self) -> str:
+        """In text, with what the number may be beyond it."""
+        open_end = math.isinf(self.low if self.bound == "upper" else self.high)
+        return f"[{shown(self.low)}, {shown(self.high)}]{'' if open_end else beyond(self.bound, ' ')}"
 
 
 def estimate_of(one: Mapping[str, Any]) -> Estimate:

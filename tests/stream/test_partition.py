@@ -568,23 +568,32 @@ def test_partitions_without_items_of_a_list_keep_no_sketch() -> None:
     assert state.watermark == EPOCH
 
 
-def test_an_added_sketch_begins_with_the_next_window() -> None:
+@pytest.mark.parametrize("steps", [1, 2])
+def test_an_added_sketch_begins_with_the_next_window(steps: int) -> None:
+    """Records of windows from before it are neither counted nor late, also after another restart."""
     before = rules(lateness_ms=0)
     state = PartitionState.fresh(before, 0, 0, 1)
-    times = EPOCH + np.array([0, MINUTE // 2, MINUTE, 61 * MINUTE], np.int64)
-    s = Stream(np.arange(4), times, times, np.ones(4, bool), np.zeros(4, bool))
+    minutes = [0, 0, 1, 125, 1, 45, 70, 200]
+    times = EPOCH + MINUTE * np.array(minutes, np.int64)
+    n = len(times)
+    s = Stream(np.arange(n), times, times, np.ones(n, bool), np.zeros(n, bool))
     state.apply(s.chunk(0, 2))
     snapshot = state.capture()
-    both = rules(plan(), plan("hours", "1h"), lateness_ms=0)
+    both = rules(plan(), replace(plan("hours", "1h" if steps == 1 else "30m"), steps=steps), lateness_ms=0)
     state = PartitionState.restore(both, 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
     outcome = state.apply(s.chunk(2, 4))
-    assert outcome.late == {"hours": 1}
-    state.capture()
+    assert outcome.late == {}
+    second = state.capture()
     _, frontiers = state.outbox()
-    hours = next(one for one in frontiers if one.sketch == "hours")
-    assert hours.partial.through == EPOCH + HOUR
+    frontier = next(one for one in frontiers if one.sketch == "hours")
+    assert frontier.partial.through == EPOCH + HOUR
+    blobs = {**snapshot.blobs, **second.blobs}
+    state = PartitionState.restore(both, 0, Restored(4, second.manifest, blobs), 1)
+    late = state.apply(s.chunk(4, 7)).late  # of 45 minutes: in a window that it had where windows overlap
+    assert late == {"minutes": 3, "hours": steps}
+    state.apply(s.chunk(7, 8))
     assert ("hours", EPOCH) not in finish(state)
-    assert ("hours", EPOCH + HOUR) in published(state)
+    assert ("hours", EPOCH + 2 * HOUR) in published(state)
 
 
 def test_a_removed_sketch_finishes_its_windows() -> None:

@@ -145,6 +145,7 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
             "retired": track.plan is None,
             **({"begins": track.begins} if track.overlapping else {}),
             **({} if track.live == NEVER else {"live": track.live}),
+            **({} if track.earlier == NO_TIME else {"earlier": track.earlier}),
             "windows": windows,
             **({} if track.closed == NO_TIME else {"closed": track.closed, "opens_from": track.opens_from}),
         }
@@ -326,6 +327,7 @@ def _restore_track(
     track.reported = _int(fields.get("reported", NO_TIME))
     track.begins = _int(fields.get("begins", NO_TIME))
     track.live = _int(fields.get("live", NEVER))
+    track.earlier = _int(fields.get("earlier", NO_TIME))
     track.restored()
     if fields["retired"] and track.plan is not None:
         _begin(state, track.plan)
@@ -437,7 +439,7 @@ def _begin(state: PartitionWindows, plan: SketchPlan) -> None:
     track = state.tracks[plan.name]
     track.mark_partial(plan.last_end(max(state.newest, state.watermark)))
     if not track.windows and state.watermark != NO_TIME:
-        track.through = max(track.through, plan.last_end(state.watermark))
+        track.through = track.earlier = max(track.through, plan.last_end(state.watermark))
     state._announce(track)
 
 

@@ -297,10 +297,8 @@ class PartitionWindows:
                 n_late += int(np.count_nonzero(here))
                 used[index] = bool((places == index).any())
         if n_late:
-            outcome.late[track.name] = outcome.late.get(track.name, 0) + int(n_late)
-            late = places == kernels.LATE
-            whole.late |= late
-            track.late.add(int(n_late))
+            late = (places == kernels.LATE) & (whole.times >= track.earlier)
+            self._note_late(track, whole, late, outcome)
             spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
             track.evidence.refuse(whole.times[late], spans, track.through)
         for index in np.flatnonzero(used).tolist():
@@ -418,6 +416,8 @@ class PartitionWindows:
         late = np.zeros(times.size, np.bool_)
         yield from self._claim_opened(track, whole, overlapping(track, whole))
         for start, end in overlapping(track, whole):
+            if end <= track.earlier:
+                continue
             n = kernels.inside(
                 times, whole.before, whole.verdict, start, end, self.rules.lateness_ms, track.through, places, late
             )
@@ -427,6 +427,11 @@ class PartitionWindows:
             inside = (whole.verdict == kernels.ADMITTED) & (times >= start) & (times < end)
             refused = inside & (places == kernels.OUT)
             track.evidence.refuse(times[refused], [(start, end)], track.through)
+        self._note_late(track, whole, late, outcome)
+
+    @staticmethod
+    def _note_late(track: Track, whole: Admitted, late: Mask, outcome: Outcome) -> None:
+        """Count late records; those of windows from before the sketch are not among them."""
         n_late = int(np.count_nonzero(late))
         if n_late:
             outcome.late[track.name] = outcome.late.get(track.name, 0) + n_late

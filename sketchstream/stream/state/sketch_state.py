@@ -124,6 +124,7 @@ class Track:
         begins: overlapping windows: those of the plan that start before then (ms) are not created, because windows
             of a former plan, or a history, have their records.
         live: windows that begin then (ms) or later are claimed for workers, see `stream.boundary`.
+        earlier: windows that end by then (ms) are from before the sketch: their records are neither counted nor late.
         late: number of late records.
         closed: positions that end by then (ms) are published; NO_TIME: none yet, or the sketch publishes none.
         opens_from: windows that begin then or later are opened when their first position closes, if not by a record.
@@ -148,6 +149,7 @@ class Track:
     overlapping: bool = False
     begins: int = NO_TIME
     live: int = NEVER
+    earlier: int = NO_TIME
     late: LateCount = field(default_factory=LateCount)
     closed: int = NO_TIME
     opens_from: int = NO_TIME

@@ -253,6 +253,9 @@ def test_text_names_numbers_and_what_intervals_cover():
     assert "distinct items" in console.file.getvalue()
     assert repr(p) == f"Profile(method='likelihood', unit='event', d={H.size}, max_count=50)"
     assert str(Estimate(1234.5, 0.5, 2000.0)) == "1,234 [0.5, 2,000]"
+    assert str(Estimate(8.0, 6.0, 9.0, "lower")) == "8 [6, 9] or more"
+    assert str(Estimate(8.0, 6.0, math.inf, "lower")) == "8 [6, inf]"
+    assert Estimate(8.0, 6.0, 9.0, "upper")._repr_html_() == "<b>8</b> [6, 9] or less"
 
 
 def test_plots_are_written_in_every_format(tmp_path):
