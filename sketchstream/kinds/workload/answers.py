@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,7 +18,7 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero, quantiles
+from sketchstream.kinds.linear.tails import BELOW_ZERO, FEW, below_zero, half_width, quantiles
 from sketchstream.kinds.workload import plots
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import ProductTable
@@ -65,8 +66,9 @@ class WorkloadAnswers(LinearAnswers):
         steps: of the projection.
         n_bound: bound of the number of individuals that was used.
         unprojected: (d,) the answers before projection, on which intervals stand; None where there is none.
-        integral: whether the answers and their noise are whole numbers; then intervals are closed at whole numbers,
-            and hold at least at their level.
+        integral: whether the unprojected answers and their noise are whole numbers; then intervals are closed at whole
+            numbers, and hold at least at their level.
+        epsilons: of the discrete Laplace noise of each layer; none for other noise.
         notes: notes for readers.
     """
 
@@ -84,6 +86,7 @@ class WorkloadAnswers(LinearAnswers):
     n_bound: float | None = None
     unprojected: Floats | None = field(default=None, repr=False)
     integral: bool = False
+    epsilons: tuple[Fraction, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -100,12 +103,21 @@ class WorkloadAnswers(LinearAnswers):
         half = np.interp(self.tails, grid, factors) * self.stderr
         if self.integral:  # the noise is a whole number: an end at k covers up to k + 1/2 of the continuous law
             half = np.ceil(half - 0.5)
+            for counters in np.unique(self._sums[self._sums <= FEW]) if self.epsilons else ():
+                sums = [(np.ones(int(counters)), epsilon) for epsilon in self.epsilons]
+                half[self._sums == counters] = half_width(sums, level, 1.0)
         if self.unprojected is None:
             return self.values - half, self.values + half
         low = self.unprojected - half
         if self.projected != "sym" and self.spec.workload.nonnegative:
             low = np.maximum(low, 0.0)
         return np.minimum(low, self.values), np.maximum(self.unprojected + half, self.values)
+
+    @cached_property
+    def _sums(self) -> Floats:
+        """(d,) how many counters a whole-number answer is the sum of; infinite where one has another factor than 1."""
+        variances = self.spec.variances
+        return np.where(np.abs(self.spec.heaviness * variances - 1) < 1e-9, np.rint(variances), np.inf)
 
     def table(self, name: str) -> Floats:
         """The values of one table, one axis for each of its columns.
@@ -223,7 +235,9 @@ def estimate(
     if cells is None and spec.universe is not None:
         cells = spec.universe.cells
     tables = tuple(workload.tables(cells))
+    epsilons = tuple(law.parameter for law in laws if law.name == "discrete-laplace")
     base: dict[str, Any] = {"stderr": stderr, "tables": tables, "layer_count": len(laws)}
+    base |= {"integral": spec.integral, "epsilons": epsilons}
     given = spec.n_bound if n_bound is None else n_bound
     if metric not in (None, *METRICS):
         msg = f"metric must be one of {', '.join(METRICS)}, found {metric!r:.40}"
@@ -236,14 +250,14 @@ def estimate(
     total, total_sd = (None, 0.0) if feasible is None else _total(spec, state, variance)
     bias = _bias_notes(spec, n_bound, float(stderr.min(initial=math.inf, where=stderr > 0)))
     raw = strategy.answers(state) if isinstance(strategy, Implicit) else workload.apply(strategy.estimate(point))
+    raw = np.rint(raw) if spec.integral else raw
     below: tuple[str, ...] = ()
     if workload.nonnegative and below_zero(raw, stderr, gaussian=not spec.pure):
         feasible = None if feasible == "auto" else feasible
         cut = "nothing is cut at 0" if feasible is None else "this method cuts them off, use 'unbiased'"
         below = (f"{BELOW_ZERO}; {cut}",)
     if feasible is None or (feasible == "auto" and (not _quick(strategy) or (given is None and total is None))):
-        values = np.rint(raw) if spec.integral else raw
-        return WorkloadAnswers(spec, values, tails=tails, notes=(*bias, *below), integral=spec.integral, **base)
+        return WorkloadAnswers(spec, raw, tails=tails, notes=(*bias, *below), **base)
     if given is None and total is None:
         msg = "projection needs n_bound=, or queries that determine the total; add the total to the workload"
         raise EstimateError(msg)
