@@ -209,9 +209,9 @@ def closing_step(spec: object) -> int | None:
 
 
 def continuing(spec: object) -> Continuing | None:
-    """The kind of a spec whose answers reach back into the window before; None for other kinds."""
+    """The kind of a spec whose answers reach back into the window before; None for other specs."""
     kind = of(spec)
-    return kind if isinstance(kind, Continuing) else None
+    return kind if isinstance(kind, Continuing) and kind.continues(spec) else None
 
 
 def planned(spec: Any) -> Any:

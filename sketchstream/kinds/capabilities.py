@@ -110,7 +110,11 @@ class Closing(ABC):
 
 
 class Continuing(ABC):
-    """Answers reach back into the window before: `estimate` takes `before`, what was published of it."""
+    """Answers may reach back into the window before: `estimate` takes `before`, what was published of it."""
+
+    @abstractmethod
+    def continues(self, spec: Any) -> bool:
+        """Whether answers of this spec do."""
 
     @abstractmethod
     def reaches_back(self, spec: Any, name: str, window: tuple[int, int]) -> bool:

@@ -74,6 +74,10 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         """The last answer of the first series; of a table its first cell."""
         return "last.0" if spec.columns is None else "answer.0.0"
 
+    def continues(self, spec: ConvolutionSpec) -> bool:
+        """Those of series whose positions are times; the last place of a field or table is not before the first."""
+        return spec.step_ms is not None
+
     def reaches_back(self, spec: ConvolutionSpec, name: str, window: tuple[int, int]) -> bool:
         """Answers up to the length of their filter, less one."""
         what, filter_place, *place = name.split(".")

@@ -188,6 +188,34 @@ def test_positions_of_a_field_and_cells_of_columns() -> None:
     assert position.stderr.max() < 20  # an event that was counted wrongly would show
 
 
+@pytest.mark.parametrize(
+    ("block", "joins"),
+    [
+        ('columns = { day = ["mo", "tu"] }\nkernel = "marginal:day"\n', False),
+        ('position = "n"\nlength = 8\nkernel = "window:3"\n', False),
+        ('step = "15m"\nkernel = "window:3"\n', True),
+    ],
+    ids=["table", "places", "times"],
+)
+def test_only_series_of_times_are_joined_with_the_window_before(
+    run: Run, tmp_path: Path, block: str, joins: bool
+) -> None:
+    """Tables had no answer but in their first window; places went on where those of the window before ended."""
+    start = 1_704_067_200_000  # 2024
+    lines = [json.dumps({"ts": start + n * 900_000, "day": "mo", "n": n % 8}) for n in range(9)]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "s.toml").write_text(
+        '[input]\nfile = "events.jsonl"\ntime = "ts"\nlateness = "0s"\nclose_at_end = true\n'
+        '[store]\nkind = "dir"\npath = "state"\n[output]\ndirectory = "sealed"\n'
+        '[[sketch]]\nname = "one"\nkind = "convolution"\nwindow = "1h"\n' + block + LITTLE.replace("9", "30")
+    )
+    assert run("worker", "-c", tmp_path / "s.toml").code == 0
+    said = run("estimate", "-c", tmp_path / "s.toml", "--all", "--format", "json")
+    assert said.code == 0, said.err
+    joined = ["joined" in json.loads(line) for line in said.out.splitlines()]
+    assert joined == ([False, True, True] if joins else [False] * 3)
+
+
 def test_a_file_worker_and_estimates_of_its_windows(run: Run, tmp_path: Path) -> None:
     """Days of a zone whose clock changes; the second day is completed with the first."""
     lines, truth = [], np.zeros(48, np.int64)
