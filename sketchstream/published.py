@@ -903,8 +903,8 @@ def stack(parts: Sequence[object]) -> Stack:
     Raises:
         MergeError: nothing to stack, releases mixed with states, different specs or keys, or the same sketch twice.
     """
-    if isinstance(parts, _Published):  # for callers without a type checker
-        msg = "stack takes a list of parts, found one alone"
+    if isinstance(parts, _Published) or not isinstance(parts, Iterable):  # for callers without a type checker
+        msg = f"stack takes a list of parts, found {type(parts).__name__} alone"
         raise MergeError(msg)
     flat: list[Release | SealedState] = []
     for part in parts:

@@ -266,10 +266,11 @@ class Config:
         except StoreError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
+            to = " --to committed" if self.from_kafka else ""
             msg = (
                 f"there is no key file {self.key_file}: bring it back from its backup, as another key loses open "
                 f"windows; only where nothing was counted yet, `sketchstream keygen -o {self.key_file}` makes one; "
-                "where it is lost for good, so it does, and `sketchstream reset --to committed` begins a new revision"
+                f"where it is lost for good, so it does, and `sketchstream reset{to}` begins a new revision"
             )
             raise StoreError(msg) from None
 

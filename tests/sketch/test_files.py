@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sketchstream as ss
+from sketchstream.errors import EstimateError, FormatError, MergeError
 
 SPEC = ss.ProfileSpec(epsilon="1", domain=ss.OpenDomain(slots=256, levels=2))
 
@@ -104,3 +106,14 @@ def test_the_former_name_for_bytes_says_what_replaces_it(key: ss.Key) -> None:
     data = ss.Sketch.create(SPEC, key).seal().to_bytes()
     with pytest.warns(DeprecationWarning, match=r"now sketchstream\.load"):
         assert ss.read(data).to_bytes() == data
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [b"x"]])
+def test_what_is_no_path_and_no_list_is_refused(wrong: Any) -> None:
+    with pytest.raises(FormatError, match="expected a path or bytes, found"):
+        ss.load(wrong)
+    with pytest.raises(MergeError, match="stack takes"):
+        ss.stack(wrong)
+    found = ss.Sketch.create(ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=2))).seal().estimate()
+    with pytest.raises(EstimateError, match="number"):
+        found.number(wrong)

@@ -78,7 +78,7 @@ class LinearAnswers(Answers):
         from sketchstream.kinds import shown
 
         data = self.numbers(level)
-        named = shown.of(data).number(data, name)
+        named = shown.of(data).number(data, str(name))
         if named is None:
             known = ", ".join(list(shown.of(data).numbers(data))[:NAMED])
             msg = f"these answers have no number {name!r:.40}; some that they have: {known}"

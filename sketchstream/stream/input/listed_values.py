@@ -107,5 +107,6 @@ class ListedValues:
 
     def _outside(self) -> str:
         """Why records do not count."""
-        fields = " and ".join(map(repr, self.plan.fields.values()))
+        listed = {role for role, counts in self.having.items() if counts.sum() == self.records}
+        fields = " or ".join(repr(name) for role, name in self.plan.fields.items() if role not in listed)
         return f"their {fields} is not in its list, or range" if fields else "their items are not in its domain"

@@ -59,7 +59,7 @@ def command(
 
     config = clusters.load(config_file)
     if not config.from_kafka and place not in (None, "beginning"):
-        msg = f"{config_file}: a file has one partition and is counted again from its beginning"
+        msg = f"{config_file}: a file has one partition and is counted again from its beginning; leave --to out"
         raise ConfigError(msg)
     start = _start(place)
     if not yes and not dry_run:
