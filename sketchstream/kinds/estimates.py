@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypeGuard
 
 from sketchstream.pictures.charts import shown
 
+ENDS: Final = frozenset({"value", "low", "high"})
+"""Keys of a number with its interval as plain data; it may have others, see `Estimate.to_dict`."""
 Bound = Literal["lower", "upper", "modulo"]
 """What a number is where counts wrapped: a lower bound, an upper bound, or a statement about counts modulo p."""
 
@@ -74,6 +76,11 @@ class Estimate:
         """In text, with what the number may be beyond it."""
         open_end = math.isinf(self.low if self.bound == "upper" else self.high)
         return f"[{shown(self.low)}, {shown(self.high)}]{'' if open_end else beyond(self.bound, ' ')}"
+
+
+def is_estimate(one: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether plain data are a number with its interval, of whatever kind."""
+    return isinstance(one, Mapping) and one.keys() >= ENDS
 
 
 def estimate_of(one: Mapping[str, Any]) -> Estimate:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import numpy as np
 
 from sketchstream import kinds
+from sketchstream.kinds.estimates import is_estimate
 from sketchstream.pictures import charts, report
 from sketchstream.pictures.numbers import SHORT, Number, Panel, Spell, drawn, ends, interval, value
 
@@ -57,11 +58,11 @@ class _Plain:
         return ""
 
     def numbers(self, answer: Answer) -> dict[str, str]:
-        return {name: name for name, one in answer.items() if _is_number(one)}
+        return {name: name for name, one in answer.items() if is_estimate(one)}
 
     def number(self, answer: Answer, name: str) -> tuple[str, Number] | None:
         one = answer.get(name)
-        return (name, one) if one is not None and _is_number(one) else None
+        return (name, one) if is_estimate(one) else None
 
     def pictures(self, answer: Answer) -> list[Panel]:
         del answer
@@ -234,7 +235,3 @@ def shortened(table: ReportTable, rows: int = CARD_ROWS) -> ReportTable:
     if len(table.rows) <= rows:
         return table
     return replace(table, caption=f"{table.caption}, the first {rows} of {len(table.rows):,}", rows=table.rows[:rows])
-
-
-def _is_number(one: object) -> bool:
-    return isinstance(one, Mapping) and one.keys() - {"bound"} == {"value", "low", "high"}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sketchstream.kinds.estimates import is_estimate
 from sketchstream.published import Stack, partition_counts
 from sketchstream.quality import judge
 from sketchstream.stream.windows.windows import iso
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.published import Published
 
-ESTIMATE = frozenset({"value", "low", "high"})
-"""Keys of a number with its interval."""
 ENDS = ("_low", "_high")
 """How columns of CSV with ends of intervals end."""
 
@@ -91,6 +90,6 @@ def _bare(value: Any) -> Any:
     """Remove the ends of intervals from plain data."""
     if not isinstance(value, dict):
         return value
-    if value.keys() - {"bound"} == ESTIMATE:
+    if is_estimate(value):
         return {**value, "low": None, "high": None}
     return {name: None if name == "intervals" else _bare(inner) for name, inner in value.items()}

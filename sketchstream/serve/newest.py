@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sketchstream.serve.service import Service
 
 SHOWN: Final = ("distinct", "total", "mean", "at_least.2", "at_least.3", "at_least.5", "at_least.10")
-"""Numbers of profiles that are shown; of other kinds all that are kept for series."""
+"""Numbers of profiles that are shown; of other kinds all that are kept for series, or else the usual one."""
 LOOKED_AT: Final = 50
 """Newest windows among which one that lacks nothing is looked for."""
 GROUPS: Final = 100
@@ -96,10 +96,14 @@ def answer_groups(service: Service, stored: StoredWindow, groups: Sequence[str])
 
 def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, str, Point]]:
     """Numbers of a window without groups."""
-    everything = service.answers(stored.sketch) != "profile"
-    for number, ends in service.store.points_of(stored).items():
-        if everything or number in SHOWN:
-            yield "", number, ends
+    kept = service.store.points_of(stored)
+    if service.answers(stored.sketch) == "profile":
+        kept = {number: kept[number] for number in SHOWN if number in kept}
+    usual = service.usual_number(stored.sketch)
+    if not kept and (ends := service.computed([stored], usual, None)[0]) is not None:
+        kept = {usual: ends}
+    for number, ends in kept.items():
+        yield "", number, ends
 
 
 def _of_groups(service: Service, stored: StoredWindow, groups: tuple[str, ...]) -> Iterator[tuple[str, str, Point]]:

@@ -117,10 +117,21 @@ domain = { size = 60 }
 k = 32
 epsilon = 1
 delta = 1e-6
+[[sketch]]
+name = "tree"
+kind = "hierarchy"
+window = "1h"
+epsilon = 1
+delta = 1e-6
+levels = ["campaign", "place"]
+paths = [
+  ["spring", "north"], ["spring", "south"], ["spring", "west"],
+  ["autumn", "north"], ["autumn", "south"], ["autumn", "west"],
+]
 """
 )
 """A sketch of each kind by the hour; that of profiles has groups."""
-KINDS = ("reach", "counts", "tables", "series", "rows")
+KINDS = ("reach", "counts", "tables", "series", "rows", "tree")
 """Their names."""
 DAY = 1_356_998_400_000
 """When the events of `every_kind` begin, ms."""

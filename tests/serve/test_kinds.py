@@ -22,6 +22,7 @@ from helpers import pages
 from helpers.commands import Run
 from helpers.pages import Parsed
 from helpers.serving import HOUR
+from sketchstream import kinds
 from sketchstream.config.loader import Config
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import shown
@@ -41,6 +42,7 @@ METRICS = {
     "tables": ("answer.0", "answer.18"),
     "series": ("last.0", "last.1", "answer.0.3"),
     "rows": ("norm.0", "norm.4"),
+    "tree": ("count.0", "count.3"),
 }
 
 
@@ -103,7 +105,8 @@ def test_the_page_the_api_and_the_command_line_have_the_same_numbers(site, run: 
     for metric in METRICS[sketch]:
         params = {"metric": metric} | ({"group": "spring"} if sketch == "reach" else {})
         points = client.get(f"/v1/sketches/{sketch}/series", params=params).json()
-        expected = [shown.of(one).number(one, metric) for one in answers]
+        asked = [shown.of(one).number(one, metric) for one in answers]
+        expected = [(title, {end: one[end] for end in ("value", "low", "high")}) for title, one in filter(None, asked)]
         assert [(points["title"], {end: one[end] for end in ("value", "low", "high")}) for one in points["points"]] == (
             expected
         )
@@ -316,7 +319,7 @@ def test_series_that_run_on_are_one_picture(site) -> None:
     assert "The table has the first 1,000 of 1,080 rows" in text
 
 
-@pytest.mark.parametrize("sketch", ["counts", "tables", "series", "rows"])
+@pytest.mark.parametrize("sketch", pages.KINDS[1:])
 def test_estimates_of_several_windows_are_those_of_the_command_line(site, run: Run, monkeypatch, sketch) -> None:
     folder, _, client = site
     monkeypatch.chdir(folder)
@@ -481,8 +484,8 @@ def test_tables_have_the_columns_that_are_declared_whatever_is_in_them(site, ske
         whole, nothing = parquet(one["table"]), parquet(one["table"], to="1990-01-01T00:00Z")
         assert whole.num_rows > nothing.num_rows == 0
         assert whole.schema.equals(nothing.schema)
-        kinds = {"text": "string", "float64": "double", "time": "timestamp[ms, tz=UTC]"}
-        said = [(each["name"], kinds.get(each["type"], each["type"])) for each in one["columns"]]
+        spelled = {"text": "string", "float64": "double", "time": "timestamp[ms, tz=UTC]"}
+        said = [(each["name"], spelled.get(each["type"], each["type"])) for each in one["columns"]]
         assert [(field.name, str(field.type)) for field in whole.schema] == said
     whole = parquet("answers")
     for hour in range(3):
@@ -514,3 +517,29 @@ def test_a_series_without_a_metric_shows_the_usual_number_of_its_kind(site, sket
     assert found.status_code == 200, found.text
     data = answer(client, sketch, 2)
     assert found.json()["metric"] == next(iter(shown.of(data).numbers(data)))
+
+
+def test_every_kind_has_numbers_in_series_tables_metrics_and_pages(site) -> None:
+    """A kind that is added to the registry has to be added to the site."""
+    _, service, client = site
+    assert {kinds.of(plan.spec).name for plan in service.config.sketches} == set(kinds.names()) - set(unconfigured())
+    metrics = client.get("/metrics").text
+    for sketch in pages.KINDS:
+        group = {"group": "spring"} if sketch == "reach" else {}
+        for hour in range(3):
+            answer(client, sketch, hour)
+        usual = service.usual_number(sketch)
+        for metric in (usual, METRICS[sketch][-1]):
+            points = client.get(f"/v1/sketches/{sketch}/series", params={"metric": metric} | group).json()["points"]
+            assert all(None not in (one["value"], one["low"], one["high"]) for one in points)
+            assert page(client, f"/sketches/{sketch}", metric=metric, **group).values
+        table = pq.read_table(io.BytesIO(client.get(f"/v1/tables/{sketch}/numbers.parquet").content))
+        assert usual in table.column("metric").to_pylist()
+        sample = rf'^sketchstream_serve_answer{{group="[^"]*",number="([^"]+)",sketch="{sketch}"}}'
+        kept = re.findall(sample, metrics, re.MULTILINE)
+        assert usual in kept
+
+
+def unconfigured() -> list[str]:
+    """Kinds of other tests, which no configuration has."""
+    return [name for name in kinds.names() if kinds.part(name, "table") is None]

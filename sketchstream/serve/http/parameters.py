@@ -48,7 +48,7 @@ Name = Annotated[str, Field(pattern="^[a-z][a-z_-]{0,20}$", examples=["auto"])]
 METRIC: Final = (
     "A number of the answer: distinct, total, mean, entropy, at_least.K, exactly.K, quantile.Q, ... of profiles; sum "
     "and count.P of gaussian sketches, answer.N of workloads, last.F and answer.F.P of convolutions, norm.P of "
-    "projections. Without it the first of its kind."
+    "projections, count.N of hierarchies. Without it the first of its kind."
 )
 PRIVATE: Final = ("item", "row", "other", "nearest", "drift", "feature", "weight")
 """Parameters that name items or rows: they come in forms only."""

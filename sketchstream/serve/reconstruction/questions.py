@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
+from sketchstream.kinds.estimates import is_estimate
 from sketchstream.kinds.exports import as_csv
 from sketchstream.query import overlaps
-from sketchstream.query.answers import ESTIMATE, Answer
+from sketchstream.query.answers import Answer
 from sketchstream.query.differences import Point
 from sketchstream.query.estimates import (
     RowQuestion,
@@ -193,7 +194,7 @@ def _about_rows(
 
 def points(numbers: Mapping[str, Any]) -> dict[str, tuple[Any, Any, Any, str | None]]:
     """The numbers of an answer that are kept apart for series, by name: value, low, high, what they are bounds of."""
-    found = {name: value for name, value in numbers.items() if _is_estimate(value)}
+    found = {name: value for name, value in numbers.items() if is_estimate(value)}
     for name, spelled in FAMILIES.items():
         for key, value in (numbers.get(spelled) or {}).items():
             if name == "quantile" or key in STEPS:
@@ -216,11 +217,7 @@ def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point, str | N
             `sketchstream.kinds.shown` knows: "sum", "count.7", "answer.7", "last.0", "norm.7".
     """
     found = shown.of(numbers).number(numbers, metric)
-    return None if found is None or not _is_estimate(found[1]) else (found[0], _ends(found[1]), found[1].get("bound"))
-
-
-def _is_estimate(value: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(value, Mapping) and value.keys() - {"bound"} == ESTIMATE
+    return None if found is None or not is_estimate(found[1]) else (found[0], _ends(found[1]), found[1].get("bound"))
 
 
 def _ends(value: Mapping[str, Any]) -> Point:
