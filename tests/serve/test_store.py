@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from helpers import pages
 from helpers.serving import HOUR, MINUTE, TEXT, publish, serving, write
 from helpers.streams import EPOCH
 from helpers.workers import close_windows, send
@@ -24,6 +25,34 @@ from sketchstream.stream.windows.windows import iso
 
 def params(number):
     return {"from": iso(EPOCH + number * MINUTE), "to": iso(EPOCH + (number + 1) * MINUTE)}
+
+
+def test_a_sketch_that_is_added_while_a_service_runs_has_all_its_numbers_after_a_restart(tmp_path):
+    publish(tmp_path / "sealed", pages.MIXED, minutes=3)
+    with serving(tmp_path) as (service, client):
+        pages.settle(service)
+        counts = client.get("/v1/sketches/counts").json()
+        assert not counts["configured"]
+        assert counts["counts"]["windows"] == 3
+        assert "or it was added since, and a restart" in pages.Parsed(client.get("/sketches/counts").text).said
+    with serving(tmp_path, pages.MIXED) as (service, client):
+        pages.settle(service)
+        points = client.get("/v1/sketches/counts/series").json()["points"]
+        assert len(points) == 3
+        assert None not in [one["value"] for one in points]
+
+
+def test_what_failed_is_tried_again_when_a_service_starts(tmp_path):
+    publish(tmp_path / "sealed", minutes=3)
+    with serving(tmp_path, processes=0) as (service, client):
+        for stored in service.store.windows("minutes"):
+            service.store.put_failure(stored, "the reconstruction took longer than serve.deadline (1 s)")
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).status_code == 422
+        assert [one["answer"] for one in client.get("/v1/sketches/minutes/series").json()["points"]] == ["none"] * 3
+    with serving(tmp_path) as (service, client):
+        pages.settle(service)
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).status_code == 200
+        assert [one["answer"] for one in client.get("/v1/sketches/minutes/series").json()["points"]] == ["ready"] * 3
 
 
 def bodies(path):

@@ -61,11 +61,16 @@ HELP: Final = (
     ),
 )
 
+UNCONFIGURED: Final = (
+    "The configuration that this service read when it started does not name this sketch: it was removed or renamed, "
+    "and what it published is still here; or it was added since, and a restart of the service shows all of it."
+)
+
 
 def about(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
     """One sentence on what a sketch counts, and one on its guarantee."""
     if plan is None:
-        return "This sketch is no longer in the configuration; what it published is still here.", ""
+        return UNCONFIGURED, ""
     kind = kinds.of(plan.spec)
     what = shown.named(kind.name).PURPOSE
     what = what.replace(" (users, devices)", "") if say != USUAL else what

@@ -324,7 +324,10 @@ class Store:
     # ------------------------------------------------------------------ writing
 
     def _prepare(self, feed: str) -> None:
-        """Refuse a database of another format, or topic; forget what another configuration made."""
+        """Refuse a database of another format, or topic; forget what another configuration made, and failures.
+
+        A failure may come from the configuration, the deadline or the memory of that time: each start tries again.
+        """
         with self._transaction() as execute:
             known = dict(execute("SELECT name, value FROM meta").fetchall())
             if known.get("format", str(FORMAT)) != str(FORMAT):
@@ -338,6 +341,7 @@ class Store:
             now = f"{self._version} {_config_digest(self.config)}"
             if known.get("config", now) != now:
                 execute("UPDATE windows SET state = ?, todo = 0 WHERE state != ?", (NEW, INCIDENT))
+            execute("UPDATE windows SET state = ?, todo = 0, failure = NULL WHERE failure IS NOT NULL", (NEW,))
             for name, value in (("format", str(FORMAT)), ("feed", feed), ("config", now)):
                 execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
             self._learn_numbers()
@@ -846,7 +850,7 @@ class Store:
         return True
 
     def put_failure(self, stored: StoredWindow, text: str) -> None:
-        """Store why a window has no usual answer; it is not computed again until the window changes."""
+        """Store why a window has no usual answer; it is not computed again until it changes, or a restart."""
         sketch = self._ids.get(stored.sketch, -1)
         with self._transaction() as execute:
             if self._unchanged(execute, sketch, stored):
