@@ -276,12 +276,16 @@ class Config:
 
     def plan(self, name: str) -> SketchPlan:
         """Find the sketch of a name. Raises ConfigError with the list of names."""
-        for plan in self.sketches:
-            if plan.name == name:
-                return plan
+        found = self.find(name)
+        if found is not None:
+            return found
         names = [plan.name for plan in self.sketches]
         msg = f"no sketch is named {name!r:.60} in {self.path} (there are: {', '.join(names)}){meant(name, names)}"
         raise ConfigError(msg)
+
+    def find(self, name: str) -> SketchPlan | None:
+        """The sketch of a name; None: it was removed or renamed, or never was one."""
+        return next((plan for plan in self.sketches if plan.name == name), None)
 
     def memory_bytes(self, partitions: int, of: int | None = None) -> int:
         """Largest memory of open windows of that many partitions in one worker, including one snapshot.

@@ -22,16 +22,24 @@ if TYPE_CHECKING:
     from sketchstream.stream.windows.plans import SketchPlan
 
 
-def known_names(plan: SketchPlan, published: Published) -> dict[str, Any]:
+def knows_names(plan: SketchPlan | None, spec: Any) -> bool:
+    """Whether a configuration has the lists of what was published.
+
+    Args:
+        plan: of the sketch, as it is configured now; None: it is not.
+        spec: of what was published.
+    """
+    return plan is not None and plan.spec.domain.to_dict() == spec.domain.to_dict()
+
+
+def known_names(plan: SketchPlan | None, published: Published) -> dict[str, Any]:
     """Names that are listed in a configuration but not in published bytes, as arguments of `estimate`.
 
     Args:
-        plan: of the sketch, as it is configured now.
+        plan: of the sketch, as it is configured now; None: it is not.
         published: what was published, perhaps of another domain: then nothing is known.
     """
-    if plan.spec.domain.to_dict() != published.spec.domain.to_dict():
-        return {}
-    return listed(plan.spec)
+    return listed(plan.spec) if plan is not None and knows_names(plan, published.spec) else {}
 
 
 def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any:

@@ -138,7 +138,7 @@ class Window:
         Raises:
             EstimateError: an answer does not have this number.
         """
-        spec = self._published.config.plan(self._found.sketch).spec
+        spec = self._published.plan_of(self._found).spec
         first, second = (json.loads(one.answer.to_json()) for one in (self, other))
         return difference(spec, first, second, number)
 
@@ -174,7 +174,7 @@ class Window:
         return report.card(repr(self)[1:-1], note=str(found))
 
     def _when(self, end: int) -> datetime:
-        zone = ZoneInfo(self._published.config.plan(self._found.sketch).calendar.timezone)
+        zone = ZoneInfo(self._published.plan_of(self._found).calendar.timezone)
         return datetime.fromtimestamp(self._found.window[end] / 1000, zone)
 
 

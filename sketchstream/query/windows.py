@@ -32,6 +32,7 @@ from sketchstream.query.late import late_records
 from sketchstream.sketch import merge
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.state.evidence import noise_of
+from sketchstream.stream.windows.plans import plan_of_windows
 from sketchstream.stream.windows.windows import iso
 from sketchstream.topics import HISTORY
 
@@ -106,20 +107,48 @@ class PublishedWindows:
     around: Surroundings = field(default_factory=Surroundings)
     overlapping: Callable[[Span], Sequence[Record]] | None = None
     _stretch: _Stretch = field(default_factory=_Stretch, repr=False, compare=False)
+    _former: dict[str, SketchPlan] = field(default_factory=dict, repr=False, compare=False)
 
     def anew(self) -> PublishedWindows:
         """A copy without cached ledger and surroundings, for long-running callers."""
         return replace(self, _stretch=_Stretch())
 
     def plan(self, name: str | None) -> SketchPlan:
-        """Find the sketch of this name; without a name, the only one."""
+        """Find the sketch of this name, configured or published; without a name, the only one that is configured."""
         if name is not None:
-            return self.config.plan(name)
+            return self.config.find(name) or self.former(name) or self.config.plan(name)
         if len(self.config.sketches) > 1:
             names = ", ".join(plan.name for plan in self.config.sketches)
             msg = f"{self.config.path} has several sketches: choose one of them with --sketch ({names})"
             raise ConfigError(msg)
         return self.config.sketches[0]
+
+    def former(self, name: str, since: int | None = None) -> SketchPlan | None:
+        """A sketch that is not configured, as two of its windows tell it; None: nothing of it is published.
+
+        Args:
+            name: of the sketch.
+            since: the windows begin then or later, ms since 1970; None: the first ones.
+        """
+        if name not in self._former and any(one.sketch == name for one in self.source.frontiers()):
+            found = list(islice(self.every(name, since, None), 2))
+            if found:
+                spans = [one.window for one in found]
+                self._former[name] = plan_of_windows(name, found[-1].parts[0].spec, spans)
+        return self._former.get(name)
+
+    def plan_of(self, window: SealedWindow) -> SketchPlan:
+        """The sketch of a window; if it is not configured, what was published about that time tells it."""
+        name = window.sketch
+        plan = self.config.find(name)
+        if plan is not None:
+            return plan
+        own = {one.window for one in self._records(window) if one.name == name and one.window is not None}
+        plan = plan_of_windows(name, window.parts[0].spec, sorted({window.window, *own}))
+        noise = noise_of((name, one.evidence) for one in self.source.frontiers(name)).get(name)
+        if noise is None:
+            return plan
+        return replace(plan, epsilon_refused=noise.refused, epsilon_misplaced=noise.misplaced)
 
     def every(self, name: str, since: int | None, until: int | None) -> Iterator[SealedWindow]:
         """Yield windows in a range of time, ascending, each as soon as it is read."""
@@ -209,7 +238,7 @@ class PublishedWindows:
             EstimateError, MergeError: this window has no answer; others may have one.
         """
         published = self.result(window)
-        known = known_names(self.config.plan(window.sketch), published)
+        known = known_names(self.config.find(window.sketch), published)
         facts = {**window.fields(), **self.config.names.facts()}
         former = self.before(window) if continuing(published.spec) else None
         if former is not None:
@@ -267,7 +296,7 @@ class PublishedWindows:
                 whether there are any or not that they would add to it.
         """
         worst = max((part.ledger for part in window.parts), key=lambda one: one.order)
-        plan = self.config.plan(window.sketch)
+        plan = self.plan_of(window)
         around = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
         published = self._beside(window)
         known = {one.name for one in published}

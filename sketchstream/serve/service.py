@@ -191,20 +191,18 @@ class Service:
     def sketch(self, name: str, counts: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
         """One sketch: its spec, guarantee, number of stored windows, and newest publication."""
         counts = self._lately("counts", self.store.counts) if counts is None else counts
-        plan = self.plan(name)
-        out: dict[str, Any] = {"name": name, "configured": plan is not None}
+        plan, configured = self.plan(name), self.config.find(name)
+        out: dict[str, Any] = {"name": name, "configured": configured is not None}
         if plan is not None:
-            kind = kinds.of(plan.spec)
+            out |= {"kind": plan.spec.kind, "answer": self.answers(name), "unit": plan.spec.unit}
+        if configured is not None:
             out |= {
-                "kind": kind.name,
-                "answer": kind.answer,
-                "unit": plan.spec.unit,
-                "window": plan.window,
-                "timezone": plan.calendar.timezone,
+                "window": configured.window,
+                "timezone": configured.calendar.timezone,
                 "summary": self._summaries[name],
             }
-            if self.groups(name):
-                out["groups"] = list(self.groups(name))
+        if self.groups(name):
+            out["groups"] = list(self.groups(name))
         ends = self._ends(name)
         settled = self._settled(name)
         none = {"windows": 0, "settled": 0, "pending": 0, "incidents": 0}
@@ -226,8 +224,15 @@ class Service:
         }
 
     def plan(self, name: str) -> SketchPlan | None:
-        """The sketch in the configuration; None for one that has left it."""
-        return next((plan for plan in self.config.sketches if plan.name == name), None)
+        """The sketch in the configuration, else as its newest windows tell it; None: it has none either."""
+
+        def published() -> SketchPlan | None:
+            newest = self.store.windows(name, limit=2, newest=True)
+            with self.store.reading() as connection:
+                return published_in(connection, self.config).former(name, newest[-1].window[0]) if newest else None
+
+        found: SketchPlan | None = self.config.find(name) or self._lately(f"plan {name}", published)
+        return found
 
     def groups(self, name: str) -> tuple[str, ...]:
         """Names of the groups of a sketch, each with its own answers; empty without groups."""
@@ -235,7 +240,7 @@ class Service:
         return () if plan is None else groups_of(plan.spec)
 
     def answers(self, name: str) -> str:
-        """What a sketch answers with: "profile", also if it has left the configuration, or "estimate"."""
+        """What a sketch answers with: "profile", also if nothing tells, or "estimate"."""
         plan = self.plan(name)
         return "profile" if plan is None else kinds.of(plan.spec).answer
 
@@ -254,7 +259,7 @@ class Service:
         return {} if plan is None else kinds.of(plan.spec).columns(plan.spec)
 
     def header(self, name: str) -> tuple[str, ...]:
-        """Columns of the rows of a sketch's usual answers; empty for one that has left the configuration."""
+        """Columns of the rows of a sketch's usual answers; empty if nothing tells them."""
         plan = self.plan(name)
         return () if plan is None else kinds.of(plan.spec).header(plan.spec)
 

@@ -156,7 +156,7 @@ def mixed(folder: Path) -> Iterator[Site]:
         yield folder, service, client
 
 
-def publish_every_kind(folder: Path, hours: int = 3) -> None:
+def publish_every_kind(folder: Path, hours: int = 3, text: str = EVERY_KIND) -> None:
     """Some hours of purchases, counted by a sketch of each kind: a configuration and what was published."""
     draw = random.Random(7)
     records = [
@@ -172,7 +172,7 @@ def publish_every_kind(folder: Path, hours: int = 3) -> None:
         for number in range(90)
     ]
     (folder / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    (folder / "sketchstream.toml").write_text(EVERY_KIND)
+    (folder / "sketchstream.toml").write_text(text)
     with contextlib.chdir(folder):
         assert main(["worker", "-c", "sketchstream.toml"]) == 0
 

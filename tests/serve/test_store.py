@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from helpers import pages
@@ -16,11 +17,14 @@ from sketchstream.config.loader import Config
 from sketchstream.errors import StoreError
 from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import read
+from sketchstream.query.sealed import SealedReader
+from sketchstream.query.windows import PublishedWindows
 from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import Store
 from sketchstream.stream.interfaces import Deleted, SealedEntry
 from sketchstream.stream.windows.windows import iso
+from sketchstream_connectors.files.sealed import DirectorySealed
 
 
 def params(number):
@@ -40,6 +44,21 @@ def test_a_sketch_that_is_added_while_a_service_runs_has_all_its_numbers_after_a
         points = client.get("/v1/sketches/counts/series").json()["points"]
         assert len(points) == 3
         assert None not in [one["value"] for one in points]
+
+
+def test_guarantees_follow_the_configuration(tmp_path):
+    publish(tmp_path / "sealed", minutes=3)
+    said = []
+    for text in (TEXT, pages.MIXED):
+        with serving(tmp_path, text) as (service, client):
+            pages.settle(service)
+            answer = client.get("/v1/sketches/minutes/profile", params=params(0)).json()
+            source = DirectorySealed(tmp_path / "sealed")
+            direct = PublishedWindows(service.config, SealedReader(source, service.config.quality_rule), source)
+            window = direct.one("minutes", EPOCH, EPOCH + MINUTE)
+            assert answer["guarantee"] == orjson.loads(direct.answer(window).to_json())["guarantee"]
+            said.append(answer["guarantee"])
+    assert said[0] != said[1]
 
 
 def test_what_failed_is_tried_again_when_a_service_starts(tmp_path):

@@ -186,11 +186,10 @@ class Api:
 
     def _require_kind(self, name: str, asked: str) -> None:
         """Refuse to ask a kind for what it does not give."""
-        for plan in self._service.config.sketches:
-            has = kinds.of(plan.spec).answer
-            if plan.name == name and has != asked:
-                msg = f"a sketch of kind {plan.spec.kind!r} has no {asked}: ask for /v1/sketches/{name}/{has}"
-                raise ConfigError(msg)
+        plan = self._service.plan(name)
+        if plan is not None and (has := kinds.of(plan.spec).answer) != asked:
+            msg = f"a sketch of kind {plan.spec.kind!r} has no {asked}: ask for /v1/sketches/{name}/{has}"
+            raise ConfigError(msg)
 
     async def _answered(self, request: Request, stored: StoredWindow, question: Question) -> WindowAnswer:
         """The answer of a window; waits while it is computed, as long as the client does."""

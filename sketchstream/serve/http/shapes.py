@@ -72,7 +72,7 @@ class Counts(Shape):
 
 
 class Sketch(Shape):
-    """A sketch; one that the service's configuration does not name has no kind."""
+    """A sketch; one that the service's configuration does not name has no window and no summary."""
 
     name: str
     configured: bool

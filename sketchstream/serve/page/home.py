@@ -413,7 +413,7 @@ def _sets(service: Service, stored: StoredWindow) -> Card:
         service.ask_soon(stored, question)
         return Card(stored, waiting=1)
     data: Mapping[str, Any] = answer.to_dict()
-    names = list(overlaps.combined(service.config.plan(stored.sketch).spec))
+    names = list(service.combined(stored.sketch))
     rows = [row for row in data["answers"] if row["query"] in {overlaps.example([one]) for one in names}]
     some = [("In at least one group", data["people"]), *((row["query"], row) for row in rows)][:LARGE]
     return Card(stored, [tile(title, (one["value"], one["low"], one["high"]), "distinct") for title, one in some])

@@ -169,7 +169,7 @@ class Views:
         found, waiting = [], 0
         for one in self._service.sketches(request.state.allowed)["sketches"]:
             name, counts = one["name"], one["counts"]
-            plan = self._service.plan(name)
+            plan = self._service.config.find(name)
             zone = "UTC" if plan is None else plan.calendar.timezone
             what, promise = wording.about(plan, self._service.config.names)
             parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
@@ -228,7 +228,7 @@ class Views:
         since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
         stored = self._service.store.windows(name, since, until, limit=SHOWN + 1, newest=since is None)
         more, stored = len(stored) > SHOWN, sorted(stored[:SHOWN], key=lambda one: one.window)
-        what, promise = wording.about(plan, self._service.config.names)
+        what, promise = wording.about(self._service.config.find(name), self._service.config.names)
         values: dict[str, Any] = {
             "title": name,
             "trail": [("Sketches", "/")],

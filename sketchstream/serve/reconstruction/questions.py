@@ -164,7 +164,7 @@ def _estimate(windows: PublishedWindows, window: SealedWindow, question: Questio
     published = windows.result(window)
     names: dict[str, Any] = {}
     if question.rows:
-        names = known_names(windows.config.plan(window.sketch), published)
+        names = known_names(windows.config.find(window.sketch), published)
         require_rows(published, "row, other, nearest, among and drift")
         names |= _about_rows(windows, window, question.rows, names)
     whole = windows.estimates(window, question.method or "auto", names)

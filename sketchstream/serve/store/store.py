@@ -28,6 +28,7 @@ import orjson
 from sketchstream.errors import BusyError, DataLossError, FormatError, StoreError
 from sketchstream.events import say
 from sketchstream.kinds import continuing
+from sketchstream.query.estimates import knows_names
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
 from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
@@ -255,7 +256,7 @@ class Store:
         """Whether the database has to be filled again; see `rebuild`."""
         self.rebuilds = 0
         """How often that was done."""
-        self._continuing = {plan.name for plan in config.sketches if continuing(plan.spec)}
+        self._separate = {plan.name for plan in config.sketches if not continuing(plan.spec)}
         self._version = version("sketchstream")
         self._longest_windows = longest_windows(config)
         self._readers = Readers(path, self._failed)
@@ -340,7 +341,7 @@ class Store:
                 raise StoreError(msg)
             now = f"{self._version} {_config_digest(self.config)}"
             if known.get("config", now) != now:
-                execute("UPDATE windows SET state = ?, todo = 0 WHERE state != ?", (NEW, INCIDENT))
+                execute("UPDATE windows SET state = ?, todo = 0, guarantee = NULL WHERE state != ?", (NEW, INCIDENT))
             execute("UPDATE windows SET state = ?, todo = 0, failure = NULL WHERE failure IS NOT NULL", (NEW,))
             for name, value in (("format", str(FORMAT)), ("feed", feed), ("config", now)):
                 execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
@@ -578,7 +579,7 @@ class Store:
 
     def _doubt_next(self, execute: Any, sketch: int, stop: int) -> None:
         """Have the window that begins at `stop` put together anew, if its answer may depend on the one before it."""
-        if self._names[sketch] in self._continuing:
+        if self._names[sketch] not in self._separate:
             execute(
                 "UPDATE windows SET state = ?, todo = 0, version = version + 1"
                 " WHERE sketch = ? AND start = ? AND state IN (?, ?)",
@@ -765,6 +766,8 @@ class Store:
         digest = hashlib.blake2b(digest_size=16, person=b"sketch-input")
         keyed = self.config.input.partitioned_by != "none"
         digest.update(f"{self._version} {window.whole} {window.repartitioned} {keyed}".encode())
+        if not knows_names(self.config.find(window.sketch), window.parts[0].spec):
+            digest.update(b"without names")
         former = self._shown.before(window) if continuing(window.parts[0].spec) else None
         for one in (window,) if former is None else (window, former):
             rows = execute(

@@ -5,10 +5,12 @@ In: a spec and a calendar. Out: a `SketchPlan`. Touches: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from sketchstream import kinds
@@ -16,7 +18,7 @@ from sketchstream.image import DEFERRED_PART, is_large
 from sketchstream.kinds import deferring
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain
-from sketchstream.stream.windows.windows import Calendar, Width
+from sketchstream.stream.windows.windows import DAY_MS, MINUTE_MS, Calendar, Width
 
 
 @dataclass(frozen=True)
@@ -206,3 +208,20 @@ class SketchPlan:
         most = self.open_windows(behind_ms)
         imaged = deferring(self.spec) is not None and is_large(one // itemsize, itemsize)
         return Memory(one, most, one * most // DEFERRED_PART if imaged else one * most)
+
+
+def plan_of_windows(name: str, spec: Spec, windows: Sequence[tuple[int, int]]) -> SketchPlan:
+    """The plan of windows that were published, where no configuration has it: of equal lengths, in UTC.
+
+    Args:
+        name: under which they were published.
+        spec: of their sketches.
+        windows: [start, end) of at least one, ms, ascending. The shortest time from one to the next tells how many
+            hold one instant.
+    """
+    length = max(end - start for start, end in windows)
+    apart = [second - first for (first, _), (second, _) in pairwise(windows) if second > first]
+    every = min([length, *apart])
+    step = math.gcd(length, every)
+    width = Width(step // DAY_MS, "day") if step % DAY_MS == 0 else Width(step // MINUTE_MS, "minute")
+    return SketchPlan(name, spec, Calendar(width), steps=length // step, stride=every // step)

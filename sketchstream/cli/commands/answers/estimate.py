@@ -149,7 +149,7 @@ def _results(
     else:
         shown = [windows.result(window) for window in found]
         facts, guarantee = found[0].fields(), windows.guarantee(found[0])
-    names = {**known_names(windows.plan(found[0].sketch), shown[0]), **names}
+    names = {**known_names(windows.config.find(found[0].sketch), shown[0]), **names}
     return [EstimateAnswer(_ask(shown, method, names, questions), facts, guarantee)]
 
 
