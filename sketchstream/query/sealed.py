@@ -209,28 +209,25 @@ class SealedWindow:
         return out
 
     def describe(self) -> str:
-        """Completeness in words."""
+        """Completeness in words; it begins with what `complete` is, unless partitions are missing."""
         if self.as_of is not None:
             return f"preliminary, as of {iso(self.as_of)}: {len(self.parts)} of {self.of} partitions"
         if self.missing:
             shown = ", ".join(map(str, self.missing[:8])) + (", ..." if len(self.missing) > 8 else "")
             why = ", deleted since" if self.deleted else ""
             return f"{self.published} of {self.of} partitions (missing: {shown}{why})"
-        text = f"all {self.of} partitions" if self.of > 1 else "complete"
-        if self.table is not None:
-            text += f", from table {self.table[0]}"
-        if self.partial:
-            text += ", but counting began inside it or records were lost"
-        if self.diverged:
-            text += ", but it may hold records that the log has lost"
-        if self.repartitioned:
-            text += ", partitions were added inside it: no intervals"
-        if self.quality.verdict in ("warning", "incomplete"):
-            text += f", but {self.quality.reason}"
-        elif self.quality.verdict == "unknown":
-            text = f"not known to be complete: {self.quality.reason}" if text == "complete" else text
-            text += f"; not known to be complete: {self.quality.reason}" if "not known" not in text else ""
-        return text
+        parts = [f"all {self.of} partitions"] if self.of > 1 else ["complete"] if self.complete else []
+        parts += [] if self.table is None else [f"from table {self.table[0]}"]
+        notes = {
+            "counting began inside it or records were lost": self.partial,
+            "it may hold records that the log has lost": self.diverged,
+            "partitions were added inside it: no intervals": self.repartitioned,
+            self.quality.reason: self.quality.verdict in ("warning", "incomplete", "unknown"),
+        }
+        text = ", but ".join(filter(None, [", ".join(parts), "; ".join(note for note, true in notes.items() if true)]))
+        if self.complete:
+            return text
+        return f"not {'known to be ' if self.complete is None else ''}complete: {text}"
 
 
 class SealedReader:

@@ -15,7 +15,9 @@ import pytest
 from helpers.streams import EPOCH, HOUR, MINUTE, Stream, exact, plan, rules, spec
 from sketchstream.errors import DataLossError, FormatError, MergeError, StoreError
 from sketchstream.published import SealedState, Stack
+from sketchstream.quality import Quality, Verdict
 from sketchstream.query.sealed import SealedReader
+from sketchstream.serve.page.wording import status
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream.stream.state.evidence import EvidenceNoise, Reported
 from sketchstream.stream.state.partition import PartitionState
@@ -283,10 +285,38 @@ def test_repartitioned_windows_say_so_and_states_are_merged() -> None:
     (window,) = SealedReader(Listed([a, b], [*f0, *f1])).windows("minutes")  # type: ignore[arg-type]
     assert window.repartitioned
     assert window.fields()["repartitioned"] is True
+    assert window.describe().startswith("not complete: all 2 partitions, but ")
     assert "no intervals" in window.describe()
     merged = window.result()
     assert isinstance(merged, SealedState)
     assert exact(merged, 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "partial", "of", "said"),
+    [
+        ("good", False, 1, "complete"),
+        ("good", False, 2, "all 2 partitions"),
+        ("warning", False, 1, "complete, but 90% counted"),
+        ("warning", False, 2, "all 2 partitions, but 90% counted"),
+        ("incomplete", False, 1, "not complete: 90% counted"),
+        ("incomplete", False, 2, "not complete: all 2 partitions, but 90% counted"),
+        ("unknown", False, 1, "not known to be complete: 90% counted"),
+        ("unknown", False, 2, "not known to be complete: all 2 partitions, but 90% counted"),
+        ("good", True, 1, "not complete: counting began inside it or records were lost"),
+        ("unknown", True, 1, "not complete: counting began inside it or records were lost; 90% counted"),
+    ],
+)
+def test_the_words_on_a_window_begin_with_whether_it_is_complete(
+    tmp_path: Path, verdict: Verdict, partial: bool, of: int, said: str
+) -> None:
+    DirectoryPublisher(tmp_path).publish(0, *sealed(0, [1], of=1))
+    (window,) = reader(tmp_path).windows("minutes")
+    window = replace(window, partial=partial, of=of)
+    window.__dict__["quality"] = Quality(verdict, "90% counted")
+    assert window.describe() == said
+    told = status({"status": said, "quality": {"reason": "90% counted"}})
+    assert told.count("90% counted") == 1
 
 
 def test_results_may_be_read_by_anyone(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def status(described: Mapping[str, Any]) -> str:
     told = str(described["status"])
     out = f"This window is {told}." if told == "complete" else f"{told[:1].upper()}{told[1:]}."
     reason = (described.get("quality") or {}).get("reason")
-    return f"{out} Quality: {reason}." if reason else out
+    return f"{out} Quality: {reason}." if reason and reason not in told else out
 
 
 def still_open(closed: int, positions: int) -> str:
