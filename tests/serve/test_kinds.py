@@ -543,3 +543,16 @@ def test_every_kind_has_numbers_in_series_tables_metrics_and_pages(site) -> None
 def unconfigured() -> list[str]:
     """Kinds of other tests, which no configuration has."""
     return [name for name in kinds.names() if kinds.part(name, "table") is None]
+
+
+@pytest.mark.parametrize("sketch", pages.KINDS)
+def test_every_number_that_a_page_offers_can_be_shown(site, sketch) -> None:
+    _, _, client = site
+    for hour in range(3):
+        answer(client, sketch, hour)
+    select = re.search(r'<select[^>]*name="metric".*?</select>', settled(client, f"/sketches/{sketch}"), re.DOTALL)
+    assert select is not None
+    offered = re.findall(r'<option value="([^"]+)"', select[0])
+    assert len(offered) >= 2
+    for metric in offered:
+        assert client.get(f"/sketches/{sketch}", params={"metric": metric}).status_code == 200, metric

@@ -581,3 +581,17 @@ def test_an_estimate_that_cannot_be_is_named():
     tile = home.tile("squared norm of 1", (-372.6, 0.0, 826.8), "")
     assert ">0</data>" in tile.value
     assert tile.interval == "95% interval 0 to 826.8; the estimate itself, -372.6, is not possible"
+
+
+def test_numbers_beyond_the_largest_count_are_not_offered(tmp_path):
+    text = TEXT.replace('name = "minutes"', 'name = "minutes"\nmax_count = 4')
+    publish(tmp_path / "sealed", text, minutes=2)
+    with serving(tmp_path, text) as (service, client):
+        settle(service)
+        for sketch, largest in (("minutes", 4), ("hours", 300)):
+            page = client.get(f"/sketches/{sketch}").text
+            for k in (2, 3, 5, 10, 30, 100):
+                assert (f'<option value="at_least.{k}"' in page) is (k <= largest + 1)
+            for k in (2, 3, 5, 10):
+                links = Parsed(client.get("/", params={"metric": f"at_least.{k}"}).text).links
+                assert (f"/sketches/{sketch}?metric=at_least.{k}" in links) is (k <= largest + 1)

@@ -92,9 +92,16 @@ def bound_of(spec: Any, name: str) -> Bound | None:
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
-    """See `sketchstream.kinds.shown.Shown`: the same for every profile."""
-    say = naming.of(answer)
-    return {name: say(text) for name, text in OFFERED.items()}
+    """See `sketchstream.kinds.shown.Shown`: the same for every profile up to the same `max_count`."""
+    say, largest = naming.of(answer), answer.get("max_count", math.inf)
+    return {name: say(text) for name, text in OFFERED.items() if resolved(name, largest)}
+
+
+def resolved(name: str, max_count: float) -> bool:
+    """Whether profiles up to a largest count can have a number of that name."""
+    kind, _, k = name.partition(".")
+    largest = {"at_least": max_count + 1, "exactly": max_count}
+    return kind not in largest or not k.isdecimal() or int(k) <= largest[kind]
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
@@ -261,13 +268,7 @@ def trend(
 
 def chosen(profile: ProfileNumbers, names: Sequence[str]) -> dict[str, Estimate | None]:
     """Numbers by name; None for counts that the profile does not resolve."""
-    found: dict[str, Estimate | None] = {}
-    largest = {"at_least": profile.max_count + 1, "exactly": profile.max_count}
-    for name in names:
-        kind, _, k = name.partition(".")
-        beyond = kind in largest and k.isdecimal() and int(k) > largest[kind]
-        found[name] = None if beyond else profile.number(name)
-    return found
+    return {name: profile.number(name) if resolved(name, profile.max_count) else None for name in names}
 
 
 def card(profile: ProfileNumbers) -> str:

@@ -8,6 +8,7 @@ The address determines a page completely. Numbers are those of the service and o
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
@@ -177,7 +178,7 @@ class Views:
             card = home.card(self._service, name, metric, zone, self._drawn.get, int(days or 0))
             waiting += card.waiting
             chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
-            follows = chosen and not self._service.patterns_alone(name)
+            follows = chosen and not self._service.patterns_alone(name) and metric in self._offered(name)
             found.append(
                 {
                     "name": name,
@@ -800,10 +801,12 @@ class Views:
         """How a number of a sketch is written."""
         return spelling(metric if kinds.named(self._kind(name)).answer == "profile" else "")
 
-    def _offered(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> dict[str, str]:
+    def _offered(self, name: str, stored: Sequence[StoredWindow] = (), group: str | None = None) -> dict[str, str]:
         """The numbers of a sketch's windows, by name; for kinds other than profiles, those of the newest window."""
         if kinds.named(self._kind(name)).answer == "profile":
-            return shown.named("profile").numbers(self._service.config.names.facts())
+            plan = self._service.plan(name)
+            largest = {} if plan is None else {"max_count": getattr(plan.spec, "max_count", math.inf)}
+            return shown.named("profile").numbers({**self._service.config.names.facts(), **largest})
         for one in reversed(stored[-TRIED:]):
             answer, _ = self._answer(one, group, ask=False)
             if answer is not None:
