@@ -954,9 +954,14 @@ def _read_cursor(text: str) -> Span:
 def read_time(text: str | None, name: str) -> int | None:
     """Milliseconds of an RFC 3339 time of a request.
 
+    A plus sign that is not percent-encoded arrives as a space: before an offset it is read as the plus sign.
+
     Raises:
         ConfigError: the time is invalid.
     """
+    when, space, offset = (text or "").rpartition(" ")
+    if space and ":" in when and re.fullmatch("[0-9]{2}:?[0-9]{2}", offset):
+        text = f"{when}+{offset}"
     try:
         return to_ms(text, name)
     except (OverflowError, ValueError) as error:

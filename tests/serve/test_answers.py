@@ -104,6 +104,21 @@ def test_a_series_has_the_numbers_of_the_answers(site):
         assert [{name: one[name] for name in ("value", "low", "high")} for one in found["points"]] == wanted
 
 
+def test_a_plus_sign_of_an_offset_need_not_be_encoded(site):
+    _, _, client = site
+    expected = client.get("/v1/sketches/minutes/profile", params=span(0)).content
+    start, end = (iso(EPOCH + (60 + n) * MINUTE).replace("Z", "+01:00") for n in (0, 1))
+    for address in ("/v1/sketches/minutes/profile", "/sketches/minutes/window", "/sketches/minutes"):
+        for first, last in ((start, end), (start.replace("+", "%2B"), end.replace("+01:00", "+0100"))):
+            found = client.get(f"{address}?from={first}&to={last}")
+            assert found.status_code == 200, found.text
+            assert "/v1/" not in address or found.content == expected
+    for wrong in ("2024-03-26+00:00", "2024-03-26T00:00:00+1", "2024-03-26T00:00:00"):
+        found = client.get(f"/v1/sketches/minutes/profile?from={wrong}")
+        assert found.status_code == 400
+        assert repr(wrong.replace("+", " "))[:20] in found.json()["detail"]
+
+
 def test_a_range_of_several_windows_is_refused_with_what_to_do(site):
     _, _, client = site
     found = client.get("/v1/sketches/minutes/profile", params={"from": iso(EPOCH), "to": iso(EPOCH + 60 * MINUTE)})
