@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 
 import orjson
+import pyarrow.parquet as pq
 import pytest
 
 from helpers.serving import MINUTE, TEXT, publish, serving, write
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
+from sketchstream.kinds.exports import read_csv
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
+from sketchstream.serve.http.api import Api
+from sketchstream.serve.http.formats import FORMATS, flat
 from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.files.sealed import DirectorySealed
+
+DOCUMENT = Api(None, None).document
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +244,42 @@ def test_a_group_has_answers_of_its_own(tmp_path):
                 break
             time.sleep(0.05)
         assert series["points"][0]["value"] == found.json()["distinct"]["value"]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, one in DOCUMENT["paths"].items() if path.startswith("/v1") and "get" in one]
+)
+def test_every_path_takes_its_formats(site, path):
+    _, _, client = site
+    listed = {one["name"]: one["schema"] for one in DOCUMENT["paths"][path]["get"].get("parameters", [])}
+    if path.endswith(".parquet"):
+        return
+    forms = listed["format"].get("enum") or [listed["format"]["const"]]
+    assert forms == (["json"] if path.endswith(("{name}", "difference", "tables", "status")) else list(FORMATS))
+    address = path.replace("{name}", "minutes")
+    against = {f"against_{name}": text for name, text in span(1).items()}
+    given = {**(span(0) if "from" in listed else {}), **(against if "against_from" in listed else {})}
+    whole = client.get(address, params=given | {"format": "json"})
+    if whole.status_code == 400:  # of another kind, or without groups
+        assert "format" not in whole.text
+        return
+    assert whole.content == client.get(address, params=given).content
+    for form in forms[1:]:
+        found = client.get(address, params=given | {"format": form})
+        assert found.status_code == 200, found.text
+        assert found.headers["content-type"] == FORMATS[form]
+
+
+def test_lists_as_tables_have_the_rows_of_the_json(site):
+    _, _, client = site
+    for path in ("/v1/sketches", "/v1/ledger"):
+        rows = client.get(path).json()["sketches"]
+        table = read_csv(client.get(path, params={"format": "csv"}).text)
+        assert [one.get("name", one.get("sketch")) for one in table] == [
+            one.get("name", one.get("sketch")) for one in rows
+        ]
+        parquet = pq.read_table(io.BytesIO(client.get(path, params={"format": "parquet"}).content))
+        assert parquet.column_names == list(table[0])
+        found = [flat(row) for row in rows]
+        for name in {"windows", "all_windows", "summary", "counts_windows", "configured"} & set(table[0]):
+            assert parquet.column(name).to_pylist() == [row[name] for row in found]

@@ -50,6 +50,7 @@ from sketchstream.serve.http.parameters import (
     Form,
     OverlapQuery,
     Parameters,
+    Plain,
     ProfileQuery,
     Ranged,
     SeriesQuery,
@@ -93,12 +94,14 @@ class Api:
 
     # ------------------------------------------------------------------ lists
 
-    async def sketches(self, request: Request, asked: Annotated[Parameters, Query()]) -> Response:
+    async def sketches(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
         """All sketches."""
-        del asked
-        return respond(request, await run_in_threadpool(self._service.sketches, request.state.allowed))
+        found = await run_in_threadpool(self._service.sketches, request.state.allowed)
+        rows = [flat(row) for row in found["sketches"]]
+        types, columns = tables.SKETCHES_TYPES, tables.SKETCHES
+        return respond(request, found, lambda: rows, asked.format, types=types, columns=columns)
 
-    async def sketch(self, request: Request, name: Name, asked: Annotated[Parameters, Query()]) -> Response:
+    async def sketch(self, request: Request, name: Name, asked: Annotated[Plain, Query()]) -> Response:
         """One sketch."""
         del asked
         return respond(request, await run_in_threadpool(self._service.sketch, name))
@@ -273,7 +276,7 @@ class Api:
 
     # ------------------------------------------------------------------ tables
 
-    async def table_list(self, request: Request, asked: Annotated[Parameters, Query()]) -> Response:
+    async def table_list(self, request: Request, asked: Annotated[Plain, Query()]) -> Response:
         """Flat tables of all sketches as Parquet files, with their columns."""
         del asked
         names = await run_in_threadpool(self._service.names, request.state.allowed)
@@ -294,10 +297,11 @@ class Api:
 
     # ------------------------------------------------------------------ the deployment
 
-    async def ledger(self, request: Request, asked: Annotated[Parameters, Query()]) -> Response:
+    async def ledger(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
         """What an event, or an item, can have lost so far."""
-        del asked
-        return respond(request, await run_in_threadpool(self._service.ledger, request.state.allowed))
+        found = await run_in_threadpool(self._service.ledger, request.state.allowed)
+        columns = tuple(shapes.LedgerRow.model_fields)
+        return respond(request, found, lambda: found["sketches"], asked.format, columns=columns)
 
     async def incidents(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
         """Publications of which nothing is shown."""
@@ -305,7 +309,7 @@ class Api:
         rows, columns = found["incidents"], ("sketch", "window_start", "text")
         return respond(request, found, lambda: rows, asked.format, columns=columns)
 
-    async def status(self, request: Request, asked: Annotated[Parameters, Query()]) -> Response:
+    async def status(self, request: Request, asked: Annotated[Plain, Query()]) -> Response:
         """What is unread, and still to be reconstructed."""
         del asked
         return respond(request, await run_in_threadpool(self._service.status, request.state.allowed))
@@ -355,7 +359,7 @@ class Api:
         parquet["responses"][206] = {"description": "The part of the file that was wanted."}
         known: dict[str, Any] = {"admit": self.admit}
         return [
-            get("/v1/sketches", self.sketches, shapes.Sketches),
+            get("/v1/sketches", self.sketches, shapes.Sketches, table=True),
             get(one, self.sketch, shapes.Sketch, **known),
             get(f"{one}/windows", self.windows, shapes.Windows, table=True, **known),
             get(f"{one}/profile", self.profile, shapes.Profile, table=True, **known),
@@ -381,7 +385,7 @@ class Api:
                 **parquet,
                 response_class=Response,
             ),
-            get("/v1/ledger", self.ledger, shapes.Ledger),
+            get("/v1/ledger", self.ledger, shapes.Ledger, table=True),
             get("/v1/incidents", self.incidents, shapes.Incidents, table=True),
             get("/v1/status", self.status, shapes.Status),
             Route("/metrics", self.metrics, include_in_schema=False),

@@ -73,6 +73,12 @@ class Form(Parameters):
     format: Format = Field("json", description="What to answer in.")
 
 
+class Plain(Parameters):
+    """No parameters but the only format that there is."""
+
+    format: Literal["json"] = Field("json", description="What to answer in: there is no table.")
+
+
 class Span(Parameters):
     """A range of time."""
 
@@ -217,7 +223,7 @@ class SeriesQuery(Ranged):
     metric: Metric | SkipJsonSchema[None] = Field(None, description=METRIC)
 
 
-class DifferenceQuery(Parameters):
+class DifferenceQuery(Plain):
     """Two windows, or two groups of one."""
 
     since: From = Field(alias="from", description="Start of the window.")

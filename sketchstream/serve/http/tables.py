@@ -41,6 +41,16 @@ WINDOWS_TYPES: Final[Types] = {
     **dict.fromkeys(("partial", "diverged", "repartitioned", "deleted", "preliminary"), "bool"),
     **dict.fromkeys(_QUALITY, "float64"),
 }
+SKETCHES: Final = (
+    "name", "configured", "kind", "answer", "unit", "window", "timezone", "summary", "groups", "counts_windows",
+    "counts_settled", "counts_pending", "counts_incidents", "first", "last", "published_through",
+)  # fmt: skip
+"""Columns of the list of sketches."""
+SKETCHES_TYPES: Final[Types] = {
+    "configured": "bool",
+    **dict.fromkeys(SKETCHES[9:13], "int64"),
+    **dict.fromkeys(SKETCHES[13:], "time"),
+}
 FRONT: Final = ("window_start", "window_end", "complete", "group")
 """What says which answer a row belongs to; `group` is missing without groups."""
 NUMBERS: Final = (*FRONT, "metric", "title", "value", "low", "high")
