@@ -10,6 +10,7 @@ empty is quoted in CSV, a value that is missing is not: so both can be told apar
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -91,7 +92,7 @@ def table_of(rows: Sequence[Row], types: Types, columns: Sequence[str] = ()) -> 
     arrays = {}
     for name in dict.fromkeys([*columns, *names_of(rows)]):
         kind = types.get(name)
-        values: list[Any] = [row.get(name) for row in rows]
+        values: list[Any] = [None if _missing(value) else value for value in (row.get(name) for row in rows)]
         if kind in (None, "time"):
             values = [None if value is None else _text(value) for value in values]
         arrays[name] = _typed(pa, pa.array(values, pa.string() if kind == "time" else _type(pa, kind)), kind)
@@ -185,6 +186,11 @@ def _typed(pa: Any, column: Any, kind: ColumnType | None) -> Any:
     return column.cast(_type(pa, kind)) if kind == "time" else column
 
 
+def _missing(value: object) -> bool:
+    """Whether a value is missing: also an end that is infinite, or no number, as in JSON."""
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
 def _text(value: object) -> str:
     """A value as text: bytes as hexadecimal digits."""
     return value.hex() if isinstance(value, bytes) else str(value)
@@ -192,7 +198,7 @@ def _text(value: object) -> str:
 
 def _cell(value: object) -> str:
     """A cell: a missing value is empty, an empty text is quoted, formulas are marked."""
-    return "" if value is None else _quoted(str(safe(_text(value) if isinstance(value, bytes) else value)))
+    return "" if _missing(value) else _quoted(str(safe(_text(value) if isinstance(value, bytes) else value)))
 
 
 def _quoted(text: str) -> str:

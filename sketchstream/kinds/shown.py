@@ -78,6 +78,16 @@ def of(answer: Answer) -> Shown:
     return named(str(answer.get("kind", "profile")))
 
 
+def known(answer: Answer) -> list[str]:
+    """Names of numbers for errors: how those are named that are not offered one by one, then those that are.
+
+    Args:
+        answer: an answer of any kind.
+    """
+    found = of(answer)
+    return [*getattr(found, "FURTHER", ()), *found.numbers(answer)]
+
+
 def named(kind: str) -> Shown:
     """How the answers of a named kind are shown.
 

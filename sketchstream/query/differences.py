@@ -102,7 +102,7 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
     for answer in (first, second):
         one = shown.of(answer).number(answer, metric) if isinstance(metric, str) else None
         if one is None:
-            raise no_number(metric, list(shown.of(answer).numbers(answer)))
+            raise no_number(metric, shown.known(answer))
         found.append((one[0], (one[1]["value"], one[1]["low"], one[1]["high"])))
         bounds.append(one[1].get("bound"))
     (title, a), (other, b) = found

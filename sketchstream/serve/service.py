@@ -24,7 +24,7 @@ import orjson
 
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
-from sketchstream.kinds import groups_of, shown
+from sketchstream.kinds import closing, groups_of, shown
 from sketchstream.kinds.profile import pictures as pages
 from sketchstream.naming import Names
 from sketchstream.privacy.deployments.guarantee import overlapping
@@ -536,7 +536,7 @@ class Service:
             until: windows that end at or before this time, ms.
 
         Raises:
-            ConfigError: too many positions for one request.
+            ConfigError: the sketch publishes no positions when they close, or too many for one request.
             DataLossError: an incident.
         """
         key = (*self.closed_version(name), since, until)
@@ -556,6 +556,13 @@ class Service:
                 )
                 raise ConfigError(msg)
             found = windows.closed(name, since, until) if work else []
+        plan = self.plan(name)
+        if not found and plan is not None and closing(plan.spec) is None:
+            msg = (
+                f"sketch {name} publishes nothing before its windows are sealed: that needs publish = 'closed', which "
+                f"series have; ask for /v1/sketches/{name}/{self.answers(name)}"
+            )
+            raise ConfigError(msg)
         with self._reading:
             self._closed[key] = found
             while len(self._closed) > CLOSED:
@@ -971,6 +978,17 @@ def read_time(text: str | None, name: str) -> int | None:
         raise ConfigError(msg) from None
 
 
+def require_order(since: int | None, until: int | None, names: tuple[str, str] = ("from", "to")) -> None:
+    """Refuse a range of time that ends before it begins.
+
+    Raises:
+        ConfigError: says so.
+    """
+    if since is not None and until is not None and since > until:
+        msg = f"{names[0]} is after {names[1]}: a range of time begins with {names[0]}"
+        raise ConfigError(msg)
+
+
 def check_metric(metric: str) -> None:
     """Refuse what cannot be the name of a number.
 
@@ -986,9 +1004,9 @@ def check_metric(metric: str) -> None:
 
 
 def number_names(numbers: Mapping[str, Any]) -> list[str]:
-    """Names of some numbers of an answer that have intervals."""
+    """Names of some numbers of an answer that have intervals; see `shown.known`."""
     offered = shown.of(numbers).numbers(numbers)
-    return [name for name in offered if point(numbers, name) is not None]
+    return [name for name in shown.known(numbers) if name not in offered or point(numbers, name) is not None]
 
 
 def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[str, Any]:

@@ -25,6 +25,8 @@ NASTY = (
 )  # fmt: skip
 TEXTS = st.one_of(st.sampled_from(NASTY), st.text(st.characters(exclude_categories=["Cs"])), st.none())
 NUMBERS = st.one_of(st.none(), st.floats(allow_nan=False))
+INFINITE = (float("inf"), -float("inf"))
+"""Ends that do not exist: missing values, as in JSON."""
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
@@ -49,9 +51,13 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 @given(ROWS)
 @example([{"window_start": None, "slot": n, "item": t, "group": t, "value": 0.1, "partial": True}
           for n, t in enumerate(NASTY)])  # fmt: skip
+@example([{"window_start": None, "slot": 1, "item": "a", "group": None, "value": -float("inf"), "partial": None}])
 def test_csv_arrow_and_json_give_the_same_items_back(rows: list[dict[str, Any]]) -> None:
     text = as_csv(rows)
-    wanted = [{name: value for name, value in row.items() if name != "window_start"} for row in rows]
+    wanted = [
+        {name: None if value in INFINITE else value for name, value in row.items() if name != "window_start"}
+        for row in rows
+    ]
     direct, read = table_of(rows, TYPES), table_of_csv(text.encode(), TYPES)
     assert plain(direct) == plain(read) == wanted
     assert direct.schema == read.schema
@@ -82,7 +88,7 @@ def test_items_that_are_numbers_or_bytes_are_text() -> None:
 
 
 def test_a_stream_is_the_table_again() -> None:
-    table = table_of([{"item": "02139", "value": float("inf")}], TYPES)
+    table = table_of([{"item": "02139", "value": 1.5}], TYPES)
     assert pa.ipc.open_stream(as_stream(table)).read_all() == table
 
 

@@ -283,3 +283,38 @@ def test_lists_as_tables_have_the_rows_of_the_json(site):
         found = [flat(row) for row in rows]
         for name in {"windows", "all_windows", "summary", "counts_windows", "configured"} & set(table[0]):
             assert parquet.column(name).to_pylist() == [row[name] for row in found]
+
+
+def test_a_range_that_ends_before_it_begins_is_refused(site):
+    _, _, client = site
+    (start, end), (first, last) = span(0).values(), span(1).values()
+    turned = {"from": last, "to": start}
+    paths = [path for path, one in DOCUMENT["paths"].items() if '"from"' in json.dumps(one.get("get", {}))]
+    assert len(paths) > 6
+    for path in [*paths, "/sketches/{name}", "/sketches/{name}/window"]:
+        address = path.replace("{name}", "minutes").replace("{table}", "windows")
+        found = client.get(address, params=turned | {"against_from": start, "against_to": last})
+        assert found.status_code == 400, path
+        assert "from is after to: a range of time" in found.text.replace("From", "from"), path
+    against = {"from": start, "to": end, "against_from": last, "against_to": first}
+    found = client.get("/v1/sketches/minutes/difference", params=against)
+    assert found.status_code == 400
+    assert "against_from is after against_to" in found.json()["detail"]
+    form = client.post("/v1/sketches/minutes/estimate", data=turned)
+    assert "is after to" in form.json()["detail"]
+
+
+def test_a_title_is_one_for_every_error_of_a_type(site):
+    _, _, client = site
+    titles = {
+        client.get(path).json()["title"] for path in ("/v1/none", "/v1/sketches/none", "/v1/sketches/none/windows")
+    }
+    assert titles == {"Not found"}
+
+
+def test_a_sketch_without_closed_positions_says_so(site):
+    _, _, client = site
+    found = client.get("/v1/sketches/minutes/closed")
+    assert found.status_code == 400
+    assert "needs publish = 'closed'" in found.json()["detail"]
+    assert "/v1/sketches/minutes/profile" in found.json()["detail"]

@@ -82,10 +82,14 @@ def test_every_kind_is_answered_under_its_former_name(site, run, monkeypatch, sk
     for table in ("numbers", "answers"):
         found = client.get(f"/v1/tables/{sketch}/{table}.parquet")
         assert pq.read_table(io.BytesIO(found.content)).num_rows
-    for address, where in ((f"/sketches/{sketch}", {}), (f"/sketches/{sketch}/window", LAST)):
+    addresses = ((f"/sketches/{sketch}", {}), (f"/sketches/{sketch}/window", LAST), (f"/sketches/{sketch}/compare", {}))
+    for address, where in addresses:
         page = client.get(address, params=where | group)
         assert page.status_code == 200
         assert pages.Parsed(page.text).values
+    first = pages.Parsed(client.get("/").text)
+    assert f"/sketches/{sketch}" in first.links
+    assert "removed or renamed" in first.said
 
 
 def test_a_name_of_which_nothing_was_published_is_refused_as_before(site, run, monkeypatch):

@@ -556,3 +556,20 @@ def test_every_number_that_a_page_offers_can_be_shown(site, sketch) -> None:
     assert len(offered) >= 2
     for metric in offered:
         assert client.get(f"/sketches/{sketch}", params={"metric": metric}).status_code == 200, metric
+
+
+def test_an_unknown_number_of_a_series_is_told_how_its_answers_are_named(site) -> None:
+    _, _, client = site
+    found = client.get("/v1/sketches/series/series", params={"metric": "answer.7.0"})
+    assert found.status_code == 422
+    for one in ("answer.F.P (filter F, place P, both from 0)", "last.0", "last.1"):
+        assert one in found.json()["detail"]
+
+
+def test_a_sum_ends_before_its_second_place(site) -> None:
+    _, _, client = site
+    data = answer(client, "counts", 2)
+    asked = [client.get("/v1/sketches/counts/estimate", params=given(2) | {"sum": one}) for one in ("0:49", "49:50")]
+    first, last = (one.json()["answers"][0]["value"] for one in asked)
+    assert first == pytest.approx(sum(data["raw"][:49]))
+    assert last == pytest.approx(data["raw"][49])

@@ -18,6 +18,8 @@ from sketchstream.pictures.numbers import Number, Panel, listed
 
 PURPOSE: Final = "Keeps a series of counts, read through filters"
 
+FURTHER: Final = ("answer.F.P (filter F, place P, both from 0)",)
+"""Numbers that are not offered one by one."""
 OFFERED: Final = 300
 """Most cells of tables that a page offers to follow."""
 

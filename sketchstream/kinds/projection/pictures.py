@@ -78,7 +78,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
         quantity = str(answer["quantity"])
         title, columns = quantity.capitalize(), ("rows", quantity)
     else:
-        title, columns = "Squared norms of the users' rows", ("user", "squared norm")
+        title, columns = "Squared norms of rows", ("row", "squared norm")
     return [listed("norms", title, [whose(row) for row in rows], (value, low, high), columns)]
 
 

@@ -14,14 +14,23 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import parse_qsl
 
 import annotated_types
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.projection.reading.questions import MOST_AMONG
 from sketchstream.query.estimates import RowQuestion, vector_of
 from sketchstream.serve.reconstruction.questions import METHODS, Question
-from sketchstream.serve.service import LIMIT, read_time
+from sketchstream.serve.service import LIMIT, read_time, require_order
 from sketchstream.stream.windows.windows import iso
 
 Format = Literal["json", "csv", "arrow", "parquet"]
@@ -50,6 +59,7 @@ METRIC: Final = (
     "and count.P of gaussian sketches, answer.N of workloads, last.F and answer.F.P of convolutions, norm.P of "
     "projections, count.N of hierarchies. Without it the first of its kind."
 )
+SUM: Final = "LOW:HIGH, the places of the domain from LOW up to and without HIGH: 0:50 is the first 50, : is all."
 PRIVATE: Final = ("item", "row", "other", "nearest", "drift", "feature", "weight")
 """Parameters that name items or rows: they come in forms only."""
 MANY: Final = frozenset({*PRIVATE, "sum", "query"})
@@ -59,6 +69,12 @@ MOST_SETS: Final = 1000
 TIMES: Final = frozenset({"from", "to", "against_from", "against_to"})
 PAIRED: Final = ("distance", "inner")
 """What is asked of pairs of rows; other quantities are asked of single ones."""
+
+
+def _after(start: str, names: tuple[str, str], until: int | None, info: ValidationInfo) -> int | None:
+    """The end of a range of time, which does not lie before its start."""
+    require_order(info.data.get(start), until, names)
+    return until
 
 
 class Parameters(BaseModel):
@@ -86,6 +102,7 @@ class Span(Parameters):
         None, alias="from", description="Windows that start at or after this time, RFC 3339 with an offset."
     )
     until: To | SkipJsonSchema[None] = Field(None, alias="to", description="Windows that end at or before this time.")
+    _ordered = field_validator("until")(partial(_after, "since", ("from", "to")))
 
 
 class Ranged(Span, Form):
@@ -142,7 +159,7 @@ class EstimateQuery(Ranged):
     among: int | SkipJsonSchema[None] = Field(
         None, ge=2, le=MOST_AMONG, description="Squared distances of all pairs of the first so many rows."
     )
-    sum: list[Sum] = Field(default_factory=list, description="LOW:HIGH.")
+    sum: list[Sum] = Field(default_factory=list, description=SUM)
 
     @property
     def question(self) -> Question:
@@ -230,6 +247,8 @@ class DifferenceQuery(Plain):
     until: To = Field(alias="to", description="Its end.")
     against_since: AgainstFrom = Field(alias="against_from", description="Start of the window to compare with.")
     against_until: AgainstTo = Field(alias="against_to", description="End of the window to compare with.")
+    _ordered = field_validator("until")(partial(_after, "since", ("from", "to")))
+    _against = field_validator("against_until")(partial(_after, "against_since", ("against_from", "against_to")))
     group: Group | SkipJsonSchema[None] = Field(None, description="Of a sketch with groups: the one to show.")
     against_group: Group | SkipJsonSchema[None] = Field(
         None, description="The group of the other window; default: the same."

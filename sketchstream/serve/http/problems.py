@@ -78,4 +78,4 @@ async def explain_http(_request: Request, error: Exception) -> Response:
         405: "this path does not take this method; the paths and their methods are in /openapi.json",
         413: "the body is too large",
     }.get(status, error.detail)
-    return problem(status, HTTPStatus(status).phrase, detail, dict(error.headers or {}))
+    return problem(status, HTTPStatus(status).phrase.capitalize(), detail, dict(error.headers or {}))

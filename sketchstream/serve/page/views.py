@@ -48,6 +48,7 @@ from sketchstream.serve.service import (
     WindowAnswer,
     check_metric,
     read_time,
+    require_order,
 )
 from sketchstream.stream.windows.windows import iso
 
@@ -227,6 +228,7 @@ class Views:
         plan, given = self._service.plan(name), request.query_params
         zone = "UTC" if plan is None else plan.calendar.timezone
         since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
+        require_order(since, until)
         stored = self._service.store.windows(name, since, until, limit=SHOWN + 1, newest=since is None)
         more, stored = len(stored) > SHOWN, sorted(stored[:SHOWN], key=lambda one: one.window)
         what, promise = wording.about(self._service.config.find(name), self._service.config.names)
@@ -641,8 +643,9 @@ class Views:
     def _chosen(self, request: Request) -> tuple[str, SketchPlan | None, StoredWindow]:
         """The sketch and the window of an address."""
         name, given = self._name(request), request.query_params
-        window = self._service.one(name, read_time(given.get("from"), "from"), read_time(given.get("to"), "to"))
-        return name, self._service.plan(name), window
+        span = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
+        require_order(*span)
+        return name, self._service.plan(name), self._service.one(name, *span)
 
     def _answer(
         self, stored: StoredWindow, group: str | None = None, *, ask: bool = True

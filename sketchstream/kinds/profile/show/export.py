@@ -136,12 +136,17 @@ def to_csv(profile: ProfileNumbers) -> str:
         if profile.facts.wrapping is not None:
             names.append(f"{name}_bound")
             cells.append(one.bound or "")
-    whole = "".join(f",{cell if isinstance(cell, str) else repr(float(cell))}" for cell in cells)
+    whole = "".join(f",{cell if isinstance(cell, str) else _cell(cell)}" for cell in cells)
     out = io.StringIO()
     out.write(",".join(names) + "\n")
     for row in zip(*table.values(), strict=True):
-        out.write(str(int(row[0])) + "," + ",".join(repr(float(value)) for value in row[1:]) + whole + "\n")
+        out.write(str(int(row[0])) + "," + ",".join(map(_cell, row[1:])) + whole + "\n")
     return out.getvalue()
+
+
+def _cell(value: float) -> str:
+    """A number; empty for an end that does not exist."""
+    return repr(float(value)) if math.isfinite(value) else ""
 
 
 def rows(profile: ProfileNumbers) -> list[tuple[str, str, str, str]]:
