@@ -26,6 +26,7 @@ from sketchstream.kinds.profile.estimate.intervals.bands import (
     trusted,
 )
 from sketchstream.kinds.profile.estimate.intervals.falling import Falling, Tails, ratios, together
+from sketchstream.kinds.profile.estimate.intervals.few import WithAbsent, occurred
 from sketchstream.kinds.profile.estimate.linear.circle import Circle
 from sketchstream.kinds.profile.estimate.linear.line import Line, expected, linear
 from sketchstream.kinds.profile.estimate.observed import Floats, Observed
@@ -129,8 +130,13 @@ def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
     scalars = derived(blended(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d)
     alone = blend([m.tails(n) for m in models], weights).variance[1:]
     windows = together([m.window_variances(n) for m in models], weights)
-    falling = Falling(tails.scaled(d), ratios(alone, windows))
-    return Uncertainty(shares, shares.scaled(d), falling, above, scalars, covered(lines, n))
+    exact = occurred(parts)
+    falling = Falling(tails.scaled(d), ratios(alone, windows), occurred=exact)
+    known_shares, counts = (
+        band if exact is None else WithAbsent(band, exact, unit)
+        for band, unit in ((shares, 1.0 / d), (shares.scaled(d), 1.0))
+    )
+    return Uncertainty(known_shares, counts, falling, above, scalars, covered(lines, n))
 
 
 def model(part: Observed, line: Line | Circle, n: int) -> Line | Circle:

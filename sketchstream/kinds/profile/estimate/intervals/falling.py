@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing
+from sketchstream.kinds.profile.estimate.intervals.few import Occurred
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -78,11 +79,13 @@ class Falling:
         ratios: for each window width, deviation of the window's mean over that of a single number, indexed by the
             window's first k, from k = 1 on. Windows contain resolved counts only.
         limited: whether the upper ends are limited by that of the number of all items.
+        occurred: small closed domains: the number of items that occurred, from its exact law; it limits k+ numbers.
     """
 
     band: Band
     ratios: Mapping[int, Floats]
     limited: bool = False
+    occurred: Occurred | None = None
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
         """Ends of the intervals, not clipped to possible numbers."""
@@ -109,7 +112,12 @@ class Falling:
         way = np.maximum(high - low, 0.0) / 2.0
         if self.limited and most > 0.0:
             way = np.minimum(way, most)
-        low[1:], high[1:] = fallen(self.band.low[1:], self.band.high[1:], low[1:], high[1:], self.ratios)
+        first = 1 if self.occurred is None else 2  # the exact ends take no part in the others' fit
+        least, last = self.band.low[first:], self.band.high[first:]
+        low[first:], high[first:] = fallen(least, last, low[first:], high[first:], self.ratios)
+        if self.occurred is not None:
+            low[1], high[1] = self.occurred.ends(z)
+            low[2:], high[2:] = np.minimum(low[2:], low[1]), np.minimum(high[2:], high[1])
         if self.limited:
             low, high = np.minimum(low, most), np.minimum(high, most)
         return low, high, way
