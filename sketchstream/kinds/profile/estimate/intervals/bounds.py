@@ -75,6 +75,8 @@ def identity(t: Floats) -> Floats:
 
 SCORES = (present, once, identity, xlogx)
 ITEMS, ONCE, EVENTS, SURPRISE = range(4)
+Items = Callable[[float], tuple[float, float]]
+"""Ends of a number of items that reach z standard deviations to either side."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,30 @@ class Region:
         return self.number(self.centres[:, :1] + shift[0], self.centres[:, 1:] + shift[1])
 
 
+@dataclass(frozen=True)
+class Entropy:
+    """Entropy, from its range over an ellipse around events and sum of t ln t, and from the number of items.
+
+    It is at most the logarithm of that number. Where few items are told from noise, the ellipse is no confidence set:
+    nothing is refused below the logarithm of the least number that is not refused.
+
+    Args:
+        centres: (c, 2) events and sums, a row for each possible position of the counts in wide cells.
+        covariance: (2, 2) of events and sum.
+        items: ends of the number of items that occurred, at each z.
+    """
+
+    centres: Floats
+    covariance: Floats
+    items: Items
+
+    def ends(self, z: float) -> tuple[Floats, Floats]:
+        """Ends of the interval."""
+        few, many = (math.log(max(end, 1.0)) for end in self.items(z))
+        low, high = Region(self.centres, self.covariance, partial(entropy, many)).ends(z)
+        return np.minimum(low, few), high
+
+
 CIRCLE = np.stack([np.cos(np.linspace(0.0, 2.0 * np.pi, 512)), np.sin(np.linspace(0.0, 2.0 * np.pi, 512))])
 
 
@@ -127,10 +153,13 @@ def closed(parts: Sequence[Observed], n: int) -> Uncertainty:
     own = [line.moments(SCORES) for line in lines]
     seen = [m.moments(SCORES, line.horizon).covariance for m, line in zip(models, lines, strict=True)]
     above = Band(tails.low[-1:], tails.high[-1:], tails.variance[-1:])
-    scalars = derived(blended(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d)
+    exact = occurred(parts)
+    items: Items = (lambda z: (math.inf, d)) if exact is None else (lambda z: (exact.ends(z)[0], d))
+    scalars = derived(
+        blended(own, weights), np.sum([w * w * c for w, c in zip(weights, seen, strict=True)], axis=0), d, items
+    )
     alone = blend([m.tails(n) for m in models], weights).variance[1:]
     windows = together([m.window_variances(n) for m in models], weights)
-    exact = occurred(parts)
     falling = Falling(tails.scaled(d), ratios(alone, windows), occurred=exact)
     known_shares, counts = (
         band if exact is None else WithAbsent(band, exact, unit)
@@ -176,25 +205,32 @@ def hiding(lines: Sequence[Line | Circle]) -> str:
     )
 
 
-def derived(moments: Moments, model: Floats, d: float) -> dict[str, Ends]:
-    """Total, ratios and entropy from the estimates of all SCORES together; `model` is their expected covariance."""
+def derived(moments: Moments, model: Floats, d: float, items: Items) -> dict[str, Ends]:
+    """Total, ratios and entropy from the estimates of all SCORES together.
+
+    Args:
+        moments: the estimates.
+        model: their expected covariance.
+        d: number of slots.
+        items: see `Entropy`.
+    """
     low, high = moments.inner @ moments.mass, moments.outer @ moments.mass
     tail = np.array([0.0, 0.0, moments.tail, 0.0])
     ways = moments.value + np.stack([low, high, high + tail])
 
-    def region(x: int, y: int, number: Callable[[Floats, Floats], Floats], centres: Floats) -> Region:
+    def ellipse(x: int, y: int, centres: Floats) -> tuple[Floats, Floats]:
         pick = np.ix_([x, y], [x, y])
-        return Region(centres[:, [x, y]] * d, trusted(moments.covariance[pick], model[pick]) * d**2, number)
+        return centres[:, [x, y]] * d, trusted(moments.covariance[pick], model[pick]) * d**2
 
     variance = moments.covariance[EVENTS, EVENTS]
     total = Band(ways[:1, EVENTS], ways[2:, EVENTS], np.array([variance]))
     total = settled(total, Band(total.low, total.high, model[EVENTS : EVENTS + 1, EVENTS]))
     return {
         "total": total.scaled(d),
-        "mean": region(EVENTS, ITEMS, _mean, ways),
-        "one_hit_ratio": region(ONCE, ITEMS, share, ways[:1]),
-        "coverage": region(ONCE, EVENTS, lambda x, y: 1.0 - share(x, y), ways),
-        "entropy": region(EVENTS, SURPRISE, partial(entropy, math.log(d)), entropy_ways(moments, d)),
+        "mean": Region(*ellipse(EVENTS, ITEMS, ways), _mean),
+        "one_hit_ratio": Region(*ellipse(ONCE, ITEMS, ways[:1]), share),
+        "coverage": Region(*ellipse(ONCE, EVENTS, ways), lambda x, y: 1.0 - share(x, y)),
+        "entropy": Entropy(*ellipse(EVENTS, SURPRISE, entropy_ways(moments, d)), items),
     }
 
 

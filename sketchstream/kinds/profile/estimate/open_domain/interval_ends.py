@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, critical
-from sketchstream.kinds.profile.estimate.intervals.bounds import Region
 from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
 from sketchstream.kinds.profile.estimate.open_domain.slices import Mixed
@@ -175,23 +172,3 @@ class Mean:
     def _quadratic(self, total: Floats, way: Floats, items: float, its: float) -> tuple[Floats, Floats, float]:
         """C, b, a of a x^2 - 2 b x + c <= 0: the means x with total - x items within both ways of 0."""
         return total**2 - way**2, total * items - self.correlation * way * its, items**2 - its**2
-
-
-@dataclass(frozen=True)
-class Entropy:
-    """Entropy, from its range over an ellipse around events and sum of t ln t; bounded by the number of items.
-
-    Args:
-        centres: (c, 2) events and sums, a row for each possible position of the counts in wide cells.
-        covariance: (2, 2) of events and sum.
-        reach: k+ numbers.
-    """
-
-    centres: Floats
-    covariance: Floats
-    reach: Reach
-
-    def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Ends of the interval."""
-        most = math.log(max(self.reach.items(z)[1], 1.0))
-        return Region(self.centres, self.covariance, partial(bounds.entropy, most)).ends(z)

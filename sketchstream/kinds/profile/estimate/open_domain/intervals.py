@@ -14,14 +14,14 @@ import numpy as np
 
 from sketchstream.kinds.profile.estimate.intervals import bounds
 from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS, Band, Ends
-from sketchstream.kinds.profile.estimate.intervals.bounds import Region, Uncertainty
+from sketchstream.kinds.profile.estimate.intervals.bounds import Entropy, Region, Uncertainty
 from sketchstream.kinds.profile.estimate.intervals.falling import Falling, ratios, together
 from sketchstream.kinds.profile.estimate.linear.line import Line
 from sketchstream.kinds.profile.estimate.observed import FAR, Floats, Ints
 from sketchstream.kinds.profile.estimate.open_domain import events as opened_events
 from sketchstream.kinds.profile.estimate.open_domain.cardinality import Curve
 from sketchstream.kinds.profile.estimate.open_domain.collisions import ObservedPart
-from sketchstream.kinds.profile.estimate.open_domain.interval_ends import Entropy, Limited, Mean, Quotient, Reach
+from sketchstream.kinds.profile.estimate.open_domain.interval_ends import Limited, Mean, Quotient, Reach
 from sketchstream.kinds.profile.estimate.open_domain.slices import (
     Linear,
     Mixed,
@@ -121,7 +121,7 @@ def bands(found: Sequence[ObservedPart], n: int) -> Uncertainty:
         "mean": Mean(total, reach, correlation),
         "one_hit_ratio": shared(longer.at(1), joint_all[1:2]),
         "coverage": Region(once, np.array([[single_variance, joint_once], [joint_once, noise]]), _complement),
-        "entropy": Entropy(events.centres, events.covariance, reach),
+        "entropy": Entropy(events.centres, events.covariance, reach.items),
     }
     added = any(part.observed.slots != part.observed.hashed_into for part in found)
     unbounded = any(math.isinf(part.curve.ends(SHOWS)[1]) for part in found)
