@@ -88,7 +88,7 @@ def test_ends_that_hold_a_falling_truth_still_hold_it_where_no_window_is_used():
         truth = np.sort(rng.exponential(size=20))[::-1]
         low, high = truth - rng.exponential(size=20), truth + rng.exponential(size=20)
         middle = (low + high) / 2.0
-        below, above = fallen(middle, middle, low, high, {})
+        below, above = fallen(middle, middle, low, high, (low, high), {})
         assert (below <= truth + 1e-12).all()
         assert (above >= truth - 1e-12).all()
         assert (np.diff(below) <= 1e-12).all()
@@ -139,6 +139,42 @@ def test_intervals_of_the_likelihood_are_not_widened_to_hold_its_estimates():
         assert most[1:] == pytest.approx(high[1:])
         assert value == pytest.approx(tails(Fit(profile.fractions, profile._fit.heavy, profile._fit.heavy_shares),
                                             profile.distinct.value))  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["state", "cumulative", "bins"])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_intervals_of_larger_levels_hold_those_of_smaller_ones(form, is_open):
+    """Windows were chosen anew at each level: some ends of 80% lay within those of 50%."""
+    for seed in range(6):
+        rng = np.random.default_rng([48, seed])
+        counts = rng.geometric(0.4, 60)
+        slots = hashed(counts, 1024, 2, rng) if is_open else [domain(counts, 60)]
+        seen = publish(slots, epsilon="0.5", rng=rng, form=form, max_count=30, open_domain=is_open, grouped=True)
+        profile = reconstruct([seen], method="inverse", max_count=30)
+        inner = None
+        for level in (0.3, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999):
+            _, least, most = profile.tail_ends(normal_quantile(level)).T
+            if inner is not None:
+                assert (least <= inner[0] + 1e-9).all(), (seed, level)
+                assert (most >= inner[1] - 1e-9).all(), (seed, level)
+            inner = least, most
+
+
+class Endless(Band):
+    """Without upper ends from 80% on, as of crowded slots."""
+
+    def ends(self, z):
+        low, high = super().ends(z)
+        return low, high if z < normal_quantile(0.8) else np.full_like(high, np.inf)
+
+
+def test_levels_at_which_ends_are_finite_choose_windows_where_they_are_not_at_the_usual_level():
+    band = Endless(np.array([9.0, 9.0, 5.0, 6.0]), np.array([9.0, 9.0, 5.0, 6.0]), np.ones(4))
+    falling = Falling(band, {2: np.array([0.3, 0.3])}, limited=True)
+    for level in (0.5, 0.95):
+        low, high = falling.ends(normal_quantile(level))
+        assert np.isfinite(low).all()
+        assert np.isfinite(high).all() == (level == 0.5)
 
 
 def test_no_number_of_an_open_domain_ends_above_that_of_all_items():

@@ -28,6 +28,8 @@ SURE = 0.5
 """Part of what k+ numbers fall within a window, as seen, that counts against it when one is chosen."""
 ALONE = 0.9
 """What the error of a number by itself is multiplied with when it is compared with windows."""
+CHOSEN = 1.959963984540054
+"""Standard deviations (95%) at which windows are chosen for all levels, so that their intervals are nested."""
 
 
 def window_means(x: Floats, width: int) -> Floats:
@@ -105,16 +107,19 @@ class Falling:
     def ends_and_ways(self, z: float) -> tuple[Floats, Floats, Floats]:
         """Ends of the intervals, and half the width of each single number's interval."""
         low, high = self.band.ends(z)
-        most = high[1]
+        usual = (low, high) if z == CHOSEN else self.band.ends(CHOSEN)
+        usual = usual if np.isfinite(usual[1]).all() else (low, high)
+        most, usual_most = high[1], usual[1][1]
         if self.limited and not np.isfinite(most):  # no number of items is too large, and so no k+ number
             low[1:] = decreasing(low[1:])
             return low, np.full_like(high, np.inf), np.maximum(self.band.low - low, 0.0)
         way = np.maximum(high - low, 0.0) / 2.0
-        if self.limited and most > 0.0:
-            way = np.minimum(way, most)
+        if self.limited and usual_most > 0.0:
+            way = np.minimum(way, usual_most)
         first = 1 if self.occurred is None else 2  # the exact ends take no part in the others' fit
         least, last = self.band.low[first:], self.band.high[first:]
-        low[first:], high[first:] = fallen(least, last, low[first:], high[first:], self.ratios)
+        chosen = [end[first:] for end in usual]
+        low[first:], high[first:] = fallen(least, last, low[first:], high[first:], chosen, self.ratios)
         if self.occurred is not None:
             low[1], high[1] = self.occurred.ends(z)
             low[2:], high[2:] = np.minimum(low[2:], low[1]), np.minimum(high[2:], high[1])
@@ -124,7 +129,7 @@ class Falling:
 
 
 def fallen(
-    least: Floats, most: Floats, low: Floats, high: Floats, known: Mapping[int, Floats]
+    least: Floats, most: Floats, low: Floats, high: Floats, usual: Sequence[Floats], known: Mapping[int, Floats]
 ) -> tuple[Floats, Floats]:
     """Ends from the best windows, made non-increasing. All (K,).
 
@@ -133,13 +138,15 @@ def fallen(
         most: unbiased numbers, at the upper ends.
         low: lower ends of the single numbers' intervals.
         high: upper ends of the single numbers' intervals.
+        usual: their ends at the level at which windows are chosen.
         known: see `ratios`.
     """
     down, up = least - low, high - most
-    half = np.maximum((high - low) / 2.0, 1e-9)
+    usual_down, usual_up = least - usual[0], usual[1] - most
+    half = np.maximum((usual[1] - usual[0]) / 2.0, 1e-9)
     guide = np.maximum(decreasing((least + most) / 2.0, 1.0 / half**2), 0.0)
     lower, upper = low.copy(), high.copy()
-    cost_down, cost_up = ALONE * down, ALONE * up
+    cost_down, cost_up = ALONE * usual_down, ALONE * usual_up
     for width, ratio in known.items():
         size = ratio.size
         if not size:
@@ -148,18 +155,19 @@ def fallen(
         error = MARGIN * ratio
         middle = window_means(guide[:reach], width)
         first, last = slice(0, size), slice(width - 1, reach)
+        cost = SURE * (guide[first] - middle) + error * window_means(usual_down[:reach], width)
         way = error * window_means(down[:reach], width)
-        cost = SURE * (guide[first] - middle) + way
         better = cost < cost_down[first]
         lower[first] = np.where(better, window_means(least[:reach], width) - way, lower[first])
         cost_down[first] = np.where(better, cost, cost_down[first])
+        cost = SURE * (middle - guide[last]) + error * window_means(usual_up[:reach], width)
         way = error * window_means(up[:reach], width)
-        cost = SURE * (middle - guide[last]) + way
         better = cost < cost_up[last]
         upper[last] = np.where(better, window_means(most[:reach], width) + way, upper[last])
         cost_up[last] = np.where(better, cost, cost_up[last])
     lower, upper = decreasing(lower), decreasing(upper)
-    return lower, np.maximum(lower, upper)
+    meeting = (lower + upper) / 2.0  # where ends cross, at small levels: it hardly moves with the level
+    return np.minimum(lower, meeting), np.maximum(upper, meeting)
 
 
 HELD = 0.05
