@@ -119,7 +119,8 @@ class Falling:
         first = 1 if self.occurred is None else 2  # the exact ends take no part in the others' fit
         least, last = self.band.low[first:], self.band.high[first:]
         chosen = [end[first:] for end in usual]
-        low[first:], high[first:] = fallen(least, last, low[first:], high[first:], chosen, self.ratios)
+        known = {width: ratio[first - 1 :] for width, ratio in self.ratios.items()}
+        low[first:], high[first:] = fallen(least, last, low[first:], high[first:], chosen, known)
         if self.occurred is not None:
             low[1], high[1] = self.occurred.ends(z)
             low[2:], high[2:] = np.minimum(low[2:], low[1]), np.minimum(high[2:], high[1])

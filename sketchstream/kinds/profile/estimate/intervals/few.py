@@ -1,4 +1,4 @@
-"""How many items of a small closed domain occurred, from the exact law of what was published: unit item.
+"""How many items of a small closed domain occurred, from the exact law of what was published.
 
 In: one `Observed`. Out: `Occurred`, the numbers of items that what was published does not contradict. Touches: nothing.
 Source: Clopper & Pearson 1934 (intervals from a law); the law: `docs/theory/reconstruction.md`, section 1.
@@ -18,8 +18,10 @@ from sketchstream.kinds.profile.estimate.observed import Floats, Observed
 
 LARGEST = 100
 """Slots up to which the law is used; estimates of more of them are normal enough."""
+MISTAKEN = 2.0
+"""Unit event: expected counters of absent items above 0 up to which the law is used; of more, estimates are normal."""
 WORK = 1 << 19
-"""Most numbers of items times frequencies: 20 ms, 25 MB."""
+"""Most numbers of items times frequencies, or values of the noise: 20 to 50 ms, 25 MB."""
 NOTHING = 1e-9
 """Probabilities below are rounding: where all are, no number of items is told from another."""
 
@@ -71,17 +73,48 @@ def occurred(parts: Sequence[Observed]) -> Occurred | None:
     Args:
         parts: of one closed domain.
     """
-    part = parts[0]
-    if len(parts) > 1 or part.modulus is None or part.slots[0] > LARGEST:
+    if len(parts) > 1 or parts[0].slots[0] > LARGEST:
         return None
-    p, d, total = part.modulus, part.slots[0], int(part.values.sum())
+    return _of_events(parts[0]) if parts[0].modulus is None else _of_residues(parts[0], parts[0].modulus)
+
+
+def _of_events(part: Observed) -> Occurred | None:
+    """From the number of counters above 0, published alone: for each side the counts of items that explain it best.
+
+    That it is as high is likeliest if all items that occurred have large counts, which noise takes below 1 never; that
+    it is as low, if all have a count of 1.
+    """
+    d, reach = part.slots[0], laws.radius(part.epsilons, 1e-15)
+    above = part.edges >= 1 if part.form == "state" else part.edges == 1
+    published = [-math.log(part.q)] * part.parts if part.q else []
+    far = laws.radius(published, 1e-15) if published else 0
+    if part.form == "bins" or not (above.any() or part.form == "state") or max(reach, far * (d + 1)) > WORK:
+        return None
+    wrong = float(laws.noise_pmf(part.epsilons, reach)[reach + 1 :].sum())
+    if wrong * d > MISTAKEN:
+        return None
+    absent, present = [laws.noise_pmf(published, far) if published else np.ones(1)], [np.ones(1)]
+    for _ in range(d):
+        absent.append(np.convolve(absent[-1], [1.0 - wrong, wrong]))
+        present.append(np.convolve(present[-1], [wrong, 1.0 - wrong]))
+    y = int(part.values[0, above].sum()) + far
+    plausible = [
+        min(most[max(y - number, 0) :].sum(), np.convolve(most, least)[: max(y + 1, 0)].sum())
+        for number, (most, least) in enumerate(zip(absent[::-1], present, strict=True))
+    ]
+    return Occurred(np.maximum(plausible, NOTHING))
+
+
+def _of_residues(part: Observed, p: int) -> Occurred | None:
+    """From the sum whose mean is the number of items, scaled: randomized response takes all residues but 0 alike."""
+    d, total = part.slots[0], int(part.values.sum())
     shown = total - int(part.values[0, part.edges == 0].sum())
     step, reach = 1, 0
     if part.form == "bins":
         step = p
         reach = math.ceil(12.0 * math.sqrt(part.noise_variance * p * (p - 1)) - 40.0 * (p - 1) / math.log(part.q))
     size = (step * d + 2 * reach + 1) | 1  # odd: no frequency is its own mirror image
-    w: Floats = np.arange(1.0, _last(part, size) + 1.0) * (2.0 * np.pi / size)
+    w: Floats = np.arange(1.0, _last(part, p, size) + 1.0) * (2.0 * np.pi / size)
     if w.size * (d + 1) > WORK:
         return None
     noise = (_transform(part.q, w) ** (p - 1) * _transform(part.q, (p - 1) * w)) ** part.parts
@@ -103,9 +136,8 @@ def _transform(q: float, w: Floats) -> Floats:
     return np.asarray((1.0 - q) ** 2 / (1.0 - 2.0 * q * np.cos(w) + q * q))
 
 
-def _last(part: Observed, size: int) -> int:
+def _last(part: Observed, p: int, size: int) -> int:
     """How many of the frequencies 2 pi j / size, j = 1, 2, .. the noise of p - 1 bins leaves 1e-16 or more of."""
-    assert part.modulus is not None
-    left = 1e-16 ** (1.0 / ((part.modulus - 1) * part.parts))
+    left = 1e-16 ** (1.0 / ((p - 1) * part.parts))
     cosine = (1.0 + part.q**2 - (1.0 - part.q) ** 2 / left) / max(2.0 * part.q, 1e-300)
     return int(math.acos(max(cosine, -1.0)) * size / (2.0 * math.pi))
