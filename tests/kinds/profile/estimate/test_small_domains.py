@@ -81,7 +81,10 @@ def test_the_law_is_that_of_all_counters_and_all_bins(data: st.DataObject) -> No
     assert found.plausible == pytest.approx(plausible(part), abs=2e-9)
 
 
-@pytest.mark.parametrize(("p", "cost", "parts"), [(32, "1/100", 1), (32, "30", 1), (512, "1", 1), (2, "8", 3)])
+@pytest.mark.parametrize(
+    ("p", "cost", "parts"),
+    [(32, "1/100", 1), (32, "1e-8", 1), (32, "30", 1), (32, "2000", 1), (512, "1", 1), (2, "8", 3)],
+)
 @pytest.mark.parametrize("number", [0, 20, 40])
 def test_the_law_is_about_the_normal_one_of_the_estimate(p: int, cost: str, parts: int, number: int) -> None:
     """Also where much noise leaves few frequencies, and where little noise leaves all of them."""

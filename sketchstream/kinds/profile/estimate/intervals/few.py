@@ -109,15 +109,16 @@ def _of_residues(part: Observed, p: int) -> Occurred | None:
     """From the sum whose mean is the number of items, scaled: randomized response takes all residues but 0 alike."""
     d, total = part.slots[0], int(part.values.sum())
     shown = total - int(part.values[0, part.edges == 0].sum())
-    step, reach = 1, 0
+    step, reach, variance = 1, 0, part.noise_variance / part.parts
     if part.form == "bins":
-        step = p
-        reach = math.ceil(12.0 * math.sqrt(part.noise_variance * p * (p - 1)) - 40.0 * (p - 1) / math.log(part.q))
+        exponential = -40.0 * (p - 1) / math.log(max(part.q, 1e-300))
+        step, reach = p, math.ceil(12.0 * math.sqrt(part.noise_variance * p * (p - 1)) + exponential)
     size = (step * d + 2 * reach + 1) | 1  # odd: no frequency is its own mirror image
-    w: Floats = np.arange(1.0, _last(part, p, size) + 1.0) * (2.0 * np.pi / size)
-    if w.size * (d + 1) > WORK:
+    last = int(_last(variance, (p - 1) * part.parts) * size / (2.0 * math.pi))
+    if last * (d + 1) > WORK:
         return None
-    noise = (_transform(part.q, w) ** (p - 1) * _transform(part.q, (p - 1) * w)) ** part.parts
+    w: Floats = np.arange(1.0, last + 1.0) * (2.0 * np.pi / size)
+    noise = (_transform(variance, w) ** (p - 1) * _transform(variance, (p - 1) * w)) ** part.parts
     kept = laws.response_eigenvalue(part.epsilons, p)
     chances = (1.0 - kept) * (p - 1) / p + np.array([0.0, kept])
     powers = np.ones((2, d + 1, w.size), np.complex128)
@@ -131,13 +132,12 @@ def _of_residues(part: Observed, p: int) -> Occurred | None:
     return Occurred(np.maximum(np.minimum(least, 1.0 - least + equal), NOTHING))
 
 
-def _transform(q: float, w: Floats) -> Floats:
-    """Fourier transform of the discrete Laplace law."""
-    return np.asarray((1.0 - q) ** 2 / (1.0 - 2.0 * q * np.cos(w) + q * q))
+def _transform(variance: float, w: Floats) -> Floats:
+    """Fourier transform of the discrete Laplace law of this variance."""
+    return np.asarray(1.0 / (1.0 + 2.0 * variance * np.sin(w / 2.0) ** 2))
 
 
-def _last(part: Observed, p: int, size: int) -> int:
-    """How many of the frequencies 2 pi j / size, j = 1, 2, .. the noise of p - 1 bins leaves 1e-16 or more of."""
-    left = 1e-16 ** (1.0 / ((p - 1) * part.parts))
-    cosine = (1.0 + part.q**2 - (1.0 - part.q) ** 2 / left) / max(2.0 * part.q, 1e-300)
-    return int(math.acos(max(cosine, -1.0)) * size / (2.0 * math.pi))
+def _last(variance: float, bins: int) -> float:
+    """The frequency beyond which the noise of so many bins leaves less than 1e-16."""
+    left = 1e-16 ** (1.0 / bins)
+    return 2.0 * math.asin(min(math.sqrt((1.0 / left - 1.0) / max(2.0 * variance, 1e-300)), 1.0))
