@@ -290,7 +290,8 @@ def test_intervals_are_pairs_of_any_level(case: Case) -> None:
     for outer, inner in ((wide, usual), (usual, narrow)):
         assert (outer[:, 0] <= inner[:, 0]).all()
         assert (inner[:, 1] <= outer[:, 1]).all()
-    assert (wide != narrow).any() or np.isinf(narrow[:, 1]).all()
+    unknown = np.isinf(narrow[:, 1]).all() or (narrow[1:] == narrow[1]).all()  # noise beyond all that is possible
+    assert (wide != narrow).any() or unknown
     for level in (0, 1, -0.5, 2, math.nan):
         with pytest.raises(ss.EstimateError, match=r"^level must be above 0 and below 1, found"):
             found.interval(level)
