@@ -15,6 +15,7 @@ from sketchstream.kinds.profile.estimate.fit import Fit, tails, with_tails
 from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing, normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
 from sketchstream.kinds.profile.estimate.intervals.falling import (
+    CHOSEN,
     WIDTHS,
     Falling,
     between,
@@ -158,6 +159,10 @@ def test_intervals_of_larger_levels_hold_those_of_smaller_ones(form, is_open):
                 assert (least <= inner[0] + 1e-9).all(), (seed, level)
                 assert (most >= inner[1] - 1e-9).all(), (seed, level)
             inner = least, most
+
+
+def test_windows_are_chosen_at_the_usual_level_so_that_its_ends_are_computed_once():
+    assert normal_quantile(0.95) == CHOSEN
 
 
 class Endless(Band):

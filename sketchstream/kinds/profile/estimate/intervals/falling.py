@@ -28,7 +28,7 @@ SURE = 0.5
 """Part of what k+ numbers fall within a window, as seen, that counts against it when one is chosen."""
 ALONE = 0.9
 """What the error of a number by itself is multiplied with when it is compared with windows."""
-CHOSEN = 1.959963984540054
+CHOSEN = 1.9599639845400536
 """Standard deviations (95%) at which windows are chosen for all levels, so that their intervals are nested."""
 
 
