@@ -294,7 +294,10 @@ class _Windows:
             data = b"".join(self._fetch(body.partition % APART, held.offsets))
         else:
             self._held -= len(data)
-        yield from _entries(body, data, "sealed_body_altered")
+        if (entry := _entry(body, data)) is None:
+            say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
+        else:
+            yield entry
 
 
 class KafkaSealedSource:
@@ -457,14 +460,18 @@ class KafkaSealedSource:
         """Instalments of closed positions. See `SealedSource.closed`."""
         bodies = self._bodies(sketch, since, until, read_closed_key)
         for body, positions in sorted(bodies, key=lambda one: (one[0].window, one[0].partition, one[1], one[0])):
-            for entry in _entries(body, b"".join(bodies[body, positions]), "closed_positions_altered"):
+            if (entry := _entry(body, b"".join(bodies[body, positions]))) is None:
+                say(log, logging.ERROR, "closed_positions_altered", sketch=sketch, partition=body.partition)
+            else:
                 yield replace(entry, positions=positions)
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open. See `SealedSource.early`."""
         bodies = self._bodies(sketch, since, until, read_early_key)
         for body, time_ms in sorted(bodies, key=lambda one: (one[0].window, one[1], one[0])):
-            for entry in _entries(body, b"".join(bodies[body, time_ms]), "early_body_altered"):
+            if (entry := _entry(body, b"".join(bodies[body, time_ms]))) is None:
+                say(log, logging.ERROR, "early_body_altered", sketch=sketch, partition=body.partition)
+            else:
                 yield replace(entry, early=time_ms)
 
     def _bodies(
@@ -511,9 +518,8 @@ class KafkaSealedSource:
         self._idle.clear()
 
 
-def _entries(body: LogBody, data: bytes, altered: str) -> Iterator[SealedEntry]:
-    """The entry of a body; none if the data are not those that its key names: the log says so, as event `altered`."""
+def _entry(body: LogBody, data: bytes) -> SealedEntry | None:
+    """The entry of a body; None if the data are not those that its key names."""
     if digest_of(data) != body.digest:
-        say(log, logging.ERROR, altered, sketch=body.sketch, partition=body.partition)
-        return
-    yield SealedEntry(body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data)
+        return None
+    return SealedEntry(body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data)

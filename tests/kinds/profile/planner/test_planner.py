@@ -70,10 +70,13 @@ def test_the_default_method_is_never_worse_than_the_closed_form_says() -> None:
     ("domain", "items"), [(ss.ClosedDomain(size=900), 300), (ss.OpenDomain(slots=1 << 12, levels=4), 3000)]
 )
 def test_a_smaller_share_makes_every_number_worse_and_entropy_as_much_as_is_measured(domain, items) -> None:
-    """As early answers have it. An interval of the entropy that ends at 0 gets no worse."""
+    """As early answers have it, but for which neighbours a k+ number is seen with (5% at most).
+
+    An interval of the entropy that ends at 0 gets no worse.
+    """
     specs = [ss.ProfileSpec("1", epsilon_publish=epsilon, domain=domain) for epsilon in ("1", "1/4")]
     final, early = (ss.plan(spec, items=items) for spec in specs)
-    assert all(early[name].sd > 0.99 * final[name].sd for name in final.numbers)
+    assert all(early[name].sd > 0.95 * final[name].sd for name in final.numbers)
     assert early["mean"].sd > final["mean"].sd
     rng, halves = np.random.default_rng(5), []
     for _ in range(5):
