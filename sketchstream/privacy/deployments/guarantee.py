@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.publications import readers_of_the_topic
@@ -37,9 +37,6 @@ from sketchstream.privacy.losses.said import MEANING, UNLIMITED, AnyLoss, plain,
 from sketchstream.privacy.losses.sketch_history import SketchHistory
 from sketchstream.privacy.losses.zcdp import DELTA, to_approximate
 from sketchstream.spec import NO_PRIVACY, no_privacy_warning
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "DAY_MS",
