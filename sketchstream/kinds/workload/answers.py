@@ -18,7 +18,8 @@ import numpy as np
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.tails import BELOW_ZERO, FEW, below_zero, half_width, quantiles
+from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero, quantiles
+from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.workload import plots
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import ProductTable
@@ -46,6 +47,8 @@ SD_ABOVE: Final = 3.0
 """Standard deviations that are added to an estimated number of individuals."""
 FAR_ABOVE: Final = 4.0
 LEAST_TOTAL: Final = 0.5
+MOST_SUMMED: Final = 64
+"""Counters in an answer up to which the law of their noise is computed; of more, its kurtosis says enough."""
 MOST_PROJECTED: Final = 1 << 21
 """Entries of a strategy up to which answers are projected unless told otherwise."""
 
@@ -103,9 +106,8 @@ class WorkloadAnswers(LinearAnswers):
         half = np.interp(self.tails, grid, factors) * self.stderr
         if self.integral:  # the noise is a whole number: an end at k covers up to k + 1/2 of the continuous law
             half = np.ceil(half - 0.5)
-            for counters in np.unique(self._sums[self._sums <= FEW]) if self.epsilons else ():
-                sums = [(np.ones(int(counters)), epsilon) for epsilon in self.epsilons]
-                half[self._sums == counters] = half_width(sums, level, 1.0)
+            for counters in np.unique(self._sums[self._sums <= MOST_SUMMED]) if self.epsilons else ():
+                half[self._sums == counters] = NoiseSum(self.epsilons * int(counters)).ends(level)[1]
         if self.unprojected is None:
             return self.values - half, self.values + half
         low = self.unprojected - half

@@ -19,14 +19,13 @@ from helpers.convolution_losses import (
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.accounting import mu_of
 from sketchstream.kinds.convolution.forecast import advice, figure, forecast
+from sketchstream.kinds.convolution.reading import quantiles
 from sketchstream.kinds.convolution.reading.answers import answers
-from sketchstream.kinds.convolution.reading.quantiles import _inverted, normal_half_width
+from sketchstream.kinds.convolution.reading.quantiles import _by_inversion, _inverted, normal_half_width
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.layers import add_noise
 from sketchstream.kinds.convolution.state.update import Updater
-from sketchstream.kinds.linear import tails
 from sketchstream.kinds.linear.causal import dense_rows
-from sketchstream.kinds.linear.tails import half_width
 from sketchstream.spec import NoPrivacyWarning
 
 GIVEN: dict[str, Any] = {"epsilon": 1, "delta": "1e-6"}
@@ -183,7 +182,7 @@ def test_half_widths_of_wide_noise_cover_at_their_level(
 ) -> None:
     """Sums over 2^15 lattice points: the work stays fixed, and the coverage is right to a fifth of a per cent."""
     lattice = 0.0 if 0.9 in coefficients else 1.0
-    half = half_width([(np.array(coefficients), epsilon)], level, lattice)
+    half = _by_inversion([(np.array(coefficients), epsilon)], level, lattice)
     random, runs = np.random.default_rng(5), 1 << 20
     draws = np.zeros(runs)
     for coefficient in coefficients:
@@ -232,9 +231,9 @@ def test_answers_of_a_tree_with_little_noise_are_covered(
 
 def test_half_widths_beyond_the_exact_inversion_continue_those_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = [(np.array([1.0, 1.0, 3.0]), Fraction(1, 60))]
-    exact = half_width(sums, 0.95, 1.0)
-    monkeypatch.setattr(tails, "EXACT", 0)
-    assert exact <= half_width(sums, 0.95, 1.0) <= exact * 1.003 + 1
+    exact = _by_inversion(sums, 0.95, 1.0)
+    monkeypatch.setattr(quantiles, "EXACT", 0)
+    assert exact <= _by_inversion(sums, 0.95, 1.0) <= exact * 1.003 + 1
 
 
 def test_intervals_of_sums_with_large_weights_take_no_more_memory_than_others() -> None:
