@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_674, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_681, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -47,6 +47,7 @@ of a topic before a start 64, counts below 0 that are not cut 17 (23 of the line
 that `init` names 43, doubts that a worker says 14. Merging what bases of ledgers, formats, sources and plans say took
 273 away (85 of the linear kinds); exact laws of few slots (129), answers under former names, failures that are tried
 again and lists as tables (100), and sums of few counters (33; 76 of the linear kinds) brought 293.
+Spans that are checked without a compiled loop took 7.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

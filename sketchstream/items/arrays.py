@@ -194,7 +194,9 @@ class Items:
             raise ItemError(msg)
         if starts.dtype not in (np.int32, np.int64) or ends.dtype != starts.dtype:
             starts, ends = starts.astype(np.int64), ends.astype(np.int64)
-        bad = kernels.check_spans(starts, ends, len(view))
+        arguments = (starts, ends, len(view))
+        few = kernels.spared(kernels.check_spans, lambda: len(starts) // kernels.plain.SPANS, starts.dtype, arguments)
+        bad = (kernels.plain if few else kernels).check_spans(*arguments)
         if bad >= 0:
             msg = f"offsets must ascend inside the buffer of {len(view)} bytes, they do not at position {bad}"
             raise ItemError(msg)

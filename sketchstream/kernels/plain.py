@@ -35,6 +35,8 @@ ROUTES = (HASHED, IDS, LISTED, NEVER)
 
 INTEGER_WORK, TEXT_WORK = 4, 2
 """Elements of `door.spared` that reading one decimal text costs, and finding one text."""
+SPANS = 64
+"""Spans that are checked in the time of an element of `door.spared`."""
 _INTEGER = re.compile(rb"-?(?:0|[1-9][0-9]{0,19})")
 
 
@@ -63,6 +65,12 @@ def find_texts(data: Bytes, starts: I64, ends: I64, valid: Any, places: Mapping[
     out[:] = -1
     for i, text in _texts(data, starts, ends, valid):
         out[i] = places.get(text, -1)
+
+
+def check_spans(starts: Any, ends: Any, size: int) -> int:
+    """Find the first span that is not within 0..size; see `packing.check_spans`."""
+    bad = np.flatnonzero((starts < 0) | (ends < starts) | (ends > size))
+    return int(bad[0]) if len(bad) else -1
 
 
 def _texts(data: Bytes, starts: I64, ends: I64, valid: Any) -> Iterator[tuple[int, bytes]]:

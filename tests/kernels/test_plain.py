@@ -41,7 +41,7 @@ DOMAINS = {
 }
 
 
-UPDATES = ("update_ints", "update_spans", "locate_ints", "locate_spans", "read_packed")
+UPDATES = ("update_ints", "update_spans", "locate_ints", "locate_spans", "read_packed", "check_spans")
 NO_KERNELS = (*UPDATES, "hash_ints", "hash_spans", "fill_table")
 
 
@@ -169,6 +169,13 @@ def test_packed_strings_are_found_where_the_compiled_loop_finds_them(items, kind
     count = kernels.read_packed(packed, kind, *expected, expected[0])
     assert plain.read_packed(packed, kind, *found, found[0]) == count
     assert found[:, :count].tolist() == expected[:, :count].tolist()
+
+
+@given(st.lists(st.tuples(st.integers(-2, 12), st.integers(-2, 12)), max_size=20), st.integers(0, 10))
+def test_the_first_bad_span_is_that_of_the_compiled_loop(ends, size):
+    spans = np.array(ends, np.int64).reshape(-1, 2)
+    starts, stops = np.ascontiguousarray(spans[:, 0]), np.ascontiguousarray(spans[:, 1])
+    assert plain.check_spans(starts, stops, size) == kernels.check_spans(starts, stops, size)
 
 
 def packed_list(items: list) -> np.ndarray:
