@@ -78,10 +78,10 @@ types: setup  ## mypy, strict
 
 jars: setup  ## Apache Kafka's own jars, through Maven, into .cache/kafka
 	@command -v javac >/dev/null || { echo "javac not found: the broker and its tests need a JDK, 17 or newer (Debian: apt-get install default-jdk-headless)" >&2; exit 1; }
-	@$(BIN)/python -m sketchstream_connectors.kafka.devbroker --fetch
+	@$(BIN)/python tests/helpers/kafka/devbroker.py --fetch
 
 kafka: setup jars  ## a broker for development on a free loopback port (NODES=3 for a cluster); Ctrl-C ends it
-	@$(BIN)/python -m sketchstream_connectors.kafka.devbroker --nodes $(or $(NODES),1)
+	@$(BIN)/python tests/helpers/kafka/devbroker.py --nodes $(or $(NODES),1)
 
 chromium:  ## Chromium for the tests of pages, with apt where it is missing
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \

@@ -20,9 +20,10 @@ import time
 from pathlib import Path
 
 sys.path[:] = [one for one in sys.path if Path(one).resolve() != Path(__file__).parent]  # bench/kafka.py is not kafka
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from helpers.kafka.devbroker import DevCluster  # noqa: E402
 from sketchstream.config.draft import Draft  # noqa: E402
-from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
 
 SKETCH = """[[sketch]]
 name = "people"

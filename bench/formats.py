@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 # a bench of the client's name lies beside this file
 
 FLAT = {
@@ -290,12 +291,10 @@ def from_broker(records: int, few: int, rounds: int) -> None:
     from kafka import KafkaAdminClient
     from kafka.admin import NewTopic
 
+    from helpers.kafka.devbroker import DevCluster
+    from helpers.schema_registry import StandInRegistry
     from sketchstream.config.schema import PayloadTable
     from sketchstream_connectors.decode.fields import Decoder
-    from sketchstream_connectors.kafka.devbroker import DevCluster
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    from helpers.schema_registry import StandInRegistry
 
     spec = importlib.util.spec_from_file_location("bench_kafka", Path(__file__).with_name("kafka.py"))
     assert spec is not None

@@ -54,6 +54,7 @@ from typing import Any
 import numpy as np
 
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 # this file would hide the client's package of the same name
 
 PARTITIONS = 4
@@ -775,7 +776,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         bootstrap = options.bootstrap
         if bootstrap is None:
-            from sketchstream_connectors.kafka.devbroker import DevCluster
+            from helpers.kafka.devbroker import DevCluster
 
             cluster = stack.enter_context(DevCluster(1, quick=False, heap="1g"))
             bootstrap = cluster.bootstrap

@@ -29,14 +29,15 @@ from typing import Any
 
 # this folder has a kafka.py, which must not be taken for the client
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import sketchstream as ss  # noqa: E402
+from helpers.kafka.devbroker import DevCluster  # noqa: E402
 from sketchstream.privacy.ledgers.ledger import Ledger  # noqa: E402
 from sketchstream.published import Origin, Release  # noqa: E402
 from sketchstream.stream.interfaces import Frontier, SealedEntry  # noqa: E402
 from sketchstream_connectors.kafka.cluster.client import Connection  # noqa: E402
 from sketchstream_connectors.kafka.cluster.topics import FOR_EVER  # noqa: E402
-from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
 from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results" / "queries.json"

@@ -22,7 +22,7 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers.kafka.app import AT_ONCE, MINUTE, App, Worker  # noqa: E402
-from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
+from helpers.kafka.devbroker import DevCluster  # noqa: E402
 
 SLOTS = 2**16
 SKETCH = f'epsilon = "1"\ndomain = {{ slots = {SLOTS}, levels = 4 }}\nmax_count = 300'

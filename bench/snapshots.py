@@ -33,6 +33,7 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers.kafka.app import AT_ONCE, App, Nobody  # noqa: E402
+from helpers.kafka.devbroker import DevCluster, free_ports  # noqa: E402
 from helpers.kafka.quotas import limit  # noqa: E402
 from sketchstream.stream.interfaces import Snapshot  # noqa: E402
 from sketchstream.stream.worker.policy import snapshot_every_s  # noqa: E402
@@ -40,7 +41,6 @@ from sketchstream.stream.worker.settings import Settings  # noqa: E402
 from sketchstream_connectors.kafka.cluster import topics  # noqa: E402
 from sketchstream_connectors.kafka.cluster.client import Connection  # noqa: E402
 from sketchstream_connectors.kafka.cluster.topics import TopicNames  # noqa: E402
-from sketchstream_connectors.kafka.devbroker import DevCluster, free_ports  # noqa: E402
 from sketchstream_connectors.kafka.state.store import SUPERSEDED_S, KafkaStore  # noqa: E402
 
 MIB = 1 << 20

@@ -24,8 +24,8 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__fi
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers.kafka.app import AT_ONCE, App  # noqa: E402
+from helpers.kafka.devbroker import DevCluster  # noqa: E402
 from helpers.memory import resident_bytes  # noqa: E402
-from sketchstream_connectors.kafka.devbroker import DevCluster  # noqa: E402
 
 SKETCH = 'epsilon = "1"\ndomain = { slots = 262144, levels = 4 }\nmax_count = 300'
 INPUT = f'item = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"'

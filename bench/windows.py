@@ -211,9 +211,9 @@ def snapshots(rounds: int) -> None:
     one costs is measured where there are many, and the cost at the default interval follows from it.
     """
     from helpers.kafka.app import Nobody
+    from helpers.kafka.devbroker import DevCluster
     from sketchstream_connectors.kafka.cluster import topics
     from sketchstream_connectors.kafka.cluster.client import Connection
-    from sketchstream_connectors.kafka.devbroker import DevCluster
     from sketchstream_connectors.kafka.state.store import KafkaStore
 
     default, seconds = Settings().snapshot_every_s, 4.0

@@ -105,7 +105,7 @@ def kafka() -> Iterator[str]:
     if given:
         yield given
         return
-    from sketchstream_connectors.kafka.devbroker import DevCluster
+    from helpers.kafka.devbroker import DevCluster
 
     # records of tests have fixed times, years ago: a broker that keeps them for a week deletes them at its next check
     with DevCluster(1, properties={"log.retention.ms": -1}) as cluster:

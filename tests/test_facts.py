@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_681, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_272, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -38,8 +38,8 @@ searched (6 of the linear kinds), damage told of the database that was read (8),
 distance, and those of strategies without a matrix (103; 184 lines of the linear kinds), columns of a table
 by name (10), listed values compared with a sample (102; 8 of the linear kinds),
 questions of `init` about groups, ranges without a window (80), likelihoods of few items over many laws (58), keys that
-are lost (8). The demo lies in `examples` and no longer counts (852). Classes of one
-name each took 2 lines of the linear kinds; means that wait for all their windows, and
+are lost (8). The demo lies in `examples` and no longer counts (852); the broker that tests start lies with the tests
+(409). Classes of one name each took 2 lines of the linear kinds; means that wait for all their windows, and
 differences that say what windows lack, took 34, the layout of long series 4 (6 of the linear kinds), groups compared
 with what was before on the first page 34, causal factors of long series 122 (190 of the linear kinds),
 bounds of points in series and answers of sampled domains for all items 71, whole windows kept after a reset 6, growth

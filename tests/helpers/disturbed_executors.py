@@ -29,9 +29,9 @@ from typing import Any
 
 import pytest
 
+from helpers.kafka.devbroker import free_ports
 from helpers.noiseless import without_noise
 from sketchstream.config.loader import Config
-from sketchstream_connectors.kafka.devbroker import free_ports
 from sketchstream_connectors.lake import engines
 from sketchstream_connectors.lake.job import Backfill
 

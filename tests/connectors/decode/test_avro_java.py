@@ -14,7 +14,7 @@ from typing import Any
 from helpers import avro_reference
 from helpers.binary_payloads import laid_out, told
 from helpers.format_fuzz import avro_finder, avro_schema
-from sketchstream_connectors.kafka.devbroker import Jars
+from helpers.kafka.devbroker import Jars
 
 JAVA = Path(__file__).resolve().parents[2] / "helpers" / "avro_java"
 BLOCK_BYTES = 64

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
+from helpers.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 
 
 @pytest.fixture(scope="session")

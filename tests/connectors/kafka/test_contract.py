@@ -11,13 +11,13 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 import sketchstream as ss
+from helpers.kafka.devbroker import Jars
 from helpers.paths import TESTS
 from sketchstream.published import Origin, Release, SealedState
 from sketchstream.query.sealed import SealedReader
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import FOR_EVER
-from sketchstream_connectors.kafka.devbroker import Jars
 from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
 from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource
 

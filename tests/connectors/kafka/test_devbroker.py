@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
-from sketchstream_connectors.kafka.devbroker import DevCluster, Jars, free_ports
+from helpers.kafka.devbroker import DevCluster, Jars, free_ports
+from helpers.paths import TESTS
 
 
 def _brokers(bootstrap: str, **options: object) -> int:
@@ -48,7 +49,8 @@ def test_three_nodes_form_one_cluster(cluster3: DevCluster) -> None:
 @pytest.mark.kafka
 def test_brokers_end_when_their_owner_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from sketchstream_connectors.kafka.devbroker import DevCluster\n"
+        f"import sys, time; from pathlib import Path; sys.path.insert(0, {str(TESTS)!r})\n"
+        "from helpers.kafka.devbroker import DevCluster\n"
         f"cluster = DevCluster(1, directory=Path({str(tmp_path)!r})); cluster.start()\n"
         "print(cluster.nodes[1].process.pid, flush=True); time.sleep(600)\n"
     )

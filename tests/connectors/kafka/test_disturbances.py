@@ -28,12 +28,12 @@ import pytest
 from helpers.kafka.access import administrator, grant, login, withdraw
 from helpers.kafka.altered_worker import set_clock
 from helpers.kafka.app import MINUTE, MISSED_SOON, App, Load, Worker
+from helpers.kafka.devbroker import DevCluster, free_ports
 from helpers.kafka.quotas import limited
 from helpers.paths import ROOT
 from sketchstream.events import EVENTS
 from sketchstream_connectors.kafka.cluster import topics
 from sketchstream_connectors.kafka.cluster.client import Connection
-from sketchstream_connectors.kafka.devbroker import DevCluster, free_ports
 from sketchstream_connectors.kafka.preflight import missing_rights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")

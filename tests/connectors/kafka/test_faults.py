@@ -14,7 +14,7 @@ import pytest
 
 from helpers.kafka.app import MINUTE, App
 from helpers.kafka.chaos import ITEMS, Run, plan
-from sketchstream_connectors.kafka.devbroker import DevCluster
+from helpers.kafka.devbroker import DevCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 EXACT = f'epsilon = "30"\ndomain = {{ size = {ITEMS} }}\nmax_count = 300'

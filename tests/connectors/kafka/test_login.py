@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 from kafka import KafkaAdminClient
 
+from helpers.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream_connectors.kafka.cluster.client import Connection
-from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 
 SECRET = "zebra/5512:secret+"
 CLIENT = "reach worker"

@@ -15,9 +15,9 @@ import pytest
 from kafka.errors import TopicAlreadyExistsError
 
 from helpers.kafka.app import AT_ONCE, MINUTE, App, Worker
+from helpers.kafka.devbroker import DevCluster
 from helpers.kafka.minutes import BASE, close_windows, fill, windows
 from sketchstream.errors import BrokerError
-from sketchstream_connectors.kafka.devbroker import DevCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*NO PRIVACY")
 ACCEPT = f'item_type = "int"\nitem = "u"\ntime = "ts"\n{AT_ONCE}\nidle = "off"\ndata_loss = "accept"'

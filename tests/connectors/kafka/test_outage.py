@@ -11,9 +11,9 @@ import pytest
 from kafka import errors
 
 from helpers.kafka.app import App
+from helpers.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.cluster import client
 from sketchstream_connectors.kafka.cluster.client import Connection
-from sketchstream_connectors.kafka.devbroker import DevCluster
 
 PATIENCE_MS = 120_000
 

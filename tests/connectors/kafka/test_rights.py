@@ -14,11 +14,11 @@ from kafka import KafkaAdminClient
 
 from helpers.kafka.access import administrator, grant, login, withdraw
 from helpers.kafka.app import MINUTE, App
+from helpers.kafka.devbroker import DevCluster
 from sketchstream.errors import BrokerError, ConfigError
 from sketchstream_connectors.kafka.cluster import topics as kafka_topics
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import Right, TopicNames, rights
-from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.preflight import check, missing_rights
 from sketchstream_connectors.kafka.state.topic_validation import check_writable
 

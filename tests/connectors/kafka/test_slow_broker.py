@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from helpers.kafka.app import Nobody
+from helpers.kafka.devbroker import DevCluster
 from helpers.kafka.quotas import limited
 from sketchstream.errors import BrokerError
 from sketchstream.stream.interfaces import Restored, Snapshot
@@ -19,7 +20,6 @@ from sketchstream_connectors.kafka.cluster import acknowledgements
 from sketchstream_connectors.kafka.cluster import topics as kafka_topics
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import TopicNames
-from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.state.store import KafkaStore
 
 BLOB = bytes(range(256)) * (96 << 10)  # 24 MiB

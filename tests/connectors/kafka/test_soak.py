@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from helpers.kafka.app import MINUTE, App, Worker
+from helpers.kafka.devbroker import DevCluster
 from helpers.kafka.quotas import limit
 from helpers.memory import resident_bytes
-from sketchstream_connectors.kafka.devbroker import DevCluster
 
 pytestmark = [
     pytest.mark.slow,

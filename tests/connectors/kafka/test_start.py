@@ -10,6 +10,7 @@ import pytest
 from kafka import errors
 
 from helpers.kafka.app import MINUTE, App
+from helpers.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 from sketchstream.config.kafka_settings import OWNED
 from sketchstream.config.loader import Config
 from sketchstream.errors import BrokerError, ConfigError
@@ -17,7 +18,6 @@ from sketchstream.items.hashing import Key
 from sketchstream_connectors.decode import layouts
 from sketchstream_connectors.factory import rules
 from sketchstream_connectors.kafka.cluster.client import Connection, ours
-from sketchstream_connectors.kafka.devbroker import PASSWORD, SASL_USER, DevCluster
 from sketchstream_connectors.kafka.worker import CHUNKS, warm_up
 
 FORMATS = {

@@ -12,12 +12,12 @@ import pytest
 from kafka import ConsumerGroupMetadata, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from helpers.kafka.devbroker import DevCluster
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError
 from sketchstream.stream.interfaces import Fresh, Frontier, Restored, Snapshot
 from sketchstream_connectors.kafka.cluster import topics
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.topics import transactional_id
-from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
 from sketchstream_connectors.kafka.state import blobs
 from sketchstream_connectors.kafka.state.pointer import Pointer

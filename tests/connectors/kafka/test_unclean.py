@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from helpers.kafka.app import AT_ONCE, MINUTE, App
+from helpers.kafka.devbroker import DevCluster
 from helpers.kafka.minutes import BASE, close_windows, fill, windows
 from sketchstream.errors import BrokerError
-from sketchstream_connectors.kafka.devbroker import DevCluster
 from sketchstream_connectors.kafka.state.recover import recover
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*NO PRIVACY"), pytest.mark.slow, pytest.mark.timeout(600)]

@@ -12,8 +12,8 @@ from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 from kafka.admin._acls import ACLFilter, ACLResourcePatternType, ResourcePatternFilter
 
+from helpers.kafka.devbroker import PASSWORD, DevCluster
 from sketchstream_connectors.kafka.cluster.topics import Right
-from sketchstream_connectors.kafka.devbroker import PASSWORD, DevCluster
 
 USER = "worker"
 

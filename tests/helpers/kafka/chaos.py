@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass, field
 
 from helpers.kafka.app import MINUTE, App
+from helpers.kafka.devbroker import DevCluster
 from sketchstream.errors import SketchstreamError
-from sketchstream_connectors.kafka.devbroker import DevCluster
 
 ITEMS = 500
 

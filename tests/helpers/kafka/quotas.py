@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sketchstream_connectors.kafka.devbroker import DevCluster, Jars
+from helpers.kafka.devbroker import DevCluster, Jars
 
 
 def limit(cluster: DevCluster, client: str = "", **rates: int | None) -> None:

@@ -1,7 +1,7 @@
 """Runs a real Apache Kafka on loopback, from its own jars, for development and tests.
 
 In: how many nodes, and whether listeners with TLS are wanted. Out: a `DevCluster` whose nodes can be killed,
-stopped, suspended and restarted one by one; `python -m sketchstream_connectors.kafka.devbroker` runs one until Ctrl-C.
+stopped, suspended and restarted one by one; run as a program, this file keeps one until Ctrl-C.
 Touches: Maven once (it brings the jars into `.cache/kafka` of the checkout), Java processes in groups of their own,
 a directory of its own for data, free ports of 127.0.0.1.
 
@@ -37,7 +37,7 @@ QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags for tests: twice as quick to start; benches take the JVM's own choices."""
 READY = "Kafka Server started"
 PATIENCE_S = 180.0
-PASSWORD = "development-only"  # noqa: S105 - of a key store that lives as long as one test run, on loopback
+PASSWORD = "development-only"
 SASL_USER = "alice"
 FIRST_PORT, LAST_PORT = 20_000, 32_000  # below the ephemeral range: a killed node's port stays free
 
@@ -62,7 +62,7 @@ def _locked(directory: Path) -> Iterator[None]:
 def _run(command: list[str], what: str, timeout_s: float = 900.0) -> str:
     """Run a command to its end and return its output; BrokerError with the output's tail if it fails."""
     try:
-        done = subprocess.run(  # noqa: S603 - our own command line
+        done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL
         )
     except FileNotFoundError:
@@ -130,8 +130,8 @@ class _Guard:
     """A process that ends our process groups when this process ends, even if it is killed."""
 
     def __init__(self, directory: Path) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "sketchstream_connectors.kafka.devbroker", "--guard", str(directory)],
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--guard", str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -404,8 +404,8 @@ class DevCluster:
         output: IO[bytes]
         with node.output.open("ab") as output:
             try:
-                process = subprocess.Popen(  # noqa: S603 - our own command line
-                    ["java", *flags, "-cp", self._jars.class_path(), *command],  # noqa: S607 - the user's own Java
+                process = subprocess.Popen(
+                    ["java", *flags, "-cp", self._jars.class_path(), *command],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -503,7 +503,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a cluster until it is interrupted; print and write down its address."""
     import argparse
 
-    parser = argparse.ArgumentParser(prog="python -m sketchstream_connectors.kafka.devbroker", description=main.__doc__)
+    parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--nodes", type=int, default=1, help="1 or 3 brokers (default 1)")
     parser.add_argument("--tls", action="store_true", help="listeners with TLS, and with TLS and SASL, as well")
     parser.add_argument("--fetch", action="store_true", help="bring the jars and the class archive, then end")
