@@ -17,7 +17,7 @@ from sketchstream.quality import judge
 from sketchstream.query.closed import closed_windows
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.feed import KafkaFeed
-from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, read_closed_key
+from sketchstream_connectors.kafka.publishing.sealed import KafkaSealedSource, read_key
 
 BASE = 1_704_067_200_000
 """2024-01-01T00:00Z."""
@@ -70,10 +70,10 @@ def compare(app: App, truth: np.ndarray) -> None:
     """Repetitions are byte-identical, no position is in two instalments, and answers are those of the final state."""
     log, copies = Log(app.connection, app.names.sealed), defaultdict(set)
     for record in log.advance():
-        named = read_closed_key(record.key)
-        if named is not None and named[0].window[0] == BASE:
-            body, span, number = named
-            copies[body.partition, span, number].add((record.key, record.value))
+        named = read_key(record.key)
+        if named is not None and len(named) == 2 and named[0].positions is not None and named[0].window[0] == BASE:
+            body, number = named
+            copies[body.partition, body.positions, number].add((record.key, record.value))
     log.close()
     assert all(len(found) == 1 for found in copies.values())
     source = KafkaSealedSource(app.connection, app.names.sealed)

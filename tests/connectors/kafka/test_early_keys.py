@@ -12,7 +12,7 @@ import pytest
 from helpers.paths import GOLDEN
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream_connectors.files.publisher import CLOSED_NAME, EARLY_NAME, SEALED_NAME, file_name
-from sketchstream_connectors.kafka.publishing.sealed import entry_records, read_closed_key, read_early_key, read_key
+from sketchstream_connectors.kafka.publishing.sealed import entry_records, read_key
 
 ENTRY = SealedEntry("hourly", 2, (1_699_999_200_000, 1_700_002_800_000), 7, bytes(range(16)), bytes(600_000),
                     early=1_700_000_100_000)  # fmt: skip
@@ -30,12 +30,12 @@ def test_records_of_an_early_answer_are_the_golden_ones() -> None:
 
 def test_readers_of_sealed_sketches_skip_early_answers() -> None:
     for key, _, _ in entry_records(ENTRY):
-        assert read_key(key) is None
-        assert read_closed_key(key) is None
-        named = read_early_key(key)
+        named = read_key(key)
         assert named is not None
-        body, time_ms, _ = named
-        assert (body.sketch, body.window, body.partition, time_ms) == ("hourly", ENTRY.window, 7, ENTRY.early)
+        assert len(named) == 2
+        body, _ = named
+        assert (body.final, body.positions) == (False, None)
+        assert (body.sketch, body.window, body.partition, body.early) == ("hourly", ENTRY.window, 7, ENTRY.early)
     assert EARLY_NAME.fullmatch(file_name(ENTRY))
     assert not SEALED_NAME.fullmatch(file_name(ENTRY))
     assert not CLOSED_NAME.fullmatch(file_name(ENTRY))
@@ -46,4 +46,4 @@ def test_readers_of_sealed_sketches_skip_early_answers() -> None:
     [b"early/h/0/0/1/0/5/" + b"00" * 16 + b"/d/0/1/2", b"early/h/0/0/1/0/x/" + b"00" * 16 + b"/d/0/1", b"early", None],
 )
 def test_other_keys_are_no_early_answers(key: bytes | None) -> None:
-    assert read_early_key(key) is None
+    assert read_key(key) is None

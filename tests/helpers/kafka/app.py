@@ -330,7 +330,7 @@ class App:
         log, copies = Log(self.connection, f"{self.group}.sealed"), defaultdict(set)
         for record in log.advance():
             named = read_key(record.key)
-            if named is not None and len(named) == 2:
+            if named is not None and len(named) == 2 and named[0].final:
                 body, number = named
                 place = (body.sketch, body.revision, body.window, body.partition)
                 copies[place, number].add((record.key, record.value, tuple(record.headers)))

@@ -20,9 +20,6 @@ from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.sealed import (
     KafkaSealedSource,
     LogBody,
-    digest_of,
-    read_closed_key,
-    read_early_key,
     read_frontier,
     read_key,
 )
@@ -36,10 +33,6 @@ ENTRIES: Final = 512
 """Bodies of one batch."""
 BATCH_BYTES: Final = 32 * 2**20
 """Bytes of bodies of one batch."""
-
-Positions = tuple[int, int] | int | None
-"""Of an instalment: its first position, and the one after its last; of a release from an open window: its time; of a
-sealed sketch: None."""
 
 
 class KafkaFeed:
@@ -124,7 +117,7 @@ class _Reading:
         self._next = dict(starts)
         self._trimmed = trimmed
         self._begun: set[tuple[int, str]] = set()
-        self._open: dict[tuple[int, LogBody, Positions], dict[int, tuple[int, bytes]]] = {}
+        self._open: dict[tuple[int, LogBody], dict[int, tuple[int, bytes]]] = {}
         self._entries: list[SealedEntry] = []
         self._frontiers: list[Frontier] = []
         self._deleted: list[Deleted] = []
@@ -140,18 +133,11 @@ class _Reading:
         """Add one record."""
         partition = record.partition
         self._next[partition] = record.offset + 1
-        closed = read_closed_key(record.key)
-        if closed is not None:
-            body, positions, number = closed
-            self._add_chunk(partition, body, positions, number, record)
-            return
-        early = read_early_key(record.key)
-        if early is not None:
-            body, time_ms, number = early
-            self._add_chunk(partition, body, time_ms, number, record)
-            return
         named = read_key(record.key)
         if named is None:
+            return
+        if len(named) == 2 and not named[0].final:
+            self._add_chunk(partition, *named, record)
             return
         frontier = read_frontier(named, record.value) if len(named) == 3 else None
         name = named[0].sketch if len(named) == 2 else named[0]
@@ -163,27 +149,24 @@ class _Reading:
         if frontier is not None:
             self._frontiers.append(frontier)
         elif len(named) == 2:
-            self._add_chunk(partition, named[0], None, named[1], record)
+            self._add_chunk(partition, *named, record)
 
-    def _add_chunk(self, partition: int, body: LogBody, positions: Positions, number: int, record: Any) -> None:
-        """A part of a body: of a sealed sketch, of an instalment of these positions, or of an early release."""
-        chunks = self._open.setdefault((partition, body, positions), {})
+    def _add_chunk(self, partition: int, body: LogBody, number: int, record: Any) -> None:
+        """A part of a body: of a sealed sketch, of an instalment, or of an early release."""
+        chunks = self._open.setdefault((partition, body), {})
         chunks.setdefault(number, (record.offset, record.value or b""))
         if len(chunks) < body.count:
             return
-        del self._open[partition, body, positions]
+        del self._open[partition, body]
         data = b"".join(chunks[n][1] for n in range(body.count))
-        if digest_of(data) != body.digest:
+        entry = body.entry(data)
+        if entry is None:
             say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
             what = f"what was published for partition {body.partition} was altered: its digest does not fit"
             self._unreadable.append(Unreadable(body.sketch, body.window[0], what))
             return
         self._bytes += len(data)
-        seal_id = bytes.fromhex(body.seal_id)
-        place = (body.sketch, body.revision, body.window, body.partition)
-        early = positions if isinstance(positions, int) else None
-        closed = None if isinstance(positions, int) else positions
-        self._entries.append(SealedEntry(*place, seal_id, data, closed, early))
+        self._entries.append(entry)
 
     def reached(self, partition: int, end: int) -> None:
         """Note that the partition is read up to this offset; transaction markers at its end are no records."""
@@ -192,7 +175,7 @@ class _Reading:
     def batch(self, behind: int) -> FeedBatch:
         """Return what was read since the last batch."""
         positions = dict(self._next)
-        for (partition, _, _), chunks in self._open.items():
+        for (partition, _), chunks in self._open.items():
             positions[partition] = min([positions[partition], *(offset for offset, _ in chunks.values())])
         out = FeedBatch(
             entries=self._entries,

@@ -17,8 +17,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.events import say
@@ -38,11 +38,12 @@ SEAL_ID_BYTES = 16
 CHUNK_BYTES = 512 * 1024 - 2048
 FORMAT = b"1"
 SEALED, FRONTIER, CLOSED, EARLY = "sealed", "frontier", "closed", "early"
+OWN_NUMBERS = {SEALED: 0, CLOSED: 2, EARLY: 1}
+"""Numbers of its own that the key of a body has between its partition and its seal id."""
 TAIL = 64
 """Records before the end of a partition among which its newest frontiers are looked for first."""
 
 Headers = list[tuple[str, bytes]]
-T = TypeVar("T")
 
 
 def digest_of(body: bytes) -> str:
@@ -55,14 +56,11 @@ def entry_records(entry: SealedEntry) -> Iterator[tuple[bytes, bytes, Headers]]:
     digest = digest_of(entry.body)
     count = max(1, -(-len(entry.body) // CHUNK_BYTES))
     start, end = entry.window
+    own: tuple[int, ...] = entry.positions or (() if entry.early is None else (entry.early,))
+    sort = SEALED if entry.final else CLOSED if entry.early is None else EARLY
+    place = (sort, entry.sketch, entry.revision, start, end, entry.partition, *own, entry.seal_id.hex(), digest)
     for number in range(count):
-        key = f"{SEALED}/{entry.sketch}/{entry.revision}/{start}/{end}/{entry.partition}"
-        if entry.positions is not None:
-            first, stop = entry.positions
-            key = f"{CLOSED}/{entry.sketch}/{entry.revision}/{start}/{end}/{entry.partition}/{first}/{stop}"
-        if entry.early is not None:
-            key = f"{EARLY}/{entry.sketch}/{entry.revision}/{start}/{end}/{entry.partition}/{entry.early}"
-        key += f"/{entry.seal_id.hex()}/{digest}/{number}/{count}"
+        key = "/".join(map(str, (*place, number, count)))
         headers: Headers = [
             ("content-type", b"application/vnd.sketchstream.sealed"),
             ("ss-format", FORMAT),
@@ -98,7 +96,7 @@ def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
 
 @dataclass(frozen=True, order=True)
 class LogBody:
-    """One body under one key, as the log names it."""
+    """One body under one key, as the log names it; `positions` and `early` as of `SealedEntry`."""
 
     sketch: str
     revision: int
@@ -107,67 +105,47 @@ class LogBody:
     seal_id: str
     digest: str
     count: int
+    positions: tuple[int, int] | None = None
+    early: int | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether it is a whole sealed sketch."""
+        return self.positions is None and self.early is None
+
+    def entry(self, data: bytes) -> SealedEntry | None:
+        """The entry of this body; None if the data are not those that its key names."""
+        if digest_of(data) != self.digest:
+            return None
+        place = (self.sketch, self.revision, self.window, self.partition, bytes.fromhex(self.seal_id))
+        return SealedEntry(*place, data, self.positions, self.early)
 
 
 def read_key(key: bytes | None) -> tuple[LogBody, int] | tuple[str, int, int] | None:
     """What a record's key says: a chunk of a body, a frontier's (sketch, revision, partition), or nothing of ours."""
     try:
-        parts = (key or b"").decode().split("/")
-        if parts[0] == FRONTIER and len(parts) == 4:
-            return parts[1], _number(parts[2]), _number(parts[3])
-        if parts[0] == SEALED and len(parts) == 10:
-            return _chunk(*parts[1:])
-    except ValueError:
-        return None
-    return None
-
-
-def read_closed_key(key: bytes | None) -> tuple[LogBody, tuple[int, int], int] | None:
-    """A chunk of an instalment that a record's key names: the body, its positions, the chunk; None for other keys."""
-    named = _beside(key, CLOSED, 2)
-    return None if named is None else (named[0], (named[1][0], named[1][1]), named[2])
-
-
-def read_early_key(key: bytes | None) -> tuple[LogBody, int, int] | None:
-    """A chunk of a release from an open window that a key names: the body, its watermark, the chunk; or None."""
-    named = _beside(key, EARLY, 1)
-    return None if named is None else (named[0], named[1][0], named[2])
-
-
-def _beside(key: bytes | None, name: str, numbers: int) -> tuple[LogBody, list[int], int] | None:
-    """What a key of this name says: a body, so many numbers of its own, the chunk; None for other keys."""
-    try:
-        parts = (key or b"").decode().split("/")
-        if parts[0] != name or len(parts) != 10 + numbers:
+        sort, *parts = (key or b"").decode().split("/")
+        if sort == FRONTIER and len(parts) == 3:
+            return parts[0], _number(parts[1]), _number(parts[2])
+        if sort not in OWN_NUMBERS or len(parts) != 9 + OWN_NUMBERS[sort]:
             return None
-        body, at = _chunk(*parts[1:6], *parts[6 + numbers :])
-        return body, [_number(one) for one in parts[6 : 6 + numbers]], at
+        sketch, revision, start, end, partition, *own, seal_id, digest, number, count = parts
+        own_numbers = tuple(map(_number, own))
+        body = LogBody(
+            sketch,
+            _number(revision),
+            (_number(start), _number(end)),
+            _number(partition),
+            seal_id,
+            digest,
+            _number(count),
+            positions=own_numbers[:2] if sort == CLOSED else None,  # type: ignore[arg-type]  # there are two
+            early=own_numbers[0] if sort == EARLY else None,
+        )
+        known = len(bytes.fromhex(seal_id)) == SEAL_ID_BYTES and 0 <= _number(number) < body.count
+        return (body, _number(number)) if known else None
     except ValueError:
         return None
-
-
-def _chunk(
-    sketch: str,
-    revision: str,
-    start: str,
-    end: str,
-    partition: str,
-    seal_id: str,
-    digest: str,
-    number: str,
-    count: str,
-) -> tuple[LogBody, int]:
-    """A body and the number of one of its chunks, of the parts of a key.
-
-    Raises:
-        ValueError: no publisher writes such a key.
-    """
-    window = (_number(start), _number(end))
-    body = LogBody(sketch, _number(revision), window, _number(partition), seal_id, digest, _number(count))
-    if len(bytes.fromhex(seal_id)) != SEAL_ID_BYTES or not 0 <= _number(number) < body.count:
-        msg = "no such seal id or chunk"
-        raise ValueError(msg)
-    return body, _number(number)
 
 
 def _number(given: Any) -> int:
@@ -294,7 +272,7 @@ class _Windows:
             data = b"".join(self._fetch(body.partition % APART, held.offsets))
         else:
             self._held -= len(data)
-        if (entry := _entry(body, data)) is None:
+        if (entry := body.entry(data)) is None:
             say(log, logging.ERROR, "sealed_body_altered", sketch=body.sketch, partition=body.partition)
         else:
             yield entry
@@ -430,7 +408,7 @@ class KafkaSealedSource:
         for records, at_end in log_.batches(starts, extent.ends, enough):
             for record in records:
                 named = read_key(record.key)
-                if named is None:
+                if named is None or (len(named) == 2 and not named[0].final):
                     continue
                 name = named[0].sketch if len(named) == 2 else named[0]
                 number = named[0].partition if len(named) == 2 else named[2]
@@ -458,39 +436,45 @@ class KafkaSealedSource:
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions. See `SealedSource.closed`."""
-        bodies = self._bodies(sketch, since, until, read_closed_key)
-        for body, positions in sorted(bodies, key=lambda one: (one[0].window, one[0].partition, one[1], one[0])):
-            if (entry := _entry(body, b"".join(bodies[body, positions]))) is None:
+        bodies = self._bodies(sketch, since, until, lambda body: body.positions is not None)
+        for body in sorted(bodies, key=lambda one: (one.window, one.partition, one.positions, one)):
+            if (entry := body.entry(bodies[body])) is None:
                 say(log, logging.ERROR, "closed_positions_altered", sketch=sketch, partition=body.partition)
             else:
-                yield replace(entry, positions=positions)
+                yield entry
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open. See `SealedSource.early`."""
-        bodies = self._bodies(sketch, since, until, read_early_key)
-        for body, time_ms in sorted(bodies, key=lambda one: (one[0].window, one[1], one[0])):
-            if (entry := _entry(body, b"".join(bodies[body, time_ms]))) is None:
+        bodies = self._bodies(sketch, since, until, lambda body: body.early is not None)
+        for body in sorted(bodies, key=lambda one: (one.window, one.early, one)):
+            if (entry := body.entry(bodies[body])) is None:
                 say(log, logging.ERROR, "early_body_altered", sketch=sketch, partition=body.partition)
             else:
-                yield replace(entry, early=time_ms)
+                yield entry
 
     def _bodies(
-        self, sketch: str, since: int | None, until: int | None, read: Callable[[bytes], tuple[LogBody, T, int] | None]
-    ) -> dict[tuple[LogBody, T], list[bytes]]:
-        """Chunks of the bodies that keys of one sort name, with what they say besides.
+        self, sketch: str, since: int | None, until: int | None, wanted: Callable[[LogBody], bool]
+    ) -> dict[LogBody, bytes]:
+        """The data of the bodies of one sort.
 
         A body that was cut short by a crash is left out: it comes again, whole.
         """
-        chunks: dict[tuple[LogBody, T], dict[int, bytes]] = {}
+        chunks: dict[LogBody, dict[int, bytes]] = {}
         with self._reading() as log_:
             extent = log_.extent()
             starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
             for records, _ in log_.batches(starts, extent.ends):
                 for record in records:
-                    named = read(record.key)
-                    if named is not None and named[0].sketch == sketch and within(named[0].window, since, until):
-                        chunks.setdefault(named[:2], {}).setdefault(named[2], record.value or b"")
-        return {one: [held[n] for n in sorted(held)] for one, held in chunks.items() if len(held) == one[0].count}
+                    named = read_key(record.key)
+                    if named is None or len(named) == 3 or named[0].sketch != sketch or not wanted(named[0]):
+                        continue
+                    if within(named[0].window, since, until):
+                        chunks.setdefault(named[0], {}).setdefault(named[1], record.value or b"")
+        return {
+            body: b"".join(held[n] for n in range(body.count))
+            for body, held in chunks.items()
+            if len(held) == body.count
+        }
 
     def _fetch(self, partition: int, offsets: Sequence[int]) -> list[bytes]:
         """Fetch chunks of a body that were not kept, with another consumer, so that the first one keeps its place."""
@@ -505,7 +489,7 @@ class KafkaSealedSource:
             for records, _ in log_.batches(extent.begins, extent.ends):
                 for record in records:
                     named = read_key(record.key)
-                    if named is not None:
+                    if named is not None and (len(named) == 3 or named[0].final):
                         names.add(named[0].sketch if len(named) == 2 else named[0])
         return sorted(names)
 
@@ -516,10 +500,3 @@ class KafkaSealedSource:
             with contextlib.suppress(Exception):
                 reader.close()
         self._idle.clear()
-
-
-def _entry(body: LogBody, data: bytes) -> SealedEntry | None:
-    """The entry of a body; None if the data are not those that its key names."""
-    if digest_of(data) != body.digest:
-        return None
-    return SealedEntry(body.sketch, body.revision, body.window, body.partition, bytes.fromhex(body.seal_id), data)
