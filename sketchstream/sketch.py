@@ -42,7 +42,7 @@ from sketchstream.items.batch import Outside, require_invalid, require_outside, 
 from sketchstream.items.domains import closed_items
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import closing, deferring, shared_cost, view
-from sketchstream.kinds.capabilities import Deferring, HavingGroups, Scoped
+from sketchstream.kinds.capabilities import HavingGroups, Scoped
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
     Instalment,
@@ -231,12 +231,10 @@ class Sketch:
             items, weights = arguments_of(items, columns, weights, pairs="row" in self.kind.carries)
         with self._turn:  # written out, not `_in_turn`: a call less for each of many small batches
             state, counters = self._require_open("update"), self._content.counters.moved()
-            what = (self.spec, self._index, state, self.kind.items(items), weights)
-            if self._image is not None and not self._image.closed:
-                assert isinstance(self.kind, Deferring)  # only images of such kinds are made
-                self.kind.update_beside(self._image, *what, counters=counters, invalid=invalid)
-            else:
-                self.kind.update(*what, counters=counters, invalid=invalid)
+            beside: dict[str, Any] = {}
+            if self._image is not None and not self._image.closed:  # only images of kinds that defer events are made
+                beside["image"] = self._image
+            self._index.apply(state, self.kind.items(items), weights, invalid=invalid, counters=counters, **beside)
 
     @_in_turn
     def update_sums(self, items: object, sums: object, events: object, *, invalid: Outside = "error") -> None:
@@ -262,7 +260,7 @@ class Sketch:
         most = self.spec.lattice.most if hasattr(self.spec, "lattice") else self.kind.most_weight(self.spec)
         rows = require_sums(sums, events, len(given), most)
         moved = self._content.counters.moved()
-        self.kind.update_sums(self.spec, self._index, state, given, *rows, counters=moved, invalid=invalid)
+        self._index.apply_sums(state, given, *rows, invalid=invalid, counters=moved)
 
     def outside(self, items: object) -> int:
         """Number of these items that a closed domain does not contain; 0 for open domains. Does not read the state.

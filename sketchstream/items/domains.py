@@ -6,7 +6,7 @@ Source: Datar & Muthukrishnan 2002 (domain sampling); docs/theory/profile.md 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import KeyMismatchError, SpecError
+from sketchstream.errors import ItemError, KeyMismatchError, SpecError
 from sketchstream.items.arrays import Ints, Items, as_weights
 from sketchstream.items.batch import Batch, Invalid, Outside, locate, require_invalid
 from sketchstream.items.hashing import Key, Kind
@@ -24,6 +24,8 @@ from sketchstream.spec import ClosedDomain, Domain, OpenDomain
 Mask = npt.NDArray[np.bool_]
 State = npt.NDArray[Any]
 
+GROUPING = "a sketch with groups takes Pairs(groups, items), one without takes items"
+"""What is said of batches of the other sort."""
 NO_COUNTERS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
 _KINDS: tuple[Kind, ...] = ("int", "str", "bytes")
@@ -75,11 +77,17 @@ class Index:
     Attributes:
         slots: number of slots of a sketch with this index, d.
         slots_per_level: number of slots of one level (equal to `slots` in closed domains).
+        max_weight: see `batch`, for `apply`.
+        modulus: see `batch`, for `apply` and `apply_sums`.
+        units: (weights, events, alone) -> weights in the units of counters, for `apply`; None: they are in them.
     """
 
     slots: int
     slots_per_level: int
     _routes: dict[Kind, Any] = field(repr=False)
+    max_weight: int = 1
+    modulus: int | None = None
+    units: Callable[..., object] | None = None
 
     @classmethod
     def build(cls, domain: Domain, key: Key | None, keep: Mask | None = None) -> Index:
@@ -115,6 +123,21 @@ class Index:
         for position, piece in items.pieces():
             locate(piece, self._routes[items.kind], out[position : position + len(piece)])
         return out.view(np.int64)
+
+    def apply(
+        self,
+        state: State,
+        items: Items,
+        weights: object,
+        *,
+        invalid: Invalid,
+        counters: npt.NDArray[np.int64],
+    ) -> None:
+        """Add a batch, see `sketchstream.kinds.interface.Places`."""
+        _require_ungrouped(items)
+        given = weights if self.units is None else self.units(weights, len(items), alone=invalid == "noop")
+        rule: dict[str, Any] = {"max_weight": self.max_weight, "modulus": self.modulus}
+        self.batch(state, items, given, **rule, invalid=invalid, counters=counters).apply()
 
     def batch(
         self,
@@ -163,31 +186,28 @@ class Index:
         sums: npt.NDArray[np.int64],
         events: npt.NDArray[np.int64],
         *,
-        modulus: int | None = None,
-        invalid: Outside = "error",
-        counters: npt.NDArray[np.int64] = NO_COUNTERS,
+        invalid: Outside,
+        counters: npt.NDArray[np.int64],
     ) -> None:
-        """Add rows, each of which stands for its events of one item, as the `batch` of these events would.
-
-        Args:
-            state: see `batch`.
-            items: a batch.
-            sums: (n,) sums of the weights of the events of each row, as of `require_sums`.
-            events: (n,) their numbers.
-            modulus: see `batch`.
-            invalid: see `batch.Outside`.
-            counters: see `batch`.
-
-        Raises:
-            DomainError, ItemError: say the position, never the item; the state is as before.
-        """
+        """Add rows, see `sketchstream.kinds.interface.Places`."""
         from sketchstream import kernels
 
+        _require_ungrouped(items)
         route, counted = self._routes[items.kind], 0
         if len(counters) > 1:  # an open domain holds every item: no second hash
             counted = int((events if route.way == kernels.HASHED else events[self.locate(items) != -1]).sum())
-        Batch(state, items, sums, route, 0, modulus or 0, invalid, counters[:1]).apply()
+        Batch(state, items, sums, route, 0, self.modulus or 0, invalid, counters[:1]).apply()
         counters[1:] += counted
+
+
+def _require_ungrouped(items: object) -> None:
+    """Refuse a batch of pairs.
+
+    Raises:
+        ItemError: it is one.
+    """
+    if not isinstance(items, Items):
+        raise ItemError(GROUPING)
 
 
 def _needed(key: Key | None) -> Key:

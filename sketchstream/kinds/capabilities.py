@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from sketchstream.image import StateImage
-    from sketchstream.items.batch import Invalid
-
     State = npt.NDArray[Any]
     Add = Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None]  # to a state, from slots and weights
 
@@ -57,37 +54,15 @@ class HavingGroups(ABC):
 
 
 class Deferring(ABC):
-    """Events can be kept in a list while an image of the state is read."""
+    """Events can be kept in a list while an image of the state is read.
+
+    For specs that defer, `apply` of the index takes `image`, the `StateImage` that is being read: events of counters
+    that it has read are applied in place, others later.
+    """
 
     @abstractmethod
     def defers(self, spec: Any) -> Add | None:
         """Function that adds deferred events; None if events of this spec cannot be deferred."""
-
-    @abstractmethod
-    def update_beside(
-        self,
-        image: StateImage,
-        spec: Any,
-        index: Any,
-        state: State,
-        items: Any,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Apply one batch: to counters that the image has read in place, to others later.
-
-        Args:
-            image: the image that is being read.
-            spec: see `Kind.update`.
-            index: see `Kind.update`.
-            state: see `Kind.update`.
-            items: see `Kind.update`.
-            weights: see `Kind.update`.
-            counters: see `Kind.update`.
-            invalid: see `Kind.update`.
-        """
 
 
 class Closing(ABC):

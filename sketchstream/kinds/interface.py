@@ -16,7 +16,7 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
        which the kind's ledger adds (epsilon of pure differential privacy, mu^2 of Gaussian noise).
     3. `draw` adds one independent vector of exact noise of the law that `parameter` names to every counter, and nothing
        else. It is called before the first event, and what it does is independent of the state.
-    4. `update` is linear and commutative: the state after a batch is the state before it plus (in the group of the
+    4. `apply` is linear and commutative: the state after a batch is the state before it plus (in the group of the
        kind) a function of the batch alone. Batches may be cut and ordered in any way. It never branches on, or fails
        because of, the value of a counter.
     5. An event outside the domain, or with an invalid weight, is an error that leaves the state as it was
@@ -28,7 +28,7 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
     9. `answer` is a function of what was published alone: it needs no key, no state, and no entropy.
     10. The ledger that `ledger` begins accounts for exactly the noise that `draw`, `view` and the counters draw; bytes
         whose ledger does not account for their noise are refused.
-    11. `update_sums` of rows (item, sum of the weights, number of events) leaves state and counters as `update` of the
+    11. `apply_sums` of rows (item, sum of the weights, number of events) leaves state and counters as `apply` of the
         events themselves would, bit for bit, however the events are divided among rows. A spec for which that is not
         true says why in `sums_refused`.
 """
@@ -47,7 +47,6 @@ import numpy.typing as npt
 
 from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items.arrays import Items
-from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
@@ -111,7 +110,7 @@ class Spec(Protocol):
 
 
 class Places(Protocol):
-    """Maps items to slots."""
+    """Maps items to slots, and adds events to the slots of a state."""
 
     @property
     def slots(self) -> int:
@@ -119,6 +118,46 @@ class Places(Protocol):
 
     def locate(self, items: Any) -> npt.NDArray[np.int64]:
         """(n,) slot of each item; -1 outside the domain, -2 inside but not sampled."""
+
+    def apply(
+        self, state: State, items: Any, weights: object, *, invalid: Invalid, counters: npt.NDArray[np.int64]
+    ) -> None:
+        """Apply one batch of events to a state, in place.
+
+        Args:
+            state: (slots,) integers of the spec's `dtype`.
+            items: n items, as `Kind.items` made them.
+            weights: (n,) weights, or None for ones.
+            invalid: "error", "skip" or "noop" (law 5).
+            counters: values of the counters beside the slots that updates move, changed in place.
+
+        Raises:
+            ItemError, WeightError, DomainError: nothing of the batch was applied.
+        """
+
+    def apply_sums(
+        self,
+        state: State,
+        items: Any,
+        sums: npt.NDArray[np.int64],
+        events: npt.NDArray[np.int64],
+        *,
+        invalid: Outside,
+        counters: npt.NDArray[np.int64],
+    ) -> None:
+        """Apply rows of an exact sum over events, in place, as `apply` would apply the events (law 11).
+
+        Args:
+            state: see `apply`; of a spec without `sums_refused`.
+            items: n items, as `Kind.items` made them; several rows of one item are allowed.
+            sums: (n,) sums of the weights of valid events, in lattice units where the spec has fractions.
+            events: (n,) their numbers.
+            invalid: what a row outside the domain does.
+            counters: see `apply`.
+
+        Raises:
+            ItemError, DomainError: nothing of the batch was applied.
+        """
 
 
 S = TypeVar("S", bound=Spec)
@@ -279,6 +318,7 @@ class Kind(ABC, Generic[S]):
         """Counters of a sketch that has a slot for everything in its domain, for the planning of memory."""
         return spec.domain.size or 0
 
+    @abstractmethod
     def index(self, spec: S, key: Key | None, keep: Mask | None) -> Places:
         """Build the map from items to slots.
 
@@ -287,7 +327,6 @@ class Kind(ABC, Generic[S]):
             key: the secret hash key, where the spec needs one.
             keep: (size,) bool, closed domains: the items that have slots here.
         """
-        return Index.build(spec.domain, key if spec.needs_key else None, keep)
 
     def items(self, source: object) -> Any:
         """A batch as `update` and the index take it: `Items`, or `Pairs` for kinds that carry a row.
@@ -349,62 +388,6 @@ class Kind(ABC, Generic[S]):
             state: (slots,) integers of `spec.dtype`.
             cost: of the layer.
             progress: told how many counters have their noise.
-        """
-
-    @abstractmethod
-    def update(
-        self,
-        spec: S,
-        index: Any,
-        state: State,
-        items: Any,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Apply one batch of events to the state, in place.
-
-        Args:
-            spec: of the sketch.
-            index: what `index` made.
-            state: (slots,) integers of `spec.dtype`.
-            items: n items, as `items` made them.
-            weights: (n,) weights, or None for ones.
-            counters: values of the counters beside the slots that updates move, changed in place.
-            invalid: "error", "skip" or "noop" (law 5).
-
-        Raises:
-            ItemError, WeightError, DomainError: nothing of the batch was applied.
-        """
-
-    @abstractmethod
-    def update_sums(
-        self,
-        spec: S,
-        index: Any,
-        state: State,
-        items: Any,
-        sums: npt.NDArray[np.int64],
-        events: npt.NDArray[np.int64],
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Outside,
-    ) -> None:
-        """Apply rows of an exact sum over events, in place, as `update` would apply the events (law 11).
-
-        Args:
-            spec: of the sketch; without `sums_refused`.
-            index: see `update`.
-            state: see `update`.
-            items: n items, as `items` made them; several rows of one item are allowed.
-            sums: (n,) sums of the weights of valid events, in lattice units where the spec has fractions.
-            events: (n,) their numbers.
-            counters: see `update`.
-            invalid: what a row outside the domain does.
-
-        Raises:
-            ItemError, DomainError: nothing of the batch was applied.
         """
 
     def add(self, spec: S, states: Sequence[State]) -> State:

@@ -129,7 +129,7 @@ def updates_are_linear(case: Case) -> None:
         for places in chosen:
             items = kind.items([case.items[i] for i in places])
             weights = None if case.weights is None else [case.weights[i] for i in places]
-            kind.update(spec, index, state, items, weights, counters=counters, invalid="error")
+            index.apply(state, items, weights, counters=counters, invalid="error")
         return state
 
     n = len(case.items)

@@ -111,6 +111,29 @@ class OneSlot:
     def locate(self, items: Any) -> npt.NDArray[np.int64]:
         return np.where(self._within.locate(items) >= 0, 0, -1)
 
+    def apply(self, state: Any, items: Any, weights: object, *, invalid: Any, counters: Any) -> None:
+        given = as_weights(weights, len(items), alone=invalid == "noop")
+        units = np.ones(len(items), np.int64) if len(given) == 0 else given.astype(np.int64)
+        inside = self.locate(items) >= 0
+        good = np.abs(units) <= 1
+        if invalid == "error" and not (inside & good).all():
+            from sketchstream.errors import DomainError
+
+            msg = f"the event at position {int(np.argmin(inside & good))} is none of this sketch's; nothing was applied"
+            raise DomainError(msg)
+        with np.errstate(over="ignore"):
+            state[0] += np.sum(units[inside & good], dtype=np.int64)
+
+    def apply_sums(self, state: Any, items: Any, sums: Any, events: Any, *, invalid: Any, counters: Any) -> None:
+        inside = self.locate(items) >= 0
+        if invalid == "error" and not inside.all():
+            from sketchstream.errors import DomainError
+
+            msg = f"the row at position {int(np.argmin(inside))} is none of this sketch's; nothing was applied"
+            raise DomainError(msg)
+        with np.errstate(over="ignore"):
+            state[0] += np.sum(sums[inside], dtype=np.int64)
+
 
 class TallyKind(Kind[TallySpec]):
     """One counter."""
@@ -176,50 +199,6 @@ class TallyKind(Kind[TallySpec]):
 
     def draw(self, spec: TallySpec, state: Any, cost: Fraction, progress: Any = None) -> None:
         noise.discrete_laplace(state, cost)
-
-    def update(
-        self,
-        spec: TallySpec,
-        index: Any,
-        state: Any,
-        items: Any,
-        weights: object,
-        *,
-        counters: Any,
-        invalid: Any,
-    ) -> None:
-        given = as_weights(weights, len(items), alone=invalid == "noop")
-        units = np.ones(len(items), np.int64) if len(given) == 0 else given.astype(np.int64)
-        inside = index.locate(items) >= 0
-        good = np.abs(units) <= 1
-        if invalid == "error" and not (inside & good).all():
-            from sketchstream.errors import DomainError
-
-            msg = f"the event at position {int(np.argmin(inside & good))} is none of this sketch's; nothing was applied"
-            raise DomainError(msg)
-        with np.errstate(over="ignore"):
-            state[0] += np.sum(units[inside & good], dtype=np.int64)
-
-    def update_sums(
-        self,
-        spec: TallySpec,
-        index: Any,
-        state: Any,
-        items: Any,
-        sums: Any,
-        events: Any,
-        *,
-        counters: Any,
-        invalid: Any,
-    ) -> None:
-        inside = index.locate(items) >= 0
-        if invalid == "error" and not inside.all():
-            from sketchstream.errors import DomainError
-
-            msg = f"the row at position {int(np.argmin(inside))} is none of this sketch's; nothing was applied"
-            raise DomainError(msg)
-        with np.errstate(over="ignore"):
-            state[0] += np.sum(sums[inside], dtype=np.int64)
 
     def add(self, spec: TallySpec, states: Sequence[Any]) -> Any:
         with np.errstate(over="ignore"):

@@ -438,7 +438,7 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
         state = np.zeros(KIND.slots(made), made.dtype)
         batch = Grouped(np.array([group], np.int32), Items.of([item]))
         index: Any = KIND.index(made, KEY, None)
-        groups_module.add(made, index, state, batch, None, np.zeros(0, np.int64), "noop")
+        index.add(state, batch, None, np.zeros(0, np.int64), "noop")
         moved.append(int((state.reshape(3, -1) != 0).any(axis=1).sum()))
     exact = max(moved) * made_parameter(made)
     assert exact == 3

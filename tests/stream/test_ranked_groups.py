@@ -24,7 +24,7 @@ from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile.group_list import Groups, GroupSample
-from sketchstream.kinds.profile.groups import Grouped, add, alone
+from sketchstream.kinds.profile.groups import Grouped, alone
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.ranking import smallest_prime
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -159,7 +159,7 @@ def exact_loss(made: ProfileSpec, *, others: bool) -> float:
     for world in worlds:
         state = np.zeros(KIND.slots(made), made.dtype)
         batch = Grouped(np.array(world, np.int32), Items.of(np.zeros(len(world), np.int64)))
-        add(made, index, state, batch, None, np.zeros(0, np.int64), "noop")  # type: ignore[arg-type]
+        index.add(state, batch, None, np.zeros(0, np.int64), "noop")  # type: ignore[attr-defined]
         states.append(state)
     pairs = itertools.product(states, states) if others else ((one, states[0]) for one in states)
     return max(int((one != two).sum()) for one, two in pairs) * float(made.epsilon)

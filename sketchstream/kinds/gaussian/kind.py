@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,11 +19,12 @@ import numpy.typing as npt
 
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
 from sketchstream.errors import FormatError
+from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
-from sketchstream.kinds.interface import AnyLedger, Kind, Mask, State
+from sketchstream.kinds.interface import AnyLedger, Kind, Mask
 from sketchstream.kinds.linear.events import in_units, refuse_weights
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_options, shown
@@ -30,9 +33,7 @@ from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.spec import Item
 
 if TYPE_CHECKING:
-    from sketchstream.items.arrays import Items
-    from sketchstream.items.batch import Invalid
-    from sketchstream.items.domains import Index
+    from sketchstream.items.hashing import Key
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Published
@@ -128,26 +129,10 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     # Updates and states.
 
-    def update(
-        self,
-        spec: GaussianSpec,
-        index: Index,
-        state: State,
-        items: Items,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Add each weight, in lattice units, to the slot of its item, wrapping."""
-        index.batch(
-            state,
-            items,
-            lattice_weights(spec, weights, len(items), alone=invalid == "noop"),
-            max_weight=spec.lattice.most,
-            invalid=invalid,
-            counters=counters,
-        ).apply()
+    def index(self, spec: GaussianSpec, key: Key | None, keep: Mask | None) -> Index:
+        """A slot for each item; weights are added in lattice units, wrapping."""
+        slots = Index.build(spec.domain, key if spec.needs_key else None, keep)
+        return replace(slots, max_weight=spec.lattice.most, units=partial(lattice_weights, spec))
 
     # Publications.
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds, noise
@@ -30,7 +29,6 @@ from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, exact_delta, exact_epsilon
 
 if TYPE_CHECKING:
-    from sketchstream.items.batch import Invalid, Outside
     from sketchstream.spec import Item
 
 L = TypeVar("L", bound=LinearSpec)
@@ -182,7 +180,7 @@ class LinearKind(Kind[L]):
             whole=self.promised_for_all_partitions,
         )
 
-    # Updates and states.
+    # States.
 
     def draw(self, spec: L, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Add discrete Gaussian noise to every counter."""
@@ -192,37 +190,6 @@ class LinearKind(Kind[L]):
             noise.discrete_gaussian(part, sigma2)
             if progress is not None:
                 progress(start + len(part))
-
-    def update(
-        self,
-        spec: L,
-        index: Any,
-        state: State,
-        items: Any,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Add each weight times the column of its place, wrapping, as the index does it."""
-        del spec
-        index.apply(state, items, weights, invalid=invalid, counters=counters)
-
-    def update_sums(
-        self,
-        spec: L,
-        index: Any,
-        state: State,
-        items: Any,
-        sums: npt.NDArray[np.int64],
-        events: npt.NDArray[np.int64],
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Outside,
-    ) -> None:
-        """Add each sum, in the units of the state, as the index adds the weights of events."""
-        del spec
-        index.apply_sums(state, items, sums, events, invalid=invalid, counters=counters)
 
     # What it publishes.
 

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import DomainError, EstimateError, WeightError, meant
+from sketchstream.errors import DomainError, EstimateError, ItemError, WeightError, meant
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items.arrays import Items, Pairs, Weights, as_weights
 from sketchstream.items.batch import Invalid, Outside, locate
+from sketchstream.items.domains import GROUPING, Index
 from sketchstream.kinds.profile import mechanism
-from sketchstream.kinds.profile.group_list import Codes, Groups, OneOfGroups
+from sketchstream.kinds.profile.group_list import Codes, OneOfGroups
 from sketchstream.kinds.profile.overlap.presence import present, residues
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.privacy.losses.history import Entry, History, LayerEntry
 
 if TYPE_CHECKING:
-    from sketchstream.items.domains import Index
     from sketchstream.published import Release, SealedState
 
 _OF_ALL = ("groups", "kind", "domain", "overlap", "epsilon_overlap", "histograms", "counts", "noise")
@@ -62,207 +62,208 @@ class Grouped:
 
 @dataclass(frozen=True, eq=False)
 class GroupIndex:
-    """Finds the slot of an item in each group.
+    """Finds the slot of an item in each group, and adds events to it and to the counters of that group.
+
+    Counters are (groups,) totals, then (groups,) numbers of events where they are kept.
 
     Args:
+        spec: of the sketch.
         inner: of the domain.
-        groups: how many there are.
         ranking: decides in which groups an item counts; None: in all.
     """
 
+    spec: ProfileSpec
     inner: Index
-    groups: int
     ranking: Ranking | None = None
 
     @property
     def slots(self) -> int:
         """Counters of all groups."""
-        return self.groups * self.inner.slots
+        return self.spec.group_count * self.inner.slots
 
     def locate(self, items: Items | Grouped | Pairs) -> npt.NDArray[np.int64]:
         """(n,) slot of each item, whatever its group, in the first group; see `Index.locate`."""
         return self.inner.locate(items if isinstance(items, Items) else items.items)
 
+    def apply(
+        self,
+        state: npt.NDArray[Any],
+        items: Items | Grouped | Pairs,
+        weights: object,
+        *,
+        invalid: Invalid,
+        counters: npt.NDArray[np.int64],
+        image: StateImage | None = None,
+    ) -> None:
+        """As `add`; where counters tell presence alone, each event adds a fresh uniform residue, erased afterwards.
 
-def batch_of(groups: Groups, source: Grouped | Pairs) -> Grouped:
-    """Turn names of groups into their positions; a batch that has positions is returned as it is."""
-    return source if isinstance(source, Grouped) else Grouped(groups.locate(source.rows), source.items)
+        Residues are drawn before any is added, so that a batch that is interrupted takes away those that it added.
+        """
+        batch, alone = self._grouped(items), invalid == "noop"
+        if self.spec.overlap is None or not self.spec.overlap.presence:
+            self.add(state, batch, weights, counters, invalid, image)
+            return
+        assert self.spec.modulus is not None
+        numbers = as_weights(weights, len(batch), alone=alone)
+        kept = present(numbers, alone=alone) if len(numbers) else None
+        batch = batch if kept is None else batch.take(kept)
+        fresh = residues(len(batch), self.spec.modulus)
+        try:
+            self.add(state, batch, fresh, counters, invalid, image)
+        finally:
+            fresh.fill(0)
 
+    def add(
+        self,
+        state: npt.NDArray[Any],
+        batch: Grouped,
+        weights: object,
+        counters: npt.NDArray[np.int64],
+        invalid: Invalid,
+        image: StateImage | None = None,
+    ) -> None:
+        """Add each weight to the slot of its item in its group.
 
-def add_grouped(
-    spec: ProfileSpec,
-    index: GroupIndex,
-    state: npt.NDArray[Any],
-    batch: Grouped,
-    weights: object,
-    counters: npt.NDArray[np.int64],
-    invalid: Invalid,
-    image: StateImage | None = None,
-) -> None:
-    """As `add`; where counters tell presence alone, each event adds a fresh uniform residue, erased afterwards.
+        Args:
+            state: (slots,) changed in place.
+            batch: n events.
+            weights: (n,) integers, or None for ones.
+            counters: changed in place.
+            invalid: see `Places`.
+            image: an image of the state that is being read: events of slots that it has not read are deferred.
 
-    Residues are drawn before any is added, so that a batch that is interrupted takes away those that it added.
-    """
-    if spec.overlap is None or not spec.overlap.presence:
-        add(spec, index, state, batch, weights, counters, invalid, image)
-        return
-    assert spec.modulus is not None
-    numbers = as_weights(weights, len(batch), alone=invalid == "noop")
-    kept = present(numbers, alone=invalid == "noop") if len(numbers) else None
-    batch = batch if kept is None else batch.take(kept)
-    fresh = residues(len(batch), spec.modulus)
-    try:
-        add(spec, index, state, batch, fresh, counters, invalid, image)
-    finally:
-        fresh.fill(0)
+        Raises:
+            DomainError, WeightError, ItemError: the batch is invalid. Nothing was applied, as after an interrupt.
+        """
+        numbers = as_weights(weights, len(batch), alone=invalid == "noop")
+        limit = 0 if self.spec.modulus is not None or len(numbers) == 0 else self.spec.max_weight
+        if invalid != "noop":
+            self._require_valid(batch, numbers, limit, items=invalid == "error")
+        self._add(state, batch, numbers, limit, counters, image)
 
+    def apply_sums(
+        self,
+        state: npt.NDArray[Any],
+        items: Items | Grouped | Pairs,
+        sums: npt.NDArray[np.int64],
+        events: npt.NDArray[np.int64],
+        *,
+        invalid: Outside,
+        counters: npt.NDArray[np.int64],
+    ) -> None:
+        """Add rows, each of which stands for its events of one item in one group, as `add` would add these events."""
+        batch, groups = self._grouped(items), self.spec.group_count
+        if invalid == "error":
+            self._require_valid(batch, sums, 0, items=True)
+        totals, counts = counters[:groups], counters[groups:]
+        counted = np.zeros(counts.shape, np.int64)
+        if counts.size:
+            codes = self._codes_that_count(batch)
+            inside = (codes >= 0) & (self.locate(batch) != -1)
+            np.add.at(counted, codes[inside], events[inside])
+        self._add(state, batch, sums, 0, totals, None)
+        counts += counted
 
-def add(
-    spec: ProfileSpec,
-    index: GroupIndex,
-    state: npt.NDArray[Any],
-    batch: Grouped,
-    weights: object,
-    counters: npt.NDArray[np.int64],
-    invalid: Invalid,
-    image: StateImage | None = None,
-) -> None:
-    """Add each weight to the slot of its item in its group, and to the counters of that group.
+    def _grouped(self, items: Items | Grouped | Pairs) -> Grouped:
+        """The batch with positions of groups, for names of groups.
 
-    Args:
-        spec: of the sketch.
-        index: of its items.
-        state: (slots,) changed in place.
-        batch: n events.
-        weights: (n,) integers, or None for ones.
-        counters: (groups,) totals, then (groups,) numbers of events where they are kept, changed in place.
-        invalid: see `Kind.update`.
-        image: an image of the state that is being read: events of slots that it has not read are deferred.
+        Raises:
+            ItemError: items without groups.
+        """
+        if isinstance(items, Items):
+            raise ItemError(GROUPING)
+        assert self.spec.groups is not None
+        return items if isinstance(items, Grouped) else Grouped(self.spec.groups.locate(items.rows), items.items)
 
-    Raises:
-        DomainError, WeightError, ItemError: the batch is invalid. Nothing was applied, as after an interrupt.
-    """
-    numbers = as_weights(weights, len(batch), alone=invalid == "noop")
-    limit = 0 if spec.modulus is not None or len(numbers) == 0 else spec.max_weight
-    if invalid != "noop":
-        _require_valid(index, batch, numbers, limit, items=invalid == "error")
-    _add(spec, index, state, batch, numbers, limit, counters, image)
-
-
-def add_grouped_sums(
-    spec: ProfileSpec,
-    index: GroupIndex,
-    state: npt.NDArray[Any],
-    batch: Grouped,
-    sums: npt.NDArray[np.int64],
-    events: npt.NDArray[np.int64],
-    counters: npt.NDArray[np.int64],
-    invalid: Outside,
-) -> None:
-    """Add rows, each of which stands for its events of one item in one group, as `add` would add these events.
-
-    Args:
-        spec: of the sketch.
-        index: of its items.
-        state: see `add`.
-        batch: n rows.
-        sums: (n,) sums of the weights of their events.
-        events: (n,) numbers of their events.
-        counters: see `add`.
-        invalid: see `Kind.update_sums`.
-
-    Raises:
-        DomainError: the batch is invalid. Nothing was applied, as after an interrupt.
-    """
-    if invalid == "error":
-        _require_valid(index, batch, sums, 0, items=True)
-    totals, counts = counters[: index.groups], counters[index.groups :]
-    counted = np.zeros(counts.shape, np.int64)
-    if counts.size:
-        codes = _codes_that_count(index, batch)
-        inside = (codes >= 0) & (index.locate(batch.items) != -1)
-        np.add.at(counted, codes[inside], events[inside])
-    _add(spec, index, state, batch, sums, 0, totals, None)
-    counts += counted
-
-
-def _codes_that_count(index: GroupIndex, batch: Grouped) -> Codes:
-    """(n,) positions of the groups in which events count; -1: in none."""
-    if index.ranking is None:
-        return batch.codes
-    out, hashes = np.empty(len(batch), np.int32), np.empty(len(batch), np.uint64)
-    for position, piece in batch.items.pieces():
-        here = slice(position, position + len(piece))
-        out[here] = index.ranking.first(batch.items.kind, piece, batch.codes[here], hashes[here])
-    hashes[:] = 0
-    return out
-
-
-def _add(
-    spec: ProfileSpec,
-    index: GroupIndex,
-    state: npt.NDArray[Any],
-    batch: Grouped,
-    numbers: Weights,
-    limit: int,
-    counters: npt.NDArray[np.int64],
-    image: StateImage | None,
-) -> None:
-    """Add events that need not be checked, or nothing of them."""
-    done = np.zeros(1, np.int64)
-    shared = (spec, index, state, batch, numbers, limit, counters, done, image)
-    try:
-        _run(*shared, sign=1)
-    except BaseException:  # counters wrap, so subtraction restores them exactly
-        _run(*shared, sign=-1)
-        raise
-
-
-def _run(
-    spec: ProfileSpec,
-    index: GroupIndex,
-    state: npt.NDArray[Any],
-    batch: Grouped,
-    numbers: Weights,
-    limit: int,
-    counters: npt.NDArray[np.int64],
-    done: npt.NDArray[np.int64],
-    image: StateImage | None,
-    *,
-    sign: int,
-) -> None:
-    """Add all events (sign 1), or take away those that were added (sign -1): the first `done[0]`."""
-    from sketchstream import kernels
-
-    route = index.inner._routes[batch.items.kind]
-    size, n = np.uint64(index.inner.slots), index.groups
-    room = np.empty(min(len(batch), _STEP), np.uint64)
-    hashes = room if index.ranking is None else np.empty_like(room)
-    spare = np.empty(min(len(numbers), _STEP), numbers.dtype)
-    none = np.zeros(0, np.int64)
-    totals, counts = (counters[:n], counters[n : 2 * n]) if counters.size else (none, none)
-    rule = (limit, spec.modulus or 0, totals, counts, sign, done)
-    most = len(batch) if sign > 0 else int(done[0])
-    try:
+    def _codes_that_count(self, batch: Grouped) -> Codes:
+        """(n,) positions of the groups in which events count; -1: in none."""
+        if self.ranking is None:
+            return batch.codes
+        out, hashes = np.empty(len(batch), np.int32), np.empty(len(batch), np.uint64)
         for position, piece in batch.items.pieces():
-            for first in range(0, len(piece), _STEP):
-                if position + first >= most:
-                    return
-                part = piece.cut(first, first + _STEP)
-                found = room[: len(part)]
-                here = slice(position + first, position + first + len(part))
-                locate(part, route, found)
-                codes = batch.codes[here]
-                if index.ranking is not None:
-                    codes = index.ranking.first(batch.items.kind, part, codes, hashes[: len(part)])
-                begins = np.uint64(state.size if image is None else image.read_slots)
-                later = NOTHING if image is None else image.room(len(part))
-                held = (begins, later.slots, later.weights, later.filled)
-                kernels.add_to_groups(state, found, codes, size, numbers[here], spare, *rule, *held)
-    finally:
-        room[:] = 0
+            here = slice(position, position + len(piece))
+            out[here] = self.ranking.first(batch.items.kind, piece, batch.codes[here], hashes[here])
         hashes[:] = 0
-        spare[:] = 0
+        return out
+
+    def _add(
+        self,
+        state: npt.NDArray[Any],
+        batch: Grouped,
+        numbers: Weights,
+        limit: int,
+        counters: npt.NDArray[np.int64],
+        image: StateImage | None,
+    ) -> None:
+        """Add events that need not be checked, or nothing of them."""
+        done = np.zeros(1, np.int64)
+        shared = (state, batch, numbers, limit, counters, done, image)
+        try:
+            self._run(*shared, sign=1)
+        except BaseException:  # counters wrap, so subtraction restores them exactly
+            self._run(*shared, sign=-1)
+            raise
+
+    def _run(
+        self,
+        state: npt.NDArray[Any],
+        batch: Grouped,
+        numbers: Weights,
+        limit: int,
+        counters: npt.NDArray[np.int64],
+        done: npt.NDArray[np.int64],
+        image: StateImage | None,
+        *,
+        sign: int,
+    ) -> None:
+        """Add all events (sign 1), or take away those that were added (sign -1): the first `done[0]`."""
+        from sketchstream import kernels
+
+        route = self.inner._routes[batch.items.kind]
+        size, n = np.uint64(self.inner.slots), self.spec.group_count
+        room = np.empty(min(len(batch), _STEP), np.uint64)
+        hashes = room if self.ranking is None else np.empty_like(room)
+        spare = np.empty(min(len(numbers), _STEP), numbers.dtype)
+        none = np.zeros(0, np.int64)
+        totals, counts = (counters[:n], counters[n : 2 * n]) if counters.size else (none, none)
+        rule = (limit, self.spec.modulus or 0, totals, counts, sign, done)
+        most = len(batch) if sign > 0 else int(done[0])
+        try:
+            for position, piece in batch.items.pieces():
+                for first in range(0, len(piece), _STEP):
+                    if position + first >= most:
+                        return
+                    part = piece.cut(first, first + _STEP)
+                    found = room[: len(part)]
+                    here = slice(position + first, position + first + len(part))
+                    locate(part, route, found)
+                    codes = batch.codes[here]
+                    if self.ranking is not None:
+                        codes = self.ranking.first(batch.items.kind, part, codes, hashes[: len(part)])
+                    begins = np.uint64(state.size if image is None else image.read_slots)
+                    later = NOTHING if image is None else image.room(len(part))
+                    held = (begins, later.slots, later.weights, later.filled)
+                    kernels.add_to_groups(state, found, codes, size, numbers[here], spare, *rule, *held)
+        finally:
+            room[:] = 0
+            hashes[:] = 0
+            spare[:] = 0
+
+    def _require_valid(self, batch: Grouped, weights: Any, limit: int, *, items: bool) -> None:
+        """Refuse a batch with invalid weights or, if `items` is set, with items or groups that are not declared."""
+        if items:
+            wrong = (batch.codes < 0) | (self.locate(batch) == -1)
+            if wrong.any():
+                msg = f"the item or group at position {int(np.argmax(wrong))} is not declared; nothing was applied"
+                raise DomainError(msg)
+        if limit and len(weights):
+            wrong = (weights > limit) | (weights < -limit)
+            if wrong.any():
+                msg = (
+                    f"the weight at position {int(np.argmax(wrong))} is not within -{limit}..{limit} (max_weight); "
+                    "nothing was applied"
+                )
+                raise WeightError(msg)
 
 
 def add_deferred(
@@ -279,23 +280,6 @@ def add_deferred(
     from sketchstream import kernels
 
     kernels.add_deferred(state, slots, weights, spec.modulus or 0)
-
-
-def _require_valid(index: GroupIndex, batch: Grouped, weights: Any, limit: int, *, items: bool) -> None:
-    """Refuse a batch with invalid weights or, if `items` is set, with items or groups that are not declared."""
-    if items:
-        wrong = (batch.codes < 0) | (index.locate(batch.items) == -1)
-        if wrong.any():
-            msg = f"the item or group at position {int(np.argmax(wrong))} is not declared; nothing was applied"
-            raise DomainError(msg)
-    if limit and len(weights):
-        wrong = (weights > limit) | (weights < -limit)
-        if wrong.any():
-            msg = (
-                f"the weight at position {int(np.argmax(wrong))} is not within -{limit}..{limit} (max_weight); "
-                "nothing was applied"
-            )
-            raise WeightError(msg)
 
 
 def counter_name(name: str, group: int) -> str:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.components import TOTAL, Component, find, summed
-from sketchstream.errors import EstimateError, FormatError, ItemError, SpecError
+from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
 from sketchstream.items.events import Events
@@ -32,9 +32,6 @@ from sketchstream.kinds.profile.groups import (
     Grouped,
     GroupIndex,
     add_deferred,
-    add_grouped,
-    add_grouped_sums,
-    batch_of,
     one_group,
 )
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
@@ -49,8 +46,6 @@ from sketchstream.privacy.losses.sketch_history import Promise
 from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 
 if TYPE_CHECKING:
-    from sketchstream.image import StateImage
-    from sketchstream.items.batch import Invalid, Outside
     from sketchstream.items.columns import Choices
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.profile.estimate.observed import Observed
@@ -179,15 +174,14 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
     # What it does.
 
     def index(self, spec: ProfileSpec, key: Key | None, keep: Mask | None) -> Index | GroupIndex:
-        """The slots of items, in each group."""
+        """The slots of items, in each group; weights are added wrapping, or modulo p."""
         if spec.sample is not None or spec.one_of is not None:
             msg = "sample and one_of belong to what was published of one group: create the sketch with all its groups"
             raise SpecError(msg)
         inner = Index.build(spec.domain, key if spec.needs_key else None, keep)
         if spec.groups is None:
-            return inner
-        ranking = Ranking.of(spec.groups, key) if spec.groups.ranked else None
-        return GroupIndex(inner, spec.group_count, ranking)
+            return replace(inner, max_weight=spec.max_weight, modulus=spec.modulus)
+        return GroupIndex(spec, inner, Ranking.of(spec.groups, key) if spec.groups.ranked else None)
 
     def slots(self, spec: ProfileSpec) -> int:
         """Those of the domain, for each group."""
@@ -247,67 +241,11 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
         else:
             mechanism.add_noise(spec, state, cost, progress)
 
-    def update(
-        self,
-        spec: ProfileSpec,
-        index: Any,
-        state: State,
-        items: Any,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Add each weight to the slot of its item, wrapping, or modulo p."""
-        batch = _grouped(spec, items)
-        if batch is not None:
-            add_grouped(spec, index, state, batch, weights, counters, invalid)
-            return
-        index.batch(
-            state, items, weights, max_weight=spec.max_weight, modulus=spec.modulus, invalid=invalid, counters=counters
-        ).apply()
-
-    def update_sums(
-        self,
-        spec: ProfileSpec,
-        index: Any,
-        state: State,
-        items: Any,
-        sums: npt.NDArray[np.int64],
-        events: npt.NDArray[np.int64],
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Outside,
-    ) -> None:
-        """Add each sum to the slot of its item, wrapping, or modulo p."""
-        batch = _grouped(spec, items)
-        if batch is None:
-            index.apply_sums(state, items, sums, events, modulus=spec.modulus, invalid=invalid, counters=counters)
-        else:
-            add_grouped_sums(spec, index, state, batch, sums, events, counters, invalid)
-
     def defers(
         self, spec: ProfileSpec
     ) -> Callable[[State, npt.NDArray[np.uint32], npt.NDArray[np.int32]], None] | None:
         """Sketches with groups do, whose states are large: wrapping, or modulo p."""
         return None if spec.groups is None else partial(add_deferred, spec)
-
-    def update_beside(
-        self,
-        image: StateImage,
-        spec: ProfileSpec,
-        index: Any,
-        state: State,
-        items: Any,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Update a state with groups; see `update`."""
-        batch = _grouped(spec, items)
-        assert batch is not None
-        add_grouped(spec, index, state, batch, weights, counters, invalid, image)
 
     def add(self, spec: ProfileSpec, states: Sequence[State]) -> State:
         """Add states, wrapping; modulo p for unit "item"."""
@@ -466,18 +404,6 @@ def _added(
     noised = parts[0].noised if len(parts) == 1 else np.sum([part.noised for part in parts], axis=0)
     slots = sum(part.slots for part in parts)
     return mechanism.observed_release(spec, law, slots, noised, cost, parts=len(parts), digest=digest)
-
-
-def _grouped(spec: ProfileSpec, items: Any) -> Grouped | None:
-    """The batch with positions of groups; None for a sketch without groups.
-
-    Raises:
-        ItemError: items without groups for a sketch with groups, or the other way round.
-    """
-    if (spec.groups is None) != isinstance(items, Items):
-        msg = "a sketch with groups takes Pairs(groups, items), one without takes items"
-        raise ItemError(msg)
-    return None if spec.groups is None else batch_of(spec.groups, items)
 
 
 @lru_cache(maxsize=64)

@@ -13,18 +13,15 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import EstimateError, FormatError, MergeError, SpecError
 from sketchstream.items.arrays import Pairs
-from sketchstream.items.batch import refuse_first
 from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Listing, Scoped
 from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.interface import AnyLedger, Mask, State
-from sketchstream.kinds.linear.events import WHOLE, in_units
+from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_method, shown
 from sketchstream.kinds.projection import mechanism
@@ -41,15 +38,11 @@ from sketchstream.privacy.losses.gaussian import UnitShift
 from sketchstream.spec import ClosedDomain, Item
 
 if TYPE_CHECKING:
-    from sketchstream.items.batch import Invalid, Outside
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.interface import Places
     from sketchstream.kinds.projection.matrices.matrix import Matrix
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Origin, Published
-
-MOST_SUM = (1 << 63) - 1
-"""Largest absolute sum of weights of one row, in lattice units."""
 
 
 class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
@@ -227,58 +220,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
     def most_weight(self, spec: ProjectionSpec) -> int | None:
         """Largest weight, from the bound of events or, for items, from the smallest promise."""
         return math.floor(spec.lattice.max_weight)
-
-    def update(
-        self,
-        spec: ProjectionSpec,
-        index: RowCells,
-        state: State,
-        items: Pairs,
-        weights: object,
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Invalid,
-    ) -> None:
-        """Add to each user's row the weight times the feature's row of the matrix, wrapping."""
-        lattice = spec.lattice
-        given, good = in_units(lattice, weights, len(items))
-        amounts = np.array(given, np.int64)  # a copy of its own, which is erased
-        users, features = index.places(items)
-        try:
-            outside = ((users < 0) | (features < 0)) & (invalid == "error")
-            hint = "" if lattice.bits else WHOLE
-            heavy = ~good & (invalid != "noop")
-            refuse_first(outside, heavy, lattice.max_weight, bound=spec.bounding, hint=hint)
-            users[~good] = -1
-            mechanism.apply(spec, index.matrix, state.reshape(-1, spec.k), users, features, amounts, counters)
-        finally:
-            for one in (users, features, amounts):
-                one.fill(0)
-
-    def update_sums(
-        self,
-        spec: ProjectionSpec,
-        index: RowCells,
-        state: State,
-        items: Pairs,
-        sums: npt.NDArray[np.int64],
-        events: npt.NDArray[np.int64],
-        *,
-        counters: npt.NDArray[np.int64],
-        invalid: Outside,
-    ) -> None:
-        """Add to each user's row the sum times the feature's row of the matrix, wrapping."""
-        users, features = index.places(items)
-        try:
-            outside = (users < 0) | (features < 0)
-            if invalid == "error":
-                refuse_first(outside, np.zeros(len(outside), np.bool_), spec.lattice.max_weight)
-            cells = state.reshape(-1, spec.k)
-            mechanism.apply(spec, index.matrix, cells, users, features, sums, most=MOST_SUM)
-            counters += events[~outside].sum()
-        finally:
-            users.fill(0)
-            features.fill(0)
 
     def require_addable(self, spec: ProjectionSpec, origins: Sequence[Origin]) -> None:
         """States with a secret matrix are added within one name, revision and window: others have other matrices."""

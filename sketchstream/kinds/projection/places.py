@@ -1,6 +1,6 @@
-"""Where events go: the row of a user, and the row of the matrix that a feature is projected by.
+"""Where events go: the row of a user, to which the row of the matrix that a feature is projected by is added.
 
-In: a `ProjectionSpec`, the key, the origin of a sketch. Out: `RowCells`. Touches: nothing.
+In: a `ProjectionSpec`, the key, the origin of a sketch. Out: `RowCells`. Touches: the states it is given.
 Source: docs/theory/projection.md, section 1.
 """
 
@@ -13,8 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.items.arrays import Pairs
+from sketchstream.items.batch import Invalid, Outside, refuse_first
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key
+from sketchstream.kinds.linear.events import WHOLE, in_units
+from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec, secret_seed
 
@@ -27,10 +30,12 @@ MATRICES = 4
 """Public matrices that are kept for all sketches of a process."""
 NOWHERE = ("0:", "")
 """The scope of a sketch without a name."""
+MOST_SUM = (1 << 63) - 1
+"""Largest absolute sum of weights of one row, in lattice units."""
 
 
 class RowCells:
-    """Finds the row of each event's user and the number of its feature, and holds the matrix.
+    """Finds the row of each event's user and the number of its feature, holds the matrix, and adds its rows.
 
     Args:
         spec: spec of the sketch.
@@ -38,10 +43,10 @@ class RowCells:
         scope: (name, window) of a secret matrix, see `secret_scope`.
     """
 
-    __slots__ = ("_features", "_users", "columns", "matrix")
+    __slots__ = ("_features", "_users", "matrix", "spec")
 
     def __init__(self, spec: ProjectionSpec, key: Key | None, scope: tuple[str, str] = NOWHERE) -> None:
-        self.columns = spec.k
+        self.spec = spec
         self._users = Index.build(spec.users, key if spec.users.listed else None)
         self._features = Index.build(spec.features, key if spec.features.listed else None)
         self.matrix = matrix_of(spec, key, scope)
@@ -58,7 +63,7 @@ class RowCells:
     @property
     def slots(self) -> int:
         """Counters of a sketch: users times k."""
-        return self._users.slots * self.columns
+        return self._users.slots * self.spec.k
 
     def places(self, pairs: Pairs) -> tuple[Ints, Ints]:
         """(n,) numbers of users and (n,) of features; -1 outside their domain.
@@ -77,7 +82,41 @@ class RowCells:
         users, features = self.places(pairs)
         inside = (users >= 0) & (features >= 0)
         features.fill(0)
-        return np.where(inside, users * self.columns, -1)
+        return np.where(inside, users * self.spec.k, -1)
+
+    def apply(self, state: Ints, items: Pairs, weights: object, *, invalid: Invalid, counters: Ints) -> None:
+        """Add to each user's row the weight times the feature's row of the matrix, wrapping."""
+        lattice = self.spec.lattice
+        given, good = in_units(lattice, weights, len(items))
+        amounts = np.array(given, np.int64)  # a copy of its own, which is erased
+        users, features = self.places(items)
+        try:
+            outside = ((users < 0) | (features < 0)) & (invalid == "error")
+            hint = "" if lattice.bits else WHOLE
+            heavy = ~good & (invalid != "noop")
+            refuse_first(outside, heavy, lattice.max_weight, bound=self.spec.bounding, hint=hint)
+            users[~good] = -1
+            cells = state.reshape(-1, self.spec.k)
+            mechanism.apply(self.spec, self.matrix, cells, users, features, amounts, counters)
+        finally:
+            for one in (users, features, amounts):
+                one.fill(0)
+
+    def apply_sums(
+        self, state: Ints, items: Pairs, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
+    ) -> None:
+        """Add to each user's row the sum times the feature's row of the matrix, wrapping."""
+        users, features = self.places(items)
+        try:
+            outside = (users < 0) | (features < 0)
+            if invalid == "error":
+                refuse_first(outside, np.zeros(len(outside), np.bool_), self.spec.lattice.max_weight)
+            cells = state.reshape(-1, self.spec.k)
+            mechanism.apply(self.spec, self.matrix, cells, users, features, sums, most=MOST_SUM)
+            counters += events[~outside].sum()
+        finally:
+            users.fill(0)
+            features.fill(0)
 
 
 def matrix_of(spec: ProjectionSpec, key: Key | None, scope: tuple[str, str]) -> Matrix:

@@ -345,9 +345,9 @@ def test_every_event_draws_again_and_an_interrupt_takes_its_residues_back() -> N
 
     before = states[-1]
     with pytest.MonkeyPatch.context() as patch:
-        from sketchstream.kinds.profile import groups
+        from sketchstream.kinds.profile.groups import GroupIndex
 
-        honest, calls = groups._run, []
+        honest, calls = GroupIndex._run, []
 
         def run(*rest: Any, sign: int) -> None:
             honest(*rest, sign=sign)
@@ -355,7 +355,7 @@ def test_every_event_draws_again_and_an_interrupt_takes_its_residues_back() -> N
             if sign > 0:
                 stopped()
 
-        patch.setattr(groups, "_run", run)
+        patch.setattr(GroupIndex, "_run", run)
         with pytest.raises(KeyboardInterrupt):
             sketch.update([("b", n) for n in range(50)])
     assert calls == [1, -1]
