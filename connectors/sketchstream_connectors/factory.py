@@ -124,6 +124,7 @@ def wanted_fields(config: Config) -> Wanted:
         decimals=config.decimal_weights,
         time_unit=config.input.time_unit,
         plans=tuple(config.sketches),
+        lateness_ms=None if config.input_file is None else config.input.lateness,
     )
 
 

@@ -222,7 +222,7 @@ def test_the_same_input_again_is_said_to_be_late(
         ('file = "events.jsonl"', 'file = "-"\nformat = "jsonl"'),
         ("[key]", '[store]\npath = "s2"\n[output]\ndirectory = "d2"\n[key]'),
     )
-    for words in ("1 windows sealed", "all 300 records are late: their windows are sealed; the same input again"):
+    for words in ("1 windows sealed", "all 300 records are late: their windows are sealed: the same input again"):
         result = spawn("worker", "-c", "c.toml", stdin=(tmp_path / "events.jsonl").read_bytes())
         assert result.code == 0, result.err
         assert words in result.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
-from sketchstream.stream.input.sampling import ENOUGH, UNIT_NAMES, Sample, Wanted
+from sketchstream.stream.input.sampling import ENOUGH, UNIT_NAMES, YEAR_MS, Sample, Wanted
 from sketchstream.stream.windows.windows import DAY_MS
+from sketchstream_connectors.factory import look_at_file
 from sketchstream_connectors.files.source import Layout, sample_of
 
 EVENT = {"user_id": "zebra-5512", "n": 3, "ts": "2024-01-01T00:00:00Z", "device": {"os": "zebra-7"}}
@@ -29,6 +32,23 @@ def sample(tmp_path: Path, events: list[object], wanted: Wanted, form: str = "js
     return sample_of(path, layout, wanted)
 
 
+DAILY = """
+[input]
+file = "events.jsonl"
+item = "user_id"
+time = "ts"
+lateness = "1d"
+[key]
+file = "sketch.key"
+[output]
+directory = "sealed"
+[[sketch]]
+name = "s"
+window = "1d"
+epsilon = "1"
+unit = "event"
+domain = { slots = 64, levels = 2 }
+"""
 GOOD = Wanted("user_id", "n", "ts", max_weight=3)
 BAD = [
     (Wanted("userid", "n", "ts", max_weight=3), "has the field 'userid' (input.item); fields there are: device.os, n"),
@@ -151,3 +171,24 @@ def test_times_far_from_the_records_own_are_a_doubt() -> None:
 
 def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
     assert sample(tmp_path, [], GOOD).verdict() == ([], [])
+
+
+ORDERS = {
+    "sorted": list(range(400)),
+    "shuffled": random.Random(5).sample(range(400), 400),
+    "backwards": list(range(400))[::-1],
+    "two runs": [*range(0, 400, 2), *range(1, 400, 2)],
+    "a wrong clock": [0, 1, 2, 100_000, *range(4, 400)],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_file_that_is_not_in_the_order_of_its_times_is_a_doubt(tmp_path: Path, order: str) -> None:
+    events = (EVENT | {"ts": YEAR_MS * 50 + hour * DAY_MS // 24} for hour in ORDERS[order])
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    for lateness in ("1d", "400h"):
+        config = Config.parse(DAILY.replace("1d", lateness, 1), tmp_path / "sketchstream.toml", {})
+        mistakes, doubts = look_at_file(config)
+        doubted = lateness == "1d" and order in ("shuffled", "backwards", "two runs")
+        assert (mistakes, len(doubts)) == ([], doubted)
+        assert all("sort the input by its times" in text for text in doubts)

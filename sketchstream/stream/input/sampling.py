@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -60,6 +61,7 @@ class Wanted:
         decimals: whether weights may have fractions.
         time_unit: what numbers in the field of the event time are taken for.
         plans: of the sketches that count the records.
+        lateness_ms: how long windows wait for late records, of an input whose sample is in its order; None: another.
     """
 
     item: str | None
@@ -73,6 +75,7 @@ class Wanted:
     decimals: bool = False
     time_unit: TimeUnit = "ms"
     plans: tuple[SketchPlan, ...] = field(default=(), repr=False)
+    lateness_ms: int | None = None
 
 
 @dataclass
@@ -87,6 +90,7 @@ class Sample:
     light: int = field(default=0, repr=False)
     with_time: int = field(default=0, repr=False)
     far: int = field(default=0, repr=False)
+    behind: int = field(default=0, repr=False)
     in_unit: Counter[str] = field(default_factory=Counter, repr=False)
     texts: int = field(default=0, repr=False)
     objects: int = field(default=0, repr=False)
@@ -128,6 +132,9 @@ class Sample:
         self._time(
             decoded.times[decoded.times != NO_TIME], None if stamps is None else stamps[decoded.times != NO_TIME]
         )
+        if self.wanted.lateness_ms is not None and self.wanted.plans:
+            width = min(plan.shortest_ms for plan in self.wanted.plans)
+            self.behind += behind(decoded.times[decoded.times != NO_TIME], width + self.wanted.lateness_ms)
         for one in self.sketches:
             one.add(decoded)
         if text is not None:
@@ -266,6 +273,12 @@ class Sample:
                 f"{many} have a time ({called('time')}) more than a year away from the record's own timestamp: check "
                 "the field and its unit, unless these are old events that were written lately"
             )
+        if self.behind * TOLERATED > self.with_time:
+            yield (
+                "more than one in twenty records of a sample come after records that are later by more than a window "
+                "and input.lateness: they would be late, and not counted; sort the input by its times, or set "
+                "input.lateness to all the time that it spans"
+            )
         for one in self.sketches:
             yield from one.doubts()
 
@@ -296,6 +309,16 @@ def paths(document: Mapping[str, Any], before: str = "", depth: int = 1) -> Iter
             yield from paths(value, f"{before}{name}.", depth + 1)
         else:
             yield before + name, value
+
+
+def behind(times: Ints, reach_ms: int) -> int:
+    """How many of (n,) times in the order of their records lie further than this behind the times that came first.
+
+    The latest twentieth of those is left out: a few wrong clocks put no other record behind, as they move no watermark.
+    """
+    cuts = [*range(0, times.size, times.size // TOLERATED + 1), times.size]
+    ends = ((first, last, np.quantile(times[:first], 1 - 1 / TOLERATED)) for first, last in pairwise(cuts) if first)
+    return sum(int(np.count_nonzero(times[first:last] + reach_ms < reached)) for first, last, reached in ends)
 
 
 def _has(document: object, path: list[str]) -> bool:

@@ -22,7 +22,8 @@ from sketchstream.stream.worker.assigned_partition import AssignedPartition
 REASONS: Final = ("late", "future", "unreadable_times", "undecodable", "invalid", "nulls", "misplaced")
 """Counters of what was not counted. A record may be in several; `misplaced` and `invalid` count updates."""
 ADVICE: Final = {
-    "late": "their windows are sealed; the same input again is not counted a second time",
+    "late": "their windows are sealed: the same input again is not counted a second time, and one that is not in the "
+    "order of its times has to be sorted, or needs a larger input.lateness",
     "future": "event times lie beyond input.max_ahead; check input.time and the producers' clocks",
     "unreadable_times": "check input.time",
     "undecodable": "check input.format",
