@@ -79,6 +79,20 @@ def shown(value: float) -> str:
     return f"{value:.4g}"
 
 
+def resolved(low: float | None, high: float | None, spell: Callable[[float], str] = shown) -> Callable[[float], str]:
+    """How a number is written between these ends, without digits after the point of which its interval tells nothing.
+
+    Args:
+        low: lower end; None or infinite: no end on this side.
+        high: upper end.
+        spell: how it is written otherwise.
+    """
+    if spell is not shown or low is None or high is None or not 0 < high - low < math.inf:
+        return spell
+    digits = max(1 - math.floor(math.log10(high - low)), 0)
+    return lambda value: shown(round(value, digits)) if math.isfinite(value) else shown(value)
+
+
 @dataclass(frozen=True)
 class CountsCurve:
     """Numbers of items by count: seen at least k times, or exactly k times.
@@ -216,6 +230,7 @@ def between(low: float | None, high: float | None, spell: Callable[[float], str]
         spell: writes an end.
     """
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
+    spell = resolved(low, high, spell)
     if low is None:
         return "no interval" if high is None else f"{spell(high)} or less"
     return f"{spell(low)} or more" if high is None else f"{spell(low)} to {spell(high)}"
@@ -223,6 +238,7 @@ def between(low: float | None, high: float | None, spell: Callable[[float], str]
 
 def said(value: float, low: float, high: float, spell: Callable[[float], str] = shown) -> str:
     """A number with its interval as text; only the number if the ends are not an interval."""
+    spell = resolved(low, high, spell)
     return f"{spell(value)}, 95% interval {between(low, high, spell)}" if low < high else spell(value)
 
 

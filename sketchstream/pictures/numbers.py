@@ -113,13 +113,14 @@ def spelling(metric: str) -> Spell:
 
 def value(one: Number, spell: Spell = charts.shown) -> str:
     """The cell of a number; a dash if there is none."""
-    return "-" if one["value"] is None else report.exact(one["value"], spell)
+    return "-" if one["value"] is None else report.exact(one["value"], charts.resolved(one["low"], one["high"], spell))
 
 
 def interval(one: Number, spell: Spell = charts.shown) -> str:
     """The cell of a number's interval; a dash if none is valid."""
     low, high = one["low"], one["high"]
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
+    spell = charts.resolved(low, high, spell)
     if low is None and high is None:
         return "-"
     if high is None or low is None:
@@ -204,9 +205,9 @@ def table(
     """
     rows = []
     for name, one, low, high in zip(names[:LISTED], *numbers, strict=False):
-        exactly = low == one == high
+        exactly, written = low == one == high, charts.resolved(low, high, spell)
         between = interval({"value": one, "low": low, "high": high}, spell) if low <= high and not exactly else "-"
-        rows.append((name, report.exact(one, spell), between))
+        rows.append((name, report.exact(one, written), between))
     note = ""
     if len(names) > LISTED:
         note = f"The table has the first {LISTED:,} of {len(names):,} rows; downloads have all."

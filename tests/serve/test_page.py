@@ -19,7 +19,10 @@ from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.naming import USUAL
-from sketchstream.pictures.numbers import spelling
+from sketchstream.pictures import charts
+from sketchstream.pictures.numbers import interval as interval_cell
+from sketchstream.pictures.numbers import listed, spelling
+from sketchstream.pictures.numbers import value as value_cell
 from sketchstream.query import differences, words
 from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.page import calendar, comparison, home, pictures, rendering, series, wording
@@ -580,7 +583,29 @@ def test_things_are_whole_and_shares_are_in_per_cent(metric, value, said):
 def test_an_estimate_that_cannot_be_is_named():
     tile = home.tile("squared norm of 1", (-372.6, 0.0, 826.8), "")
     assert ">0</data>" in tile.value
-    assert tile.interval == "95% interval 0 to 826.8; the estimate itself, -372.6, is not possible"
+    assert tile.interval == "95% interval 0 to 827; the estimate itself, -373, is not possible"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((0.1773, -21.68, 22.04), ["0", "-22 to 22"]),
+        ((405.94, 359.4, 473.02), ["406", "359 to 473"]),
+        ((12.345, 11.04, 14.0), ["12.3", "11 to 14"]),
+        ((0.5214, 0.5121, 0.5302), ["0.521", "0.512 to 0.53"]),
+        ((7.7091, None, 7.9), ["7.709", "7.9 or less"]),
+    ],
+)
+def test_no_digits_are_shown_of_which_an_interval_tells_nothing(numbers, said):
+    one = dict(zip(("value", "low", "high"), numbers, strict=True))
+    cells = [re.sub("<[^>]*>", "", str(cell(one))) for cell in (value_cell, interval_cell)]
+    assert cells == said
+    tile = home.tile("title", numbers, "")
+    assert (re.sub("<[^>]*>", "", tile.value), tile.interval.removeprefix("95% interval ")) == tuple(said)
+    if numbers[1] is not None:
+        assert charts.said(*numbers) == f"{said[0]}, 95% interval {said[1]}"
+        (row,) = listed("name", "title", ["x"], tuple([one] for one in numbers), ("a", "b")).table.rows
+        assert [re.sub("<[^>]*>", "", str(cell)) for cell in row[1:]] == said
 
 
 def test_numbers_beyond_the_largest_count_are_not_offered(tmp_path):

@@ -148,7 +148,7 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
     """
     value, low, high = point
     assert value is not None
-    spell = spelling(metric)
+    spell = charts.resolved(low, high, spelling(metric))
     told = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}"
     told += "" if high is None else beyond(bound, ", ")  # one without an end says so
     shown = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
