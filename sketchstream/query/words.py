@@ -62,7 +62,7 @@ def promise(guarantee: Mapping[str, Any], say: Names = USUAL) -> str:
     number = text if "pure" in loss else rounded_up(epsilon)
     return (
         f"Protected is {what}: leaving it out changes the probability of anything shown here by a factor of at most "
-        f"{math.exp(epsilon):.3g}{more} (epsilon {number}{f', delta {delta:g}' if delta else ''}).{also}"
+        f"{rounded_up(math.exp(epsilon), 3)}{more} (epsilon {number}{f', delta {delta:g}' if delta else ''}).{also}"
     )
 
 

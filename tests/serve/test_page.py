@@ -332,6 +332,9 @@ def test_windows_are_named_as_people_name_them():
     [
         ({"unit": "item", "published": "1", "delta": 0}, "a factor of at most 2.72 (epsilon 1)"),
         ({"unit": "event", "published": "1/2"}, "a factor of at most 1.65 (epsilon 1/2)"),
+        ({"unit": "item", "published": "8"}, "a factor of at most 2,990 (epsilon 8)"),
+        ({"unit": "item", "published": "11/16"}, "a factor of at most 1.99 (epsilon 11/16)"),
+        ({"unit": "item", "published": "3/2"}, "a factor of at most 4.49 (epsilon 3/2)"),
         (
             {"unit": "event", "published": {"epsilon": 0.5, "delta": 1e-6}, "delta": 1e-6},
             "a factor of at most 1.65, and by at most 1e-06 beyond that (epsilon 0.5, delta 1e-06)",

@@ -77,12 +77,13 @@ def show(loss: Loss) -> str:
     return str(loss)
 
 
-def rounded_up(value: float) -> str:
-    """Four digits, rounded up."""
+def rounded_up(value: float, digits: int = 4) -> str:
+    """So many digits, rounded up."""
     if value == 0:
         return "0"
-    scale = 10.0 ** (3 - math.floor(math.log10(value)))
-    return f"{math.ceil(value * scale) / scale:.4g}"
+    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
+    most = math.ceil(value * scale) / scale
+    return f"{most:,.0f}" if most >= 10**digits else f"{most:.{digits}g}"
 
 
 @dataclass(frozen=True)
