@@ -149,6 +149,14 @@ def test_the_page_shows_regions_increments_and_the_set_that_is_asked_for(site) -
     assert "What its groups have in common" not in client.get("/sketches/plain").text
 
 
+def test_the_first_page_calls_groups_by_their_names_and_says_what_is_not_published(site) -> None:
+    client = site[0]
+    window = shown(client, "/", {})
+    assert "<dt>In spring</dt>" in window
+    assert "not published of this sketch" not in window
+    assert "Items seen 3 times or more: not published of this sketch." in shown(client, "/", {"metric": "at_least.3"})
+
+
 @pytest.mark.parametrize(
     ("given", "says"), [({"query": "spring & nobody"}, "no group"), ({"query": "&"}, "Expected the name of a group")]
 )

@@ -105,7 +105,7 @@ def card(
     if stored is None:
         return Card(None)
     if service.patterns_alone(name):
-        return _sets(service, stored)
+        return _sets(service, stored, metric)
     if days and service.answers(name) == "profile" and stored.window[0] > earlier(stored.window[1], days, zone):
         return _ranged(service, stored, metric, zone, days, drawn_once)
     groups = service.groups(name)
@@ -402,7 +402,7 @@ def _bars(
     return picture
 
 
-def _sets(service: Service, stored: StoredWindow) -> Card:
+def _sets(service: Service, stored: StoredWindow, metric: str) -> Card:
     """Of a sketch that publishes patterns of groups alone: how many items are in any group."""
     question = Question(overlap=True)
     try:
@@ -415,5 +415,7 @@ def _sets(service: Service, stored: StoredWindow) -> Card:
     data: Mapping[str, Any] = answer.to_dict()
     names = list(service.combined(stored.sketch))
     rows = [row for row in data["answers"] if row["query"] in {overlaps.example([one]) for one in names}]
-    some = [("In at least one group", data["people"]), *((row["query"], row) for row in rows)][:LARGE]
-    return Card(stored, [tile(title, (one["value"], one["low"], one["high"]), "distinct") for title, one in some])
+    some = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
+    tiles = [tile(title, (one["value"], one["low"], one["high"]), "distinct") for title, one in some]
+    note = "" if metric == CHOICES[0] else f"{service.titles([metric])[metric]}: not published of this sketch."
+    return Card(stored, tiles, note=f"{note[:1].upper()}{note[1:]}")

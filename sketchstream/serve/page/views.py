@@ -549,16 +549,17 @@ class Views:
         )
         days = sorted(deployment.by_day().items(), reverse=True)
         by_day = report.ReportTable(
-            f"By day on which windows begin (UTC), the last {min(len(days), 31)} of {len(days)}",
+            f"By day (UTC) of what a unit did, the last {min(len(days), 31)} of {len(days)}",
             ("day", "one event", "one item"),
             [(day, _loss(one.event), _loss(one.item)) for day, one in days[:31]],
         )
         text = str(deployment).splitlines()[1 + len(rows) :] if rows else ["Nothing is published yet."]
+        named = tuple(f"{row['sketch']}: " for row in rows)  # a sketch is called what it is called
         return rendering.html(
             "ledger.html",
             title="Ledger",
             here="Ledger",
-            sentences=[f"{line[:1].upper()}{line[1:]}." for line in text],
+            sentences=[f"{line if line.startswith(named) else line[:1].upper() + line[1:]}." for line in text],
             tables=[table, by_day] if rows else [],
             lists=[("What the columns mean", [f"{name}: {meaning}" for name, meaning in _LEDGER])],
             line=f"sketchstream ledger -c {self._service.config.path.name} --format json",
