@@ -144,6 +144,7 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
             "reported": track.reported,
             "retired": track.plan is None,
             **({"begins": track.begins} if track.overlapping else {}),
+            **({} if track.plan is None else {"plan": track.plan.made}),
             **({} if track.live == NEVER else {"live": track.live}),
             **({} if track.earlier == NO_TIME else {"earlier": track.earlier}),
             "windows": windows,
@@ -269,7 +270,7 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
         _restore_specs(state, manifest, peers, lists)
         saved = _table(manifest["sketches"])
         for name, fields in saved.items():
-            _restore_track(state, name, _table(fields), restored.blobs, lists)
+            _restore_track(state, name, _table(fields), restored.blobs, lists, len(peers))
         if manifest["partial"]:
             state._watermark.forget_votes()
             state.lack()
@@ -285,7 +286,7 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
 
 
 def _restore_track(
-    state: PartitionWindows, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists
+    state: PartitionWindows, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists, of: int
 ) -> None:
     track = state.tracks.get(name) or Track(name, None)
     track.through = _int(fields["through"])
@@ -328,7 +329,13 @@ def _restore_track(
     track.begins = _int(fields.get("begins", NO_TIME))
     track.live = _int(fields.get("live", NEVER))
     track.earlier = _int(fields.get("earlier", NO_TIME))
-    track.restored()
+    plan = track.plan
+    changed = plan is not None and fields.get("plan", plan.made) != plan.made
+    track.restored(changed=changed)
+    if plan is not None and changed and of > 1:  # other partitions begin the new windows elsewhere
+        latest = max(state.begins, state.newest, state.watermark, track.begins)
+        if latest != NO_TIME:
+            track.mark_partial(max(known, plan.last_end(latest)))
     if fields["retired"] and track.plan is not None:
         _begin(state, track.plan)
 

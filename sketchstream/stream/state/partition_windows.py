@@ -299,8 +299,7 @@ class PartitionWindows:
         if n_late:
             late = (places == kernels.LATE) & (whole.times >= track.earlier)
             self._note_late(track, whole, late, outcome)
-            spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
-            track.evidence.refuse(whole.times[late], spans, track.through)
+            track.evidence.refuse(whole.times[late], track.holding(whole.times[late]), track.through)
         for index in np.flatnonzero(used).tolist():
             window = yield from self._opening(track, int(starts[index]), int(ends[index]))
             if window is not None:
@@ -414,7 +413,10 @@ class PartitionWindows:
         times = whole.times
         places = np.empty(times.size, np.int32)
         late = np.zeros(times.size, np.bool_)
-        yield from self._claim_opened(track, whole, overlapping(track, whole))
+        windows = overlapping(track, whole)
+        yield from self._claim_opened(track, whole, windows)
+        closed = [one for one in track.evidence.windows if one not in windows]  # of a former plan
+        track.evidence.refuse(times[whole.verdict == kernels.ADMITTED], closed, track.through)
         for start, end in overlapping(track, whole):
             if end <= track.earlier:
                 continue

@@ -20,7 +20,7 @@ from sketchstream.stream.state.evidence import Evidence, EvidenceNoise
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.window_ranges import UNMARKED, Mark
-from sketchstream.stream.windows.windows import NO_TIME
+from sketchstream.stream.windows.windows import EARLIEST_MS, NO_TIME
 
 MOST_STEPS = 1000
 """Windows of refused records that are looked for in one chunk; wrong clocks can give each record one of its own."""
@@ -119,7 +119,7 @@ class Track:
         grown_through: `through` at that time.
         reached: latest end of a window that was sealed.
         last: window that took the last records.
-        irregular: some open windows have bounds that the plan does not have.
+        irregular: some windows have, or may get, bounds that the plan does not have.
         overlapping: windows that are open, or will be, overlap.
         begins: overlapping windows: those of the plan that start before then (ms) are not created, because windows
             of a former plan, or a history, have their records.
@@ -178,6 +178,14 @@ class Track:
                 found.update(self.plan.holding(step))
         return sorted(found)
 
+    @property
+    def within(self) -> tuple[int, int] | None:
+        """The part of a window of the plan that windows of a former plan have covered; None: they end with one."""
+        if self.plan is None or self.through < EARLIEST_MS:
+            return None
+        start = self.plan.calendar.window(self.through)[0]
+        return (start, self.through) if start < self.through else None
+
     def mark_partial(self, end: int) -> None:
         """Mark windows that are not sealed and end by then: they may lack records."""
         self.partial = self.partial.stretched(self.through, end)
@@ -186,11 +194,12 @@ class Track:
         """Mark windows that are not sealed and end by then: they may hold records that the log has lost."""
         self.diverged = self.diverged.stretched(self.through, end)
 
-    def restored(self) -> None:
-        """Compare the open windows of a snapshot with the plan."""
+    def restored(self, *, changed: bool) -> None:
+        """Compare the open windows of a snapshot with the plan; `changed`: its windows were those of another plan."""
         bounds = sorted((one.start, one.end) for one in self.windows.values())
         strange = [window for window in bounds if self.plan is None or not self.plan.makes(window)]
-        self.irregular = self.plan is None or bool(strange)
         self.overlapping |= any(after < end for (_, end), (after, _) in pairwise(bounds))
         if self.overlapping:
-            self.begins = max([self.begins, *(end for _, end in strange)])
+            taken = bounds if changed else strange
+            self.begins = max([self.begins, self.through if changed else NO_TIME, *(end for _, end in taken)])
+        self.irregular = self.plan is None or bool(strange) or self.within is not None

@@ -104,7 +104,9 @@ def covering(track: Track, chunk: Admitted) -> tuple[Ints, Ints]:
     admitted = chunk.times[chunk.verdict == kernels.ADMITTED]
     pairs = [(start, calendar.end(start)) for start in _steps(calendar, admitted)]
     if track.irregular:
-        pairs = _fitted(pairs, [(one.start, one.end) for one in track.windows.values()], admitted)
+        pinned = [(one.start, one.end) for one in track.windows.values()]
+        pinned += [] if track.within is None else [track.within]
+        pairs = _fitted(pairs, pinned, admitted)
     return np.array([a for a, _ in pairs], np.int64), np.array([b for _, b in pairs], np.int64)
 
 

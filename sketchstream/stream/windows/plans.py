@@ -103,6 +103,11 @@ class SketchPlan:
             return str(step)
         return f"{Width(step.count * self.steps, step.unit)} every {self.starts.width}"
 
+    @property
+    def made(self) -> str:
+        """Which windows it has: equal for two plans whose windows are equal."""
+        return f"{self.steps} of {self.calendar}, one every {self.stride}"
+
     @cached_property
     def starts(self) -> Calendar:
         """Windows begin where those of this calendar do: that of the windows, or of `every`."""
