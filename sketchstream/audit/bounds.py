@@ -129,13 +129,9 @@ class Mechanism:
     tight: bool
     run: Callable[[bool, int], Codes]
 
-    def bound(self, trials: int, step: Callable[[int], None] | None = None) -> Bound:
+    def bound(self, trials: int) -> Bound:
         """Run both streams and bound epsilon."""
-        worlds = []
-        for active in (False, True):
-            worlds.append(self.run(active, trials)[:trials])
-            if step is not None:
-                step(1)
+        worlds = (self.run(active, trials)[:trials] for active in (False, True))
         return Bound(self.name, self.claim, lower_bound(*worlds), self.tight, trials)
 
 

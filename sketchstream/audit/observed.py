@@ -7,7 +7,7 @@ entropy, through the sketches it makes. Nothing here calls internals of sketches
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -18,7 +18,6 @@ import numpy.typing as npt
 from sketchstream import wire
 from sketchstream.noise import laws
 from sketchstream.privacy.losses.history import LayerEntry, View
-from sketchstream.sketch import merge
 
 Outcome = tuple[bool, str, str, str]
 """Whether it is as claimed; the claim; what was found; what would have been found."""
@@ -83,19 +82,6 @@ def costs(ledger: Any) -> list[tuple[str, Fraction | None]]:
 def entries(ledger: Any) -> list[str]:
     """Kinds of a ledger's entries, without copies."""
     return [kind for kind, _ in costs(ledger)]
-
-
-def merged(parts: Sequence[Any], counter: str = "counter") -> Outcome:
-    """Check that merged states are the sum of their parts, with all layers.
-
-    Args:
-        parts: sealed states with equal specs.
-        counter: the kind's word for a counter.
-    """
-    total: Any = merge(parts)
-    layers = sum(len(part.layers) for part in parts)
-    same = np.array_equal(total.state, sum(part.state for part in parts)) and len(total.layers) == layers
-    return bool(same), "the sum, with all layers", "the sum" if same else "WRONG", f"one {counter}, one layer"
 
 
 def shift_seen(quiet: Floats, active: Floats) -> tuple[float, float]:

@@ -235,13 +235,9 @@ def rows_of(answer: Answer) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def shortened(table: ReportTable, rows: int = CARD_ROWS) -> ReportTable:
-    """The first rows of a table, and how many there are.
-
-    Args:
-        table: of any length.
-        rows: to keep.
-    """
-    if len(table.rows) <= rows:
+def shortened(table: ReportTable) -> ReportTable:
+    """The first rows of a table, and how many there are."""
+    if len(table.rows) <= CARD_ROWS:
         return table
-    return replace(table, caption=f"{table.caption}, the first {rows} of {len(table.rows):,}", rows=table.rows[:rows])
+    caption = f"{table.caption}, the first {CARD_ROWS} of {len(table.rows):,}"
+    return replace(table, caption=caption, rows=table.rows[:CARD_ROWS])

@@ -36,15 +36,14 @@ Region = Mapping[str, Any]
 """`in`: names of groups; `value`, `low`, `high`: items in exactly these; ends are None where no interval is valid."""
 
 
-def plot(answer: Mapping[str, Any], path: Path | None = None, *, most: int = MOST) -> Figure:
+def plot(answer: Mapping[str, Any], path: Path | None = None) -> Figure:
     """Draw regions whose interval does not contain 0, largest first; if there is none, the largest one.
 
     Args:
         answer: `groups` and `regions`; see `Overlap.to_dict`.
         path: file to write; its ending decides the format.
-        most: regions at most.
     """
-    told = _told(answer["regions"], most)
+    told = _told(answer["regions"], MOST)
     figure = charts.notebook_figure(*_size(len(told), len(answer["groups"])))
     _draw(figure, answer, told)
     if path is not None:

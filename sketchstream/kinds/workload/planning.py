@@ -156,15 +156,14 @@ def least_total(strategy: Strategy) -> float:
     return causal_bound(strategy) if strategy.form == "causal" else strategy.lower
 
 
-def forecast(spec: WorkloadSpec, *, merged: int = 1, parts: int = 1) -> WorkloadForecast:
+def forecast(spec: WorkloadSpec, *, parts: int = 1) -> WorkloadForecast:
     """Expected errors of what `seal` publishes.
 
     Args:
         spec: spec of the sketch.
-        merged: number of sketches that are merged before, each with its own layer.
         parts: number of published states that are added up, such as those of partitions.
     """
-    laws = ([spec.layer()] * merged + ([spec.fresh()] if spec.intrusion else [])) * parts
+    laws = [spec.layer(), *([spec.fresh()] if spec.intrusion else [])] * parts
     variance = sum(law.variance for law in laws)
     stderr = np.sqrt(variance * spec.variances)
     unit, implicit = variance / spec.strategy.sensitivity2, isinstance(spec.strategy, Implicit)

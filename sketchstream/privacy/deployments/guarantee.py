@@ -502,7 +502,7 @@ def assumptions(spec: CountingSpec, around: Context, delta: str = "delta = 0") -
     return tuple(lines)
 
 
-def approximate(rho: Loss, delta: float = DELTA) -> str:
+def approximate(rho: Loss) -> str:
     """A zCDP total for people."""
-    epsilon = to_approximate(rho, delta)
-    return "unlimited" if epsilon == math.inf else f"(epsilon {epsilon:.3g}, delta {delta:g})"
+    epsilon = to_approximate(rho, DELTA)
+    return "unlimited" if epsilon == math.inf else f"(epsilon {epsilon:.3g}, delta {DELTA:g})"

@@ -154,7 +154,7 @@ def test_merges_add_variances() -> None:
         laws, state = published(spec, empty, source, 3)
         squares.append(np.mean(state.astype(float) ** 2))
     assert np.mean(squares) == pytest.approx(3 * spec.layer().variance, rel=0.05)
-    assert forecast(spec, merged=3).rmse == pytest.approx(math.sqrt(4 / 2) * forecast(spec).rmse, rel=1e-9)
+    assert forecast(spec, parts=3).rmse == pytest.approx(math.sqrt(3) * forecast(spec).rmse, rel=1e-9)
     assert np.allclose(estimate(spec, laws, state).stderr * math.sqrt(2 / 3), forecast(spec).stderr)
 
 

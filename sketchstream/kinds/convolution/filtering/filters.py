@@ -89,7 +89,7 @@ def parse_filter(written: object, length: int, *, trim: bool = True) -> Filter:
     return _plain(written, length, trim)
 
 
-def kernel_of(written: object, name: str = "kernel") -> Floats:
+def kernel_of(written: object) -> Floats:
     """Coefficients as float64, checked.
 
     Raises:
@@ -100,26 +100,26 @@ def kernel_of(written: object, name: str = "kernel") -> Floats:
     except ValueError:
         array = np.array("")
     if array.dtype == object and array.size:
-        wanted = f"{name} must hold numbers"
-        array = np.array([float(exact_rational(one, wanted)) for one in array.reshape(-1)]).reshape(array.shape)
+        numbers = [float(exact_rational(one, "kernel must hold numbers")) for one in array.reshape(-1)]
+        array = np.array(numbers).reshape(array.shape)
     if array.dtype.kind not in "biuf" or array.dtype.kind == "b":
-        msg = f"{name} must be real numbers, found an array of {array.dtype}"
+        msg = f"kernel must be real numbers, found an array of {array.dtype}"
         raise SpecError(msg)
     out = np.ascontiguousarray(array, np.float64)
     if out.size == 0:
-        msg = f"{name} must not be empty"
+        msg = "kernel must not be empty"
         raise SpecError(msg)
     if not np.all(np.isfinite(out)):
-        msg = f"{name} must be finite, found NaN or infinity"
+        msg = "kernel must be finite, found NaN or infinity"
         raise SpecError(msg)
     if np.abs(out).max() > LARGEST:
-        msg = f"{name} must have coefficients of at most {LARGEST:g}: errors are sums of their squares; scale them down"
+        msg = f"kernel must have coefficients of at most {LARGEST:g}: errors are sums of their squares; scale them down"
         raise SpecError(msg)
     if not np.any(out):
-        msg = f"{name} must not be all zero"
+        msg = "kernel must not be all zero"
         raise SpecError(msg)
     if out.size > LONGEST:
-        msg = f"{name} must have at most {LONGEST} coefficients, found {out.size}"
+        msg = f"kernel must have at most {LONGEST} coefficients, found {out.size}"
         raise SpecError(msg)
     return out
 

@@ -49,12 +49,12 @@ class HeatMap:
     error: float
 
 
-def heat_map(projection: PublishedRows, pixels: int = PIXELS) -> HeatMap:
+def heat_map(projection: PublishedRows) -> HeatMap:
     """The distances of all rows, with similar rows next to each other.
 
     Args:
-        projection: published projection.
-        pixels: rows of the picture; of more users, averages over runs of users in the order of the domain are shown.
+        projection: published projection; of many users, averages over runs of users in the order of the domain are
+            shown.
 
     Raises:
         EstimateError: there is only one user.
@@ -63,7 +63,7 @@ def heat_map(projection: PublishedRows, pixels: int = PIXELS) -> HeatMap:
     if n < 2:
         msg = "a heat map needs at least two users, found one"
         raise EstimateError(msg)
-    run = -(-n // pixels)
+    run = -(-n // PIXELS)
     starts = np.arange(0, n, run)
     sums = np.empty((len(starts), len(starts)))
     step = max(run, HELD // n // run * run)

@@ -103,37 +103,35 @@ def enclosing_shape(reduced: Reduced, tolerance: float = 1e-3) -> Floats:
     return out
 
 
-def blocks(columns: Floats, tolerance: float = 1e-3) -> list[Floats]:
+def blocks(columns: Floats) -> list[Floats]:
     """The paper's base decomposition: orthonormal blocks of directions, the short axes of the ellipsoid first.
 
     Args:
         columns: (r, N) of full row rank.
-        tolerance: of each ellipsoid.
 
     Returns:
         1 + floor(log2 r) matrices (r, d_i), mutually orthogonal, which span everything.
     """
     rank = columns.shape[0]
-    weights = enclosing_weights(columns, tolerance)
+    weights = enclosing_weights(columns)
     _, axes = np.linalg.eigh((columns * weights) @ columns.T)
     axes = axes[:, ::-1]
     if rank == 1:
         return [axes]
     half = rank // 2
     long, short = axes[:, :half], axes[:, half:]
-    return [short, *(long @ one for one in blocks(long.T @ columns, tolerance))]
+    return [short, *(long @ one for one in blocks(long.T @ columns))]
 
 
-def paper_shape(reduced: Reduced, *, verbatim: bool = False, tolerance: float = 1e-3) -> Optimum:
+def paper_shape(reduced: Reduced, *, verbatim: bool = False) -> Optimum:
     """The covariance of the paper's dense mechanism.
 
     Args:
         reduced: the workload.
         verbatim: with the number of blocks as the factor, as published; else with the smallest factor that is private.
-        tolerance: of each ellipsoid.
     """
     columns = reduced.columns
-    found = blocks(columns, tolerance)
+    found = blocks(columns)
     norms = [np.sqrt(np.einsum("ij,ij->j", part, part)) for part in (one.T @ columns for one in found)]
     radii = [float(one.max()) for one in norms]
     need = float(np.sum([(norm / radius) ** 2 for norm, radius in zip(norms, radii, strict=True)], axis=0).max())
