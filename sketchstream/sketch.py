@@ -41,7 +41,7 @@ from sketchstream.items.arrays import arguments_of
 from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
 from sketchstream.items.domains import closed_items
 from sketchstream.items.hashing import Key
-from sketchstream.kinds import closing, deferring, shared_cost, view
+from sketchstream.kinds import closing, deferring, shared_cost, view, with_noise
 from sketchstream.kinds.capabilities import HavingGroups, Scoped
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
@@ -319,7 +319,7 @@ class Sketch:
         ledger = self.ledger.record_look().add_layer(kinds.entry(self.spec, layer.lineage, exact))
         before = self._content.counters
         counters = before.refreshed(exact)
-        fresh = self.kind.with_noise(self.spec, state, exact)
+        fresh = with_noise(self.spec, state, exact)
         self._content = _Content(fresh, counters, (*self.layers, layer), ledger)
         state.fill(0)
         before.erase()
@@ -347,7 +347,7 @@ class Sketch:
                 fresh = _new_layer(spec, cost)
                 ledger = self.ledger.charge_publication(fresh.lineage)
                 layers = (*layers, fresh)
-                shown = self.kind.with_noise(spec, state, cost)
+                shown = with_noise(spec, state, cost)
             sealed = SealedState(
                 spec=spec,
                 layers=layers,
@@ -696,8 +696,7 @@ def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> Pl
     if spec.needs_key and key is None:
         msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"
         raise KeyMismatchError(msg)
-    kind = kinds.of(spec)
-    return kind.index_at(spec, key, keep, origin) if isinstance(kind, Scoped) else kind.index(spec, key, keep)
+    return kinds.of(spec).index(spec, key, keep, origin)
 
 
 def pack_items(items: Sequence[Item]) -> bytes:

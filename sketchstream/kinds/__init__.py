@@ -155,12 +155,26 @@ def deferring(spec: object) -> Add | None:
     return kind.defers(spec) if isinstance(kind, Deferring) else None
 
 
+def with_noise(spec: object, state: State, cost: Fraction) -> State:
+    """A copy of the state with one more layer of noise; the state itself does not change.
+
+    Nothing is left of a copy whose noise was interrupted.
+    """
+    fresh: State = state.copy()
+    try:
+        of(spec).draw(spec, fresh, cost)
+    except BaseException:
+        fresh.fill(0)
+        raise
+    return fresh
+
+
 def view(spec: object, state: State, cost: Fraction, *, final: bool) -> npt.NDArray[Any]:
     """What a release or the seal shows of the state, noise of this cost included: all, or the summary of its kind."""
     kind = of(spec)
     if isinstance(kind, Summarising):
         return kind.view(spec, state, cost, final=final)
-    return kind.with_noise(spec, state, cost)
+    return with_noise(spec, state, cost)
 
 
 def unit_weight(spec: object) -> int:

@@ -106,10 +106,6 @@ class Scoped(ABC):
     """States depend on where in a deployment the sketch belongs, and may be addable within one such place only."""
 
     @abstractmethod
-    def index_at(self, spec: Any, key: Any, keep: Any, origin: Any) -> Any:
-        """See `Kind.index`, for a sketch of this origin."""
-
-    @abstractmethod
     def require_addable(self, spec: Any, origins: Sequence[Any]) -> None:
         """Refuse to add states of these origins if only one of them allows it.
 

@@ -91,6 +91,10 @@ class Spec(Protocol):
         """Type of one counter in memory."""
 
     @property
+    def slots(self) -> int:
+        """Counters of a sketch that has a slot for everything in its domain."""
+
+    @property
     def needs_key(self) -> bool:
         """Whether a hash key decides where an item goes."""
 
@@ -314,18 +318,15 @@ class Kind(ABC, Generic[S]):
 
     # What it does.
 
-    def slots(self, spec: S) -> int:
-        """Counters of a sketch that has a slot for everything in its domain, for the planning of memory."""
-        return spec.domain.size or 0
-
     @abstractmethod
-    def index(self, spec: S, key: Key | None, keep: Mask | None) -> Places:
+    def index(self, spec: S, key: Key | None, keep: Mask | None, origin: Any = None) -> Places:
         """Build the map from items to slots.
 
         Args:
             spec: of the sketch.
             key: the secret hash key, where the spec needs one.
             keep: (size,) bool, closed domains: the items that have slots here.
+            origin: `Origin` of the sketch, where in a deployment it belongs: the index of some kinds depends on it.
         """
 
     def items(self, source: object) -> Any:
@@ -397,19 +398,6 @@ class Kind(ABC, Generic[S]):
         for state in states[1:]:
             np.add(total, state, out=total)
         return total
-
-    def with_noise(self, spec: S, state: State, cost: Fraction) -> State:
-        """A copy of the state with one more layer of noise; the state itself does not change.
-
-        Nothing is left of a copy whose noise was interrupted.
-        """
-        fresh: State = state.copy()
-        try:
-            self.draw(spec, fresh, cost)
-        except BaseException:
-            fresh.fill(0)
-            raise
-        return fresh
 
     def most_weight(self, spec: S) -> int | None:
         """Largest absolute whole weight of an event; None where any weight will do."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from helpers.verify import verify
-from sketchstream import noise
+from sketchstream import kinds, noise
 from sketchstream import sketch as sketches
 from sketchstream.audit import observed
 from sketchstream.cli.app import run
@@ -66,7 +66,8 @@ def a_release_that_charges_nothing(patch: Patch) -> None:
 
 
 def a_refresh_that_adds_nothing(patch: Patch) -> None:
-    patch.setattr(ProfileKind, "with_noise", lambda self, spec, state, cost: state.copy())
+    for module in (kinds, sketches):
+        patch.setattr(module, "with_noise", lambda spec, state, cost: state.copy())
 
 
 def a_refresh_that_forgets_the_look(patch: Patch) -> None:

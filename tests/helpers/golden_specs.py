@@ -224,7 +224,7 @@ def _draws(spec: Spec) -> list[int]:
     """The first counters of a fresh state, under noise from fixed keys."""
     kind = kinds.of(spec)
     numbers: Iterator[int] = itertools.count(1)
-    state = np.zeros(kind.slots(spec), spec.dtype)
+    state = np.zeros(spec.slots, spec.dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entropy, "fresh_key", lambda: bytearray(hashlib.sha256(b"%d" % next(numbers)).digest()))
         kind.draw(spec, state, kind.creation_cost(spec))

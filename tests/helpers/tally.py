@@ -37,6 +37,7 @@ class TallySpec:
     unit: Literal["event", "item"] = "event"
 
     kind = "tally"
+    slots = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", exact_epsilon(self.epsilon))
@@ -191,10 +192,7 @@ class TallyKind(Kind[TallySpec]):
     def statement(self, spec: TallySpec, ledger: Any, context: Any = None) -> Statement:
         return Statement(spec.unit, ledger.loss(), spec.no_privacy)
 
-    def slots(self, spec: TallySpec) -> int:
-        return 1
-
-    def index(self, spec: TallySpec, key: Any, keep: Any) -> Any:
+    def index(self, spec: TallySpec, key: Any, keep: Any, origin: Any = None) -> Any:
         return OneSlot(Index.build(spec.domain, key if spec.needs_key else None, keep))
 
     def draw(self, spec: TallySpec, state: Any, cost: Fraction, progress: Any = None) -> None:

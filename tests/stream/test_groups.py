@@ -435,7 +435,7 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
     made = spec("3", unit="item", modulus=8, domain=ClosedDomain(size=2), publish="state", intrusion=False, **promise)
     moved = []
     for group, item in itertools.product(range(3), range(2)):
-        state = np.zeros(KIND.slots(made), made.dtype)
+        state = np.zeros(made.slots, made.dtype)
         batch = Grouped(np.array([group], np.int32), Items.of([item]))
         index: Any = KIND.index(made, KEY, None)
         index.add(state, batch, None, np.zeros(0, np.int64), "noop")

@@ -157,7 +157,7 @@ def exact_loss(made: ProfileSpec, *, others: bool) -> float:
     worlds = [tuple(np.flatnonzero(bits)) for bits in itertools.product((0, 1), repeat=number)]
     states = []
     for world in worlds:
-        state = np.zeros(KIND.slots(made), made.dtype)
+        state = np.zeros(made.slots, made.dtype)
         batch = Grouped(np.array(world, np.int32), Items.of(np.zeros(len(world), np.int64)))
         index.add(state, batch, None, np.zeros(0, np.int64), "noop")  # type: ignore[attr-defined]
         states.append(state)

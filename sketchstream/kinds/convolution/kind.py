@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.privacy.deployments.guarantee import Context
-    from sketchstream.published import Published
+    from sketchstream.published import Origin, Published
 
 LAWS: Final = {
     "gaussian": "spectral-gaussian",
@@ -205,17 +205,13 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
 
     # Updates and states.
 
-    def slots(self, spec: ConvolutionSpec) -> int:
-        """Number of words of the state: with padding, more than positions."""
-        return spec.size
-
-    def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None) -> Updater:
+    def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Updater:
         """Positions, which every partition has.
 
         Raises:
             SpecError: a selection of positions.
         """
-        del key
+        del key, origin
         if keep is not None:
             msg = "keep is for kinds whose slots belong to items; every part of kind 'convolution' has all positions"
             raise SpecError(msg)

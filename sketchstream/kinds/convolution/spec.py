@@ -616,6 +616,11 @@ class ConvolutionSpec(EventCountingSpec):
             return self.length
         return self.group.size if self.layout == "time" else self.coordinates.size
 
+    @property
+    def slots(self) -> int:
+        """Counters of a sketch: the words of its state; with padding, more than positions."""
+        return self.size
+
     @cached_property
     def domain(self) -> ClosedDomain:
         """The positions, 0 to length - 1."""

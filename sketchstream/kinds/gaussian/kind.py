@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.privacy.deployments.guarantee import Context
-    from sketchstream.published import Published
+    from sketchstream.published import Origin, Published
 
 
 OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")
@@ -129,8 +129,9 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     # Updates and states.
 
-    def index(self, spec: GaussianSpec, key: Key | None, keep: Mask | None) -> Index:
+    def index(self, spec: GaussianSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Index:
         """A slot for each item; weights are added in lattice units, wrapping."""
+        del origin
         slots = Index.build(spec.domain, key if spec.needs_key else None, keep)
         return replace(slots, max_weight=spec.lattice.most, units=partial(lattice_weights, spec))
 

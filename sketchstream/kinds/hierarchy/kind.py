@@ -30,18 +30,13 @@ from sketchstream.privacy.deployments.guarantee import assumptions
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.privacy.deployments.guarantee import Context
-    from sketchstream.published import Published
+    from sketchstream.published import Origin, Published
 
 
 class Leaves(ColumnIndex):
     """Where items go: leaves by their numbers or paths. Every event moves the counters of all nodes on its way."""
 
     spec: HierarchySpec
-
-    @property
-    def slots(self) -> int:
-        """Counters of a sketch: one for each node."""
-        return self.spec.tree.nodes
 
     def locate(self, items: Items) -> Ints:
         """(n,) leaf of each item; -1: it has none. Texts are paths, with tabs between their names."""
@@ -114,17 +109,13 @@ class HierarchyKind(LinearKind[HierarchySpec]):
 
     # Updates and states.
 
-    def slots(self, spec: HierarchySpec) -> int:
-        """Nodes of the tree."""
-        return spec.tree.nodes
-
-    def index(self, spec: HierarchySpec, key: Key | None, keep: Mask | None) -> Leaves:
+    def index(self, spec: HierarchySpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Leaves:
         """Index of leaves. They cannot be selected, as every counter above them counts many.
 
         Raises:
             SpecError: a selection.
         """
-        del key
+        del key, origin
         if keep is not None:
             msg = "keep does not apply to kind 'hierarchy': its counters count leaves together"
             raise SpecError(msg)

@@ -136,6 +136,11 @@ class HierarchySpec(EventCountingSpec):
         return self.sigma2(self.epsilon_publish, self.delta_publish)
 
     @property
+    def slots(self) -> int:
+        """Counters of a sketch: one for each node."""
+        return self.tree.nodes
+
+    @property
     def weight(self) -> int:
         """The unit's weight: the L1 distance between the histograms of two neighbours is at most this."""
         return self.max_weight if self.max_total is None else self.max_total

@@ -35,9 +35,9 @@ class ColumnIndex(ABC):
     spec: Any
 
     @property
-    @abstractmethod
     def slots(self) -> int:
         """Counters of a sketch."""
+        return int(self.spec.slots)
 
     @abstractmethod
     def locate(self, items: Items) -> Ints:

@@ -200,8 +200,8 @@ class LinearKind(Kind[L]):
     def require_state(self, spec: L, slots: int, body: npt.NDArray[Any]) -> None:
         """Require the number of counters that the spec has."""
         super().require_state(spec, slots, body)
-        if slots != self.slots(spec):
-            msg = f"a sketch of this spec has {self.slots(spec)} counters, found {slots}"
+        if slots != spec.slots:
+            msg = f"a sketch of this spec has {spec.slots} counters, found {slots}"
             raise FormatError(msg)
 
 

@@ -116,6 +116,11 @@ class LinearSpec:
         warn_of_little_privacy(epsilon, delta, stacklevel)
 
     @property
+    def slots(self) -> int:
+        """Counters of a sketch."""
+        return self.domain.size or 0
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Type of a counter: int64, wrapping."""
         return np.dtype(np.int64)

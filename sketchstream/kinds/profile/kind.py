@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.profile.estimate.observed import Observed
     from sketchstream.kinds.profile.overlap.answers import Overlap
-    from sketchstream.published import Published, Release, SealedState, Stack
+    from sketchstream.published import Origin, Published, Release, SealedState, Stack
 
 OPTIONS = ("max_count", "norm", "beta")
 """Of `profile`, beside the method."""
@@ -173,8 +173,11 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
 
     # What it does.
 
-    def index(self, spec: ProfileSpec, key: Key | None, keep: Mask | None) -> Index | GroupIndex:
+    def index(
+        self, spec: ProfileSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None
+    ) -> Index | GroupIndex:
         """The slots of items, in each group; weights are added wrapping, or modulo p."""
+        del origin
         if spec.sample is not None or spec.one_of is not None:
             msg = "sample and one_of belong to what was published of one group: create the sketch with all its groups"
             raise SpecError(msg)
@@ -182,10 +185,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
         if spec.groups is None:
             return replace(inner, max_weight=spec.max_weight, modulus=spec.modulus)
         return GroupIndex(spec, inner, Ranking.of(spec.groups, key) if spec.groups.ranked else None)
-
-    def slots(self, spec: ProfileSpec) -> int:
-        """Those of the domain, for each group."""
-        return super().slots(spec) * spec.group_count
 
     def blocks(self, spec: ProfileSpec) -> int:
         """One for each group."""

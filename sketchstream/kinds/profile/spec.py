@@ -364,6 +364,11 @@ class ProfileSpec:
         return 1 if self.groups is None else len(self.groups)
 
     @property
+    def slots(self) -> int:
+        """Counters of a sketch: those of the domain, for each group."""
+        return (self.domain.size or 0) * self.group_count
+
+    @property
     def group_losses(self) -> int:
         """Number of groups in which the protected unit has losses: 1 for an event, perhaps more for an item."""
         rule = self.group_rule

@@ -28,7 +28,7 @@ from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.forecast import expected
 from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS
 from sketchstream.kinds.projection.matrices.sensitivity import MOST_PAIRED, MOST_PASSED
-from sketchstream.kinds.projection.places import RowCells, matrix_of, secret_scope
+from sketchstream.kinds.projection.places import NOWHERE, RowCells, matrix_of, secret_scope
 from sketchstream.kinds.projection.reading.answers import Projection
 from sketchstream.kinds.projection.reading.questions import asked
 from sketchstream.kinds.projection.secret import SecretLedger, SecretShift
@@ -39,7 +39,6 @@ from sketchstream.spec import ClosedDomain, Item
 
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
-    from sketchstream.kinds.interface import Places
     from sketchstream.kinds.projection.matrices.matrix import Matrix
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Origin, Published
@@ -192,20 +191,12 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
 
     # Updates and states.
 
-    def index(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None) -> Places:
-        """Users, features and the matrix, for a sketch without a name."""
-        return self._cells(spec, key, keep)
-
-    def index_at(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, origin: Origin) -> Places:
+    def index(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> RowCells:
         """Users, features and the matrix; a secret matrix depends on the sketch's name, revision and window."""
-        return self._cells(spec, key, keep, secret_scope(origin))
-
-    def _cells(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, *scope: tuple[str, str]) -> RowCells:
-        """The places of a sketch."""
         if keep is not None:
             msg = "keep belongs to kinds with a slot for each item; a projection has all users in every part"
             raise SpecError(msg)
-        return RowCells(spec, key, *scope)
+        return RowCells(spec, key, NOWHERE if origin is None else secret_scope(origin))
 
     def items(self, source: object) -> Pairs:
         """Pairs of a user and a feature."""

@@ -31,7 +31,7 @@ from sketchstream.kinds.workload.strategies.strategy import declared_size
 if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.privacy.deployments.guarantee import Context
-    from sketchstream.published import Published
+    from sketchstream.published import Origin, Published
 
 LAWS: Final = {"laplace": "discrete-laplace", "l2ball": "discrete-ball"}
 """Law of each mechanism with pure noise; the others are Gaussian."""
@@ -44,11 +44,6 @@ class TableCells(ColumnIndex):
     """Where items go: cells of the table. Every cell moves a whole column of counters."""
 
     spec: WorkloadSpec
-
-    @property
-    def slots(self) -> int:
-        """Counters of a sketch."""
-        return self.spec.length
 
     def locate(self, items: Items) -> Ints:
         """(n,) cell of each item; -1: it has none.
@@ -153,17 +148,13 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
 
     # Updates and states.
 
-    def slots(self, spec: WorkloadSpec) -> int:
-        """Rows of the strategy; there may be fewer or more than cells."""
-        return spec.length
-
-    def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None) -> TableCells:
+    def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> TableCells:
         """Index of cells by their numbers. Cells cannot be selected, as every counter counts many of them.
 
         Raises:
             SpecError: a selection, or a strategy that is too large to be published.
         """
-        del key
+        del key, origin
         if keep is not None:
             msg = "keep does not apply to kind 'workload': its counters count combinations of cells"
             raise SpecError(msg)

@@ -215,6 +215,11 @@ class WorkloadSpec(EventCountingSpec):
         return self.strategy.length
 
     @property
+    def slots(self) -> int:
+        """Counters of a sketch: rows of the strategy; there may be fewer or more than cells."""
+        return self.length
+
+    @property
     def domain(self) -> ClosedDomain:
         """The cells, by their numbers."""
         return ClosedDomain(size=self.workload.size)

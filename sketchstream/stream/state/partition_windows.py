@@ -621,7 +621,7 @@ class PartitionWindows:
         That of a large window is; and now and then that of a small one, when what a computation has done without a
         pause adds up to a large one. The worker polls meanwhile, whether one window is large or thousands are small.
         """
-        self._worked += max(SMALLEST_SLOTS, kinds.of(spec).slots(spec))
+        self._worked += max(SMALLEST_SLOTS, spec.slots)
         if self._worked < LARGE_SLOTS:
             return False
         self._worked = 0

@@ -193,7 +193,7 @@ class SketchPlan:
             checked: whether an item's partition can be recomputed.
         """
         kind = kinds.of(self.spec)
-        slots = kind.slots(self.spec)
+        slots = self.spec.slots
         if isinstance(self.spec.domain, ClosedDomain) and checked and kind.partitions == "stack":
             slots = -(-slots // of)  # a partition's sketch has slots for its own items only
         return slots * self.spec.dtype.itemsize
