@@ -15,6 +15,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 DEMO_READY := $(VENV)/.ready-demo
+SUITE ?= forky
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 # Tests that need no broker are shared out to so many processes; those with brokers have the machine to themselves.
 SPREAD = -n $(or $(JOBS),2) --dist worksteal
@@ -23,7 +24,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 # Byte code is kept: tests start hundreds of processes, and each would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons spark registry bench faults disturbances withstand image soak long audit mutants processors fuzz-formats docs site release-files format clean
+.PHONY: help setup demo test test-fast lint types kafka jars chromium proxies promtool browser pictures pythons newer-python dist spark registry bench faults disturbances withstand image soak long audit mutants processors fuzz-formats docs site release-files format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -101,15 +102,22 @@ promtool:  ## promtool for the tests of alerts and dashboard, with apt where it 
 pictures: setup chromium  ## the screenshots of the documents, made anew by the test that holds them to the page
 	@SKETCHSTREAM_PICTURES=docs/images $(BIN)/python -m pytest -q -m browser tests/serve/test_browser_page.py -k pictures_of_the_documents
 
-pythons: setup  ## wheel and sdist under other Pythons: install, life cycle, quick tests (PYTHONS="python3.12 python3.13")
-	@$(PIP) build && rm -rf .cache/dist && $(BIN)/python -m build --quiet --outdir .cache/dist .
+pythons: dist  ## wheel and sdist under other Pythons: install, life cycle, quick tests (PYTHONS="python3.12 python3.13")
 	@for python in $(or $(PYTHONS),python3.12 python3.13 python3.14); do \
 	  "$$python" -c 'import venv' 2>/dev/null || { echo "$$python: not found, not tried"; continue; }; \
-	  place=.cache/pythons/$$(basename "$$python"); rm -rf "$$place"; mkdir -p "$$place"; "$$python" -m venv "$$place/env"; \
-	  "$$place/env/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt "$$(ls .cache/dist/*.whl)[all,dev]"; \
-	  tar xzf .cache/dist/*.tar.gz --strip-components=1 -C "$$place" && rm -rf "$$place/sketchstream" "$$place/connectors" "$$place/examples/sketchstream_demo"; \
-	  ( cd "$$place" && NUMBA_CACHE_DIR=$$PWD/numba env/bin/python -m pytest -q -m 'not slow and not statistics and not kafka and not browser' \
-	    tests/sketch tests/wire tests/noise tests/config tests/query ) || exit 1; done
+	  sh tests/other_pythons.sh "$$python" "$$PWD/.cache/pythons/$$(basename "$$python")" "$$PWD/.cache/dist" || exit 1; done
+
+newer-python: dist  ## the same under the Python of a newer Debian, in a folder of its own (as root, 3 GB; SUITE=forky)
+	@[ "$$(id -u)" = 0 ] || { echo "expected root, which debootstrap and chroot need" >&2; exit 1; }
+	@command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
+	@root=.cache/$(SUITE); scripts=/usr/share/debootstrap/scripts; [ -x "$$root/usr/bin/python3" ] || \
+	  debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates $(SUITE) "$$root" "" "$$scripts/sid"
+	@root=.cache/$(SUITE); rm -rf "$$root/dist"; cp -r .cache/dist "$$root/dist"; cp tests/other_pythons.sh "$$root/"; \
+	  cp -L /etc/ssl/certs/ca-certificates.crt "$$root/etc/ssl/certs/"; cp -L /etc/resolv.conf "$$root/etc/"; \
+	  chroot "$$root" python3 --version; chroot "$$root" sh /other_pythons.sh python3 /tests /dist
+
+dist: setup
+	@$(PIP) build && rm -rf .cache/dist && $(BIN)/python -m build --quiet --outdir .cache/dist .
 
 browser: setup chromium  ## reports and the service's page in a real Chromium (part of `make test`)
 	@$(BIN)/python -m pytest -q -m browser tests/cli/test_browser.py tests/serve/test_browser_page.py
