@@ -34,8 +34,7 @@ def cell(one: Estimate | None, *, intervals: bool) -> str:
         return "-"
     from sketchstream.kinds.estimates import beyond
 
-    ends = f" [{number(one.low)}, {number(one.high)}]" if intervals else ""
-    return f"{number(one.value)}{ends}{beyond(one.bound, ' ')}"
+    return number(one.value) + (f" {one.between(number)}" if intervals else beyond(one.bound, " "))
 
 
 def number(value: float | None) -> str:

@@ -6,7 +6,7 @@ In: a value and its ends. Out: `Estimate`. Touches: nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeGuard
 
@@ -65,17 +65,16 @@ class Estimate:
         return format(self.value, spec) if spec else str(self)
 
     def __str__(self) -> str:
-        return f"{shown(self.value)} {self._interval}"
+        return f"{shown(self.value)} {self.between()}"
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return f"<b>{shown(self.value)}</b> {self._interval}"
+        return f"<b>{shown(self.value)}</b> {self.between()}"
 
-    @property
-    def _interval(self) -> str:
-        """In text, with what the number may be beyond it."""
+    def between(self, spell: Callable[[float], str] = shown) -> str:
+        """The interval in text, its ends written so, with what the number may be beyond it."""
         open_end = math.isinf(self.low if self.bound == "upper" else self.high)
-        return f"[{shown(self.low)}, {shown(self.high)}]{'' if open_end else beyond(self.bound, ' ')}"
+        return f"[{spell(self.low)}, {spell(self.high)}]{'' if open_end else beyond(self.bound, ' ')}"
 
 
 def is_estimate(one: object) -> TypeGuard[Mapping[str, Any]]:

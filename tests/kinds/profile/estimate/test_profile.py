@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sketchstream.cli import show
 from sketchstream.errors import EstimateError, MissingExtraError
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.profile.estimate import METHODS, reconstruct
@@ -254,6 +255,8 @@ def test_text_names_numbers_and_what_intervals_cover():
     assert repr(p) == f"Profile(method='likelihood', unit='event', d={H.size}, max_count=50)"
     assert str(Estimate(1234.5, 0.5, 2000.0)) == "1,234 [0.5, 2,000]"
     assert str(Estimate(8.0, 6.0, 9.0, "lower")) == "8 [6, 9] or more"
+    for one in (Estimate(8.0, 6.0, 9.0, "lower"), Estimate(8.0, 6.0, np.inf, "lower"), Estimate(8.0, 6.0, 9.0)):
+        assert show.cell(one, intervals=True) == str(one), "a table says the same, and nothing twice"
     assert str(Estimate(8.0, 6.0, math.inf, "lower")) == "8 [6, inf]"
     assert Estimate(8.0, 6.0, 9.0, "upper")._repr_html_() == "<b>8</b> [6, 9] or less"
 
