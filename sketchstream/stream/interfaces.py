@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -380,14 +380,6 @@ class SealedEntry:
         return f"{self.sketch}/{self.revision}/{self.window[0]}/{self.partition}{part}"
 
 
-LATE = ("late", "late_draws")
-CLOSING = ("closed_through",)
-EVIDENCE = "evidence"
-"""Name of a frontier's evidence, where it is stored or published."""
-GROWTH = ("grown_from", "grown_through")
-"""The numbers of a frontier that are stored and published only where there are such."""
-
-
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """How far one partition has published one sketch: nothing more follows for windows that end by then.
@@ -449,22 +441,6 @@ class Frontier:
         if self.partitions <= place:
             return self.published_through
         return self.grown_through if 0 < self.grown_from <= place else NO_TIME
-
-    def growth(self) -> dict[str, int]:
-        """The two numbers of an increase of partitions, if there was one."""
-        return dict(zip(GROWTH, (self.grown_from, self.grown_through), strict=True)) if self.grown_from else {}
-
-    def closing(self) -> dict[str, int]:
-        """How far positions are closed, for sketches that publish them then."""
-        return {} if self.closed_through == NO_TIME else {"closed_through": self.closed_through}
-
-    def said_evidence(self) -> dict[str, Any]:
-        """The evidence about windows, if it is kept."""
-        return {} if self.evidence is None else {EVIDENCE: self.evidence.fields()}
-
-    def lateness(self) -> dict[str, int]:
-        """The two numbers of late records, if they are kept."""
-        return {} if self.late is None else dict(zip(LATE, (self.late, self.late_draws), strict=True))
 
 
 class Publisher(Protocol):

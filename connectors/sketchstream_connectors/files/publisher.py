@@ -27,9 +27,8 @@ from pathlib import Path
 
 from sketchstream import files
 from sketchstream.errors import DataLossError, FormatError, StoreError
-from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Frontier, Publisher, SealedEntry
-from sketchstream.stream.state.evidence import Reported
-from sketchstream.stream.windows import window_ranges
+from sketchstream.stream.interfaces import Frontier, Publisher, SealedEntry
+from sketchstream.stream.state import frontiers
 from sketchstream.stream.windows.boundary import Boundary, Claim
 from sketchstream.stream.windows.windows import iso
 
@@ -40,10 +39,10 @@ FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
 BOUNDARY_NAME = re.compile(r"(\d{7,18})\.json")
 LARGEST = 1 << 63
+"""Numbers in a frontier are smaller: a database stores them."""
 MOST_FRONTIER_BYTES = 1 << 22
 """Of a file of a frontier; they have some kilobytes."""
-"""Numbers in a frontier are smaller: a database stores them."""
-_FIELDS = ("partition", "partitions", "published_through", "revision", "sequence", "sketch")
+_NAMES = ("sketch", "revision", "partition")
 
 
 def encode_frontier(frontier: Frontier) -> bytes:
@@ -53,11 +52,8 @@ def encode_frontier(frontier: Frontier) -> bytes:
         >>> decode_frontier(encode_frontier(Frontier("hourly", 0, 3, 7200000, 16, 2))).partition
         3
     """
-    fields = {name: getattr(frontier, name) for name in _FIELDS}
-    fields |= {"partial_through": frontier.partial.through} | window_ranges.set_numbers(
-        frontier.partial, frontier.diverged
-    )
-    fields |= frontier.growth() | frontier.lateness() | frontier.closing() | frontier.said_evidence()
+    named = {name: getattr(frontier, name) for name in _NAMES}
+    fields = {**named, "partial_through": frontier.partial.through, **frontiers.plain(frontier)}
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -69,22 +65,27 @@ def decode_frontier(data: bytes) -> Frontier:
     """
     try:
         fields = json.loads(data)
-        sketch = fields.pop("sketch")
-        numbers = {name: fields.pop(name) for name in _FIELDS if name != "sketch"}
-        marked = {name: fields.pop(name) for name in window_ranges.NAMES if name in fields}
-        numbers |= {name: fields.pop(name) for name in (*GROWTH, *LATE, *CLOSING) if name in fields}
-        evidence = Reported.read(fields.pop(EVIDENCE)) if EVIDENCE in fields else None
+        sketch, revision, partition = (fields[name] for name in _NAMES)
+        found = frontiers.read(sketch, _number(revision), _number(partition), fields, _number)
+        good = isinstance(sketch, str) and "partial_through" in fields and fields.keys() <= {*_NAMES, *frontiers.NAMES}
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        numbers, marked, sketch, fields, evidence = {}, {}, None, {}, None
-    found = [*numbers.values(), *marked.values()]
-    bad = any(
-        isinstance(value, bool) or not isinstance(value, int) or not -LARGEST <= value < LARGEST for value in found
-    )
-    if not isinstance(sketch, str) or "partial_through" not in marked or bad or fields:
+        good = False
+    if not good:
         msg = "these bytes are not a frontier of this version"
         raise FormatError(msg)
-    partial, diverged = window_ranges.read(marked)
-    return Frontier(sketch=sketch, **numbers, partial=partial, diverged=diverged, evidence=evidence).plausible()
+    return found.plausible()
+
+
+def _number(value: object) -> int:
+    """An integer that a database can store.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not -LARGEST <= value < LARGEST:
+        msg = "expected an integer of 64 bits"
+        raise TypeError(msg)
+    return value
 
 
 def start_name(start_ms: int) -> str:

@@ -32,8 +32,9 @@ from sketchstream.query.estimates import knows_names
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
 from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
-from sketchstream.stream.interfaces import EVIDENCE, Deleted, Frontier, SealedEntry
+from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.state.evidence import Reported
+from sketchstream.stream.state.frontiers import EVIDENCE
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import iso
 from sketchstream.wire import claimed, noise_names
@@ -650,7 +651,8 @@ class Store:
         known = None if row is None else _read_frontier(frontier.sketch, row[0])
         if known is not None and known.sequence >= frontier.sequence:
             return
-        said = asdict(replace(frontier, evidence=None)) | frontier.said_evidence()
+        said = asdict(replace(frontier, evidence=None))
+        said[EVIDENCE] = None if frontier.evidence is None else frontier.evidence.fields()
         value = orjson.dumps(said).decode()
         execute("INSERT OR REPLACE INTO frontiers VALUES (?, ?, ?, ?, ?)", (*place, frontier.sequence, value))
         if known is None or any(

@@ -15,13 +15,12 @@ from sketchstream.kinds.interface import Spec
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partition_counts import PartitionCounts
-from sketchstream.stream.interfaces import EVIDENCE, Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.interfaces import Bytes, Frontier, Peer, Plain, Restored, SealedEntry, Snapshot
+from sketchstream.stream.state import frontiers
 from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
-from sketchstream.stream.state.evidence import Reported
 from sketchstream.stream.state.outbox import Outgoing, new_name
 from sketchstream.stream.state.sketch_state import OpenWindow, Track
-from sketchstream.stream.windows import window_ranges
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import NO_TIME
@@ -280,7 +279,7 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
         for one in _tables(manifest["outbox"]):
             _restore_outgoing(state, one, restored.blobs)
         for one in _tables(manifest["frontiers"]):
-            frontier = _frontier(one)
+            frontier = frontiers.read(one["sketch"], _int(one["revision"]), _int(one["partition"]), one, _int)
             state.waiting.frontiers[frontier.sketch] = frontier
     state._changed = bool(state.waiting.pending)
 
@@ -479,28 +478,10 @@ class _Usable:
 
 
 def _frontier_fields(frontier: Frontier) -> Plain:
-    return {
-        "sketch": frontier.sketch,
-        "revision": frontier.revision,
-        "partition": frontier.partition,
-        "published_through": frontier.published_through,
-        "partitions": frontier.partitions,
-        "sequence": frontier.sequence,
-        **window_ranges.numbers(frontier.partial, frontier.diverged),
-        **frontier.growth(),
-        **frontier.lateness(),
-        **frontier.closing(),
-        **({} if frontier.evidence is None else {EVIDENCE: frontier.evidence.stored()}),
-    }
-
-
-def _frontier(fields: dict[str, Any]) -> Frontier:
-    partial, diverged = window_ranges.read({name: _int(fields[name]) for name in window_ranges.NAMES if name in fields})
-    plain = {name: value for name, value in fields.items() if name not in (*window_ranges.NAMES, EVIDENCE)}
-    said = fields.get(EVIDENCE)
-    return Frontier(
-        **plain, partial=partial, diverged=diverged, evidence=None if said is None else Reported.read(_table(said))
-    )
+    """Plain data for a snapshot, in which the size of evidence does not depend on its numbers."""
+    named = {"sketch": frontier.sketch, "revision": frontier.revision, "partition": frontier.partition}
+    stored = {} if frontier.evidence is None else {frontiers.EVIDENCE: frontier.evidence.stored()}
+    return {**named, **frontiers.plain(frontier, unset=True), **stored}
 
 
 def _mark_fields(name: str, mark: Mark) -> dict[str, int]:

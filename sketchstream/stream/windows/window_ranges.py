@@ -48,12 +48,7 @@ def numbers(partial: Mark, diverged: Mark) -> dict[str, int]:
     return dict(zip(NAMES, (partial.through, partial.after, diverged.through, diverged.after), strict=True))
 
 
-def set_numbers(partial: Mark, diverged: Mark) -> dict[str, int]:
-    """The same without those that are not set, for publication."""
-    return {name: number for name, number in numbers(partial, diverged).items() if number != NO_TIME}
-
-
 def read(said: Mapping[str, int]) -> tuple[Mark, Mark]:
-    """The marks that `numbers` or `set_numbers` wrote: partial, diverged."""
+    """The marks that `numbers` wrote, perhaps without those that are not set: partial, diverged."""
     through, after, diverged_through, diverged_after = (said.get(name, NO_TIME) for name in NAMES)
     return Mark(after, through), Mark(diverged_after, diverged_through)

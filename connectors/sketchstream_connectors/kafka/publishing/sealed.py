@@ -22,9 +22,8 @@ from typing import Any
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.events import say
-from sketchstream.stream.interfaces import CLOSING, EVIDENCE, GROWTH, LATE, Deleted, Frontier, SealedEntry
-from sketchstream.stream.state.evidence import Reported
-from sketchstream.stream.windows import window_ranges
+from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
+from sketchstream.stream.state import frontiers
 from sketchstream.stream.windows.windows import NO_TIME, within
 from sketchstream.topics import APART
 from sketchstream_connectors.kafka.cluster.client import Connection
@@ -82,16 +81,8 @@ def stamp(time_ms: int) -> int:
 def frontier_record(frontier: Frontier) -> tuple[bytes, bytes, Headers]:
     """Key, value and headers of a frontier."""
     key = f"{FRONTIER}/{frontier.sketch}/{frontier.revision}/{frontier.partition}"
-    value = {
-        "v": 1,
-        "published_through": frontier.published_through,
-        "partitions": frontier.partitions,
-        "sequence": frontier.sequence,
-    }
-    value |= window_ranges.set_numbers(frontier.partial, frontier.diverged) | frontier.growth() | frontier.lateness()
-    value |= frontier.closing() | frontier.said_evidence()
     headers: Headers = [("content-type", b"application/json"), ("ss-format", FORMAT)]
-    return key.encode(), json.dumps(value, separators=(",", ":")).encode(), headers
+    return key.encode(), json.dumps({"v": 1, **frontiers.plain(frontier)}, separators=(",", ":")).encode(), headers
 
 
 @dataclass(frozen=True, order=True)
@@ -164,23 +155,7 @@ def _number(given: Any) -> int:
 def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier | None:
     """Parse a frontier; None if the value is not one."""
     try:
-        said = json.loads(value or b"")
-        partial, diverged = window_ranges.read(
-            {name: _number(said[name]) for name in window_ranges.NAMES if name in said}
-        )
-        sketch, revision, partition = named
-        return Frontier(
-            sketch=sketch,
-            revision=revision,
-            partition=partition,
-            published_through=_number(said["published_through"]),
-            partitions=_number(said["partitions"]),
-            sequence=_number(said["sequence"]),
-            partial=partial,
-            diverged=diverged,
-            **{name: _number(said[name]) for name in (*GROWTH, *LATE, *CLOSING) if name in said},
-            evidence=Reported.read(said[EVIDENCE]) if EVIDENCE in said else None,
-        ).plausible()
+        return frontiers.read(*named, json.loads(value or b""), _number).plausible()
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 

@@ -1,0 +1,62 @@
+"""Frontiers as plain data, the same in files, topics and snapshots.
+
+In: a `Frontier`, or plain data. Out: the other one. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sketchstream.stream.interfaces import Frontier
+from sketchstream.stream.state.evidence import Reported
+from sketchstream.stream.windows import window_ranges
+from sketchstream.stream.windows.windows import NO_TIME
+
+REACHED: Final = ("published_through", "partitions", "sequence")
+SPARSE: Final = ("grown_from", "grown_through", "late", "late_draws", "closed_through")
+"""The numbers of a frontier that are stored and published only where there are such."""
+EVIDENCE: Final = "evidence"
+NAMES: Final = (*REACHED, *window_ranges.NAMES, *SPARSE, EVIDENCE)
+"""Everything that a frontier may say."""
+
+
+def plain(frontier: Frontier, *, unset: bool = False) -> dict[str, Any]:
+    """What a frontier says of its partition.
+
+    Args:
+        frontier: of one sketch, revision and partition, which are not among it.
+        unset: whether the numbers of marks that are not set are among it.
+    """
+    marks = window_ranges.numbers(frontier.partial, frontier.diverged)
+    sparse = (
+        *(("grown_from", "grown_through") if frontier.grown_from else ()),
+        *(("late", "late_draws") if frontier.late is not None else ()),
+        *(("closed_through",) if frontier.closed_through != NO_TIME else ()),
+    )
+    return {
+        **{name: getattr(frontier, name) for name in REACHED},
+        **{name: number for name, number in marks.items() if unset or number != NO_TIME},
+        **{name: getattr(frontier, name) for name in sparse},
+        **({} if frontier.evidence is None else {EVIDENCE: frontier.evidence.fields()}),
+    }
+
+
+def read(sketch: str, revision: int, partition: int, said: Mapping[str, Any], number: Callable[[Any], int]) -> Frontier:
+    """The frontier of which `plain` said this.
+
+    Args:
+        sketch: name of the sketch.
+        revision: of the sketch.
+        partition: of the input.
+        said: what was said, perhaps with other keys.
+        number: reads a number, or raises an error.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is not that.
+    """
+    marks = {name: number(said[name]) for name in window_ranges.NAMES if name in said}
+    partial, diverged = window_ranges.read(marks)
+    numbers = {name: number(said[name]) for name in (*REACHED, *filter(said.__contains__, SPARSE))}
+    evidence = Reported.read(said[EVIDENCE]) if EVIDENCE in said else None
+    return Frontier(sketch, revision, partition, **numbers, partial=partial, diverged=diverged, evidence=evidence)
