@@ -223,8 +223,7 @@ class PublishedRows(LinearAnswers):
             msg = "the inner product of a row with itself is a squared norm with noise of its own: use sq_norm"
             raise EstimateError(msg)
         left, right = self.cells[first].astype(np.float64), self.cells[second].astype(np.float64)
-        value = np.asarray((left * right).sum(axis=-1)) * self.scale
-        return self._product(value, self._signal2(left), self._signal2(right), level)
+        return self._product(left, right, level)
 
     def with_vector(self, u: Who, vector: npt.ArrayLike | Mapping[Item, float], level: float = LEVEL) -> RowEstimates:
         """Inner products of rows with a public vector.
@@ -318,19 +317,19 @@ class PublishedRows(LinearAnswers):
         """
         value = np.asarray(sums * self.scale - tau)
         stderr = np.sqrt(self.law.squared_norm_estimate(value, tau))
-        low, high = self._chi2_ends(value, tau, (1 - checked_level(level)) * share)
+        low, high = (np.maximum(end, 0.0) for end in self._chi2_ends(value, tau, (1 - checked_level(level)) * share))
         return RowEstimates(value, low, high, None, stderr, quantity, level)
 
-    def _chi2_ends(self, value: Floats, tau: float, outside: float) -> tuple[Floats, Floats]:
+    def _chi2_ends(self, value: Floats, tau: Any, outside: float) -> tuple[Floats, Floats]:
         """Interval of a squared norm: exact for Gaussian entries, as the sum is chi^2 with k degrees of freedom."""
         from scipy.special import gammainccinv, gammaincinv
 
         mean = np.maximum(value, 0.0) + tau
         degrees = np.asarray(2 * mean**2 / self.law.squared_norm(mean - tau, tau))
         factor = (value + tau) * degrees / 2
-        low = factor / gammainccinv(degrees / 2, outside / 2) - tau
-        high = factor / gammaincinv(degrees / 2, outside / 2) - tau
-        return np.maximum(low, 0.0), np.maximum(high, 0.0)
+        return factor / gammainccinv(degrees / 2, outside / 2) - tau, factor / gammaincinv(
+            degrees / 2, outside / 2
+        ) - tau
 
     def _against(
         self, quantity: str, u: Any, image: Floats, vector2: float, level: float, *, located: bool = False
@@ -358,21 +357,26 @@ class PublishedRows(LinearAnswers):
         out: Floats = (cells * cells).sum(axis=-1) * self.scale - self.tau
         return out
 
-    def _product(self, value: Floats, left2: Floats, right2: Floats, level: float) -> RowEstimates:
-        """An inner product of two rows, from their squared norms.
+    def _product(self, left: Floats, right: Floats, level: float) -> RowEstimates:
+        """Inner products of two rows: a quarter of how much longer their sum is than their difference.
 
-        The interval uses Student's quantile: the estimated variance has k degrees of freedom where the signal decides
-        it, and is known where the noise does. For it, norms are at least 0.
+        One row is stretched as the other is shortened, until both are as long: then sum and difference are independent,
+        each squared norm has the interval of squared norms, and both make that of the product (Zou & Donner 2008).
         """
-        from scipy.special import stdtrit
-
-        stderr = np.sqrt(self.law.inner_estimate(left2, right2, value, (self.tau, self.tau)))
-        norms = np.maximum(left2, 0.0), np.maximum(right2, 0.0)
-        most = np.sqrt(norms[0] * norms[1])
-        variance = np.maximum(self.law.inner(*norms, np.clip(value, -most, most), self.tau), np.finfo(float).tiny)
-        degrees = self.spec.k / np.maximum(1 - self.tau**2 / (self.spec.k * variance), 1e-9)
-        reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * np.sqrt(variance)
-        return RowEstimates(value, value - reach, value + reach, None, stderr, "inner", level)
+        value = np.asarray((left * right).sum(axis=-1)) * self.scale
+        norms = self._signal2(left), self._signal2(right)
+        stderr = np.sqrt(self.law.inner_estimate(*norms, value, (self.tau, self.tau)))
+        first, second = (self.law.signal * np.maximum(one, 0.0) + self.tau for one in norms)
+        ratio = (second / first) ** 0.25
+        tau = self.tau * (ratio**2 + ratio**-2)
+        left, right = left * ratio[..., None], right / ratio[..., None]
+        reach = []
+        for both in (left + right, left - right):
+            norm = (both * both).sum(axis=-1) * self.scale - tau
+            low, high = self._chi2_ends(norm, tau, 1 - checked_level(level))
+            reach += [norm - low, high - norm]
+        low, high = value - np.hypot(reach[0], reach[3]) / 4, value + np.hypot(reach[1], reach[2]) / 4
+        return RowEstimates(value, low, high, None, stderr, "inner", level)
 
     def user_places(self, who: Who) -> Ints:
         """Positions of users.
