@@ -9,7 +9,7 @@ import pytest
 from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_620, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_626, 13_500),
     "members of Kind": (lambda: facts.members_of_kind()[0], 35, 20),
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 0, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 25, 0),
@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_128, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_131, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -50,7 +50,7 @@ again and lists as tables (100), and sums of few counters (33; 76 of the linear 
 Spans that are checked without a compiled loop took 7, files that are not in the order of their times 18, digits by
 intervals 8, factors 1, sets of groups on the first page 3, windows that a changed plan begins after former ones 21.
 again and lists as tables (100), and sums of few counters (33; 76 of the linear kinds) brought 293,
-intervals of inner products that are skewed 5 (4 of the linear kinds).
+intervals of inner products that are skewed 5 (4 of the linear kinds), noise of less than one 3 (6 of the linear kinds).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

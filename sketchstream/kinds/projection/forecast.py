@@ -15,7 +15,7 @@ from typing import Any, Final
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS, SEED_BYTES, Family, Matrix
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
-from sketchstream.kinds.projection.mechanism import creation_sigma2, publication_sigma2, row_norm2
+from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_variance, publication_sigma2, row_norm2
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration import calibrate
 from sketchstream.spec import whole
@@ -192,7 +192,7 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
             msg = f"{name} must be at least 0 and finite, found {value!r:.40}"
             raise SpecError(msg)
     whole(layers, "layers", 1, 1 << 20)
-    first, fresh = creation_sigma2(spec), publication_sigma2(spec)
+    first, fresh = (noise_variance(of(spec)) for of in (creation_sigma2, publication_sigma2))
     unit = spec.entry_variance * 4.0**spec.fraction_bits
     tau = float(layers * first + fresh) / unit
     law = MatrixLaw.of(_outline(spec))

@@ -269,7 +269,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 spec = ProjectionSpec.from_dict(data, lists["users"], lists["features"])
-        variance = sum((one for part in parts for one in part.parameters), Fraction(0))
+        variance = sum((mechanism.noise_variance(one) for part in parts for one in part.parameters), Fraction(0))
         matrix: Matrix | None = None
         if spec.matrix_seed == "public" or key is not None:
             made_with = parts[0].key_id

@@ -26,6 +26,7 @@ from sketchstream.kinds.projection.matrices.matrix import PRECOMPUTED, Matrix
 from sketchstream.kinds.projection.matrices.sensitivity import longest_row, sparse, spectral
 from sketchstream.kinds.projection.secret import SecretShift
 from sketchstream.kinds.projection.spec import ProjectionSpec
+from sketchstream.noise.laws import DiscreteGaussian
 from sketchstream.privacy.calibration.discrete import GRID, calibrate_discrete, verify_discrete
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
@@ -127,6 +128,11 @@ def creation_sigma2(spec: ProjectionSpec) -> Fraction:
 def publication_sigma2(spec: ProjectionSpec) -> Fraction:
     """Parameter of the layer that is added at the seal; 0 if `intrusion` is False."""
     return sigma2(spec, spec.epsilon_publish, spec.delta_publish) if spec.intrusion else Fraction(0)
+
+
+def noise_variance(parameter: Fraction) -> Fraction:
+    """Variance of the noise of a cell that has this parameter: less than it where noise is less than one; 0 of 0."""
+    return Fraction(DiscreteGaussian(parameter).variance) if parameter else parameter
 
 
 def apply(

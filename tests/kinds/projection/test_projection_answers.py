@@ -157,6 +157,18 @@ def test_rows_kept_as_they_are_answer_the_same_questions_without_bias(size: int,
     assert plan.distance == pytest.approx(plan.identity, rel=0.01)
 
 
+@pytest.mark.parametrize("epsilon", [6, 8, 10])
+def test_rows_kept_as_they_are_have_no_bias_where_noise_is_less_than_one(epsilon: int) -> None:
+    """Its variance is below its parameter there: 3,000 times the difference was subtracted."""
+    users = 400
+    spec = ProjectionSpec(users, 3000, None, epsilon, "1e-6", matrix="identity")
+    found = ss.Sketch.create(spec).seal().estimate()
+    for values in (found.values, found.distance(list(range(1, users, 2)), list(range(0, users, 2))).value):
+        error = values.std() / values.size**0.5
+        assert abs(values.mean()) < 4 * error
+    assert expected(spec, 0.0).distance == pytest.approx(values.std(), rel=0.4)
+
+
 def test_rows_kept_as_they_are_beat_every_projection_where_the_plan_says_so() -> None:
     spec = ProjectionSpec(50, 40, 16, "1", "1e-6", matrix="rademacher")
     assert best_columns(spec, 1e4)[1][16].identity_better
