@@ -12,6 +12,7 @@ import html
 import io
 import math
 import re
+import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ WRITTEN: Final = (24, 8)
 """Tables of at most so many rows and columns have their numbers written into the heat map."""
 LETTER, MARGIN = 0.075, 0.6
 """Inches of a letter in a cell of a heat map, and of what stands beside the cells and their names."""
+HEADING: Final = 0.085
+"""Inches of a letter of a title."""
 NARROW: Final = (5.2, 3.9)
 WIDE: Final = (11.0, 4.2)
 TREND: Final = (5.2, 1.1)
@@ -828,9 +831,10 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24
         low, high = _ends(bars)
         ends = [np.maximum(bars.value - low, 0), np.maximum(high - bars.value, 0)]
         axes.errorbar(bars.value, at, xerr=ends, fmt="none", color=INK, elinewidth=1, capsize=2)
-    _finish(axes, title, "")
+    names = [short(name, letters) for name in bars.names]
+    _finish(axes, title, "", beside=max(map(len, names), default=0))
     axes.grid(visible=False, axis="y")
-    axes.set_yticks(at, [_short(name, letters) for name in bars.names])
+    axes.set_yticks(at, names)
     axes.set_ylim(len(at) - 0.4, -0.6)
     axes.set_xlabel(label, color=GREY)
     _count_scale(axes.xaxis)
@@ -849,27 +853,27 @@ def _draw_heat(axes: Axes, grid: GridChart, title: str, names: tuple[str, str], 
     corners = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     cells = [np.add(corners, (column, row)) for row in range(len(grid.rows)) for column in range(len(grid.columns))]
     texts = [grid.spell(float(one)) if math.isfinite(one) else "" for one in grid.value.flat]
-    room = (width - MARGIN - LETTER * max(len(_short(name)) for name in grid.rows)) / max(len(grid.columns), 1)
+    room = (width - MARGIN - LETTER * max(len(short(name)) for name in grid.rows)) / max(len(grid.columns), 1)
     written = LETTER * (max(map(len, texts)) + 1) <= room and len(grid.rows) <= WRITTEN[0]
     strongest = 0.45 if written else 0.94  # the color of text must be legible on it, on light and on dark paper
     faces = [to_rgba(BLUE, 0.06 + strongest * float(one) if math.isfinite(one) else 0.0) for one in share.flat]
     for place, text in zip(np.ndindex(grid.value.shape), texts if written else (), strict=False):
         axes.annotate(text, (place[1] + 0.5, place[0] + 0.5), ha="center", va="center", color=INK, fontsize=8)
     axes.add_collection(PolyCollection(cells, facecolors=faces, edgecolors="none"))
-    _finish(axes, title, names[0])
+    _finish(axes, title, names[0], beside=max(len(short(name)) for name in grid.rows))
     axes.grid(visible=False)
     axes.set_xlim(0, len(grid.columns))
     axes.set_ylim(len(grid.rows), 0)
     for axis, labels in ((axes.xaxis, grid.columns), (axes.yaxis, grid.rows)):
         step = -(-len(labels) // LABELS)
-        axis.set_ticks(np.arange(len(labels))[::step] + 0.5, [_short(name) for name in labels[::step]])
+        axis.set_ticks(np.arange(len(labels))[::step] + 0.5, [short(name) for name in labels[::step]])
     if max(map(len, grid.columns), default=0) > 3:
         for tick in axes.get_xticklabels():
             tick.set(rotation=30, ha="right")
     axes.set_xlabel(names[1], color=GREY)
 
 
-def _short(name: str, letters: int = 24) -> str:
+def short(name: str, letters: int = 24) -> str:
     """Shorten a name to leave room for the chart."""
     return name if len(name) <= letters else f"{name[: letters - 1]}\N{HORIZONTAL ELLIPSIS}"
 
@@ -895,13 +899,18 @@ def _count_scale(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
 
 
-def _finish(axes: Axes, title: str, label: str, *, zero: bool = True) -> None:
-    """Finish axes: from zero unless there are negative numbers, thousands separated, light grid, no box, left title."""
+def _finish(axes: Axes, title: str, label: str, *, zero: bool = True, beside: int = 8) -> None:
+    """Finish axes: from zero unless there are negative numbers, thousands separated, light grid, no box, left title.
+
+    The title begins above the axes, and has as many lines as it takes beside so many letters of what is left of them.
+    """
     if zero and not axes.dataLim.y0 < 0:
         axes.set_ylim(bottom=0)
     _count_scale(axes.yaxis)
     axes.set_ylabel(label, color=GREY)
-    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    grid = axes.get_gridspec()
+    room = axes.figure.bbox.width / axes.figure.dpi / (1 if grid is None else grid.ncols) - MARGIN - LETTER * beside
+    axes.set_title(textwrap.fill(title, max(int(room / HEADING), 12)), loc="left", fontsize=11, color=INK)
     axes.grid(visible=True, which="major", color=LINE, lw=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

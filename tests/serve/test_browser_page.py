@@ -22,6 +22,7 @@ from helpers.commands import Run
 from helpers.paths import ROOT
 from helpers.serving import MINUTE
 from helpers.streams import EPOCH
+from sketchstream.pictures import charts
 from sketchstream.pictures.charts import said
 from sketchstream.pictures.numbers import spelling
 from sketchstream.stream.windows.windows import iso
@@ -30,6 +31,11 @@ pytestmark = pytest.mark.browser
 
 JULY = "/sketches/aircraft/window?from=2013-07-01T04:00:00Z&to=2013-08-01T04:00:00Z"
 ONCE = "/sketches/aircraft?metric=exactly.1"
+BEYOND = """[...document.querySelectorAll('svg text')].filter((one) => {
+  const [box, picture] = [one, one.closest('svg')].map((part) => part.getBoundingClientRect());
+  return box.width > 0 && (box.left < picture.left - 2 || box.right > picture.right + 2);
+}).map((one) => one.textContent)"""
+"""Texts that are wider than their picture."""
 LOOKS = [(360, "light"), (360, "dark"), (1280, "light"), (1280, "dark"), (3840, "light")]
 
 
@@ -96,6 +102,24 @@ def look(visit, address, dark):
         ".filter((box) => box.width > 0).map((box) => Math.min(box.height, 99)), 99)"
     )
     assert letters >= 5, f"{address}: letters of charts can be read"
+    assert page.evaluate(BEYOND) == [], f"{address}: texts of charts are cut off"
+
+
+@pytest.mark.parametrize("name", ["spring", "an extraordinarily long name of a campaign, as people give them"])
+def test_titles_and_names_of_charts_are_not_cut_off(browser, name):
+    title, columns = (
+        "Items seen 3 times or more, mean of 28 windows by group",
+        [f"2026-11-{day:02d}" for day in range(1, 9)],
+    )
+    values = np.arange(16.0).reshape(2, 8)
+    bars = charts.Bars([name, "nobody"], values[1, :2], values[1, :2] - 5, values[1, :2] + 5)
+    grid = charts.GridChart([name, "nobody"], columns, values, values - 5, values + 5)
+    drawn = [charts.bar_chart(bars, title, "number", "", wide=wide) for wide in (False, True)]
+    drawn += [charts.heat_chart(grid, title, ("group", "window"), "", wide=wide) for wide in (False, True)]
+    page = browser.new_page()
+    page.set_content("".join(f'<div style="width: {width}px">{one.svg}</div>' for one in drawn for width in (320, 900)))
+    assert page.evaluate(BEYOND) == []
+    page.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
