@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -16,7 +17,7 @@ from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from helpers.pages import Parsed, settle
 from helpers.serving import serving
 from sketchstream.query import differences
-from sketchstream.serve.page import home
+from sketchstream.serve.page import home, views
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.store import StoredWindow
@@ -113,6 +114,27 @@ def test_groups_are_a_dimension_of_every_view(site) -> None:
     ]
     for wrong in ({"by": "group", "group": "spring"}, {"by": "item"}):
         assert client.get(path, params=wrong).status_code == 400
+
+
+def test_pictures_and_files_say_of_which_group_they_are(site, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, printed = site
+    window = {"from": printed[0]["window_start"], "to": printed[0]["window_end"]}
+    for group, called in (("spring", "spring"), (ODD, "a_b_c")):
+        given = {"metric": "exactly.1", "group": group}
+        while "data-refresh" in client.get("/sketches/reach/window", params=window | {"group": group}).text:
+            time.sleep(0.05)
+        client.get("/v1/sketches/reach/series", params={"metric": "exactly.1", "by": "group"})
+        page = client.get("/sketches/reach", params=given)
+        (saved,) = re.findall(r'by=group[^"]*format=csv" download="([^"]*)">All groups as CSV', page.text)
+        assert saved == "reach-series-exactly.1.csv"
+        assert f'download="reach-series-exactly.1-{called}.parquet"' in page.text
+        svg = client.get("/sketches/reach/over-time/series.svg", params=given)
+        name = f"reach-over-time-series-exactly.1-{called}.svg"
+        assert svg.headers["Content-Disposition"] == f'attachment; filename="{name}"'
+        assert f">items seen only once, {html.escape(group, quote=False)}<" in svg.text
+    assert "groups are shown" not in client.get("/sketches/reach/window", params=window).text
+    monkeypatch.setattr(views, "SIDE_BY_SIDE", 1)
+    assert "The first 1 of 2 groups are shown." in client.get("/sketches/reach/window", params=window).text
 
 
 def test_one_look_has_every_group_computed_and_kept(run: Run, tmp_path: Path) -> None:

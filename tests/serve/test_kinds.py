@@ -363,7 +363,7 @@ def test_estimates_of_too_many_windows_are_refused(site, monkeypatch) -> None:
     for form, kind in (("svg", "image/svg+xml"), ("png", "image/png")):
         found = client.get(f"/sketches/series/over-time/chain-1.{form}")
         assert found.headers["Content-Type"].startswith(kind)
-        assert f'filename="chain-1.{form}"' in found.headers["Content-Disposition"]
+        assert f'filename="series-over-time-chain-1.{form}"' in found.headers["Content-Disposition"]
 
 
 @pytest.mark.parametrize("sketch", pages.KINDS)

@@ -5,11 +5,12 @@ In: names and times. Out: addresses, commands. Touches: the store, reading, for 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 from zoneinfo import ZoneInfo
 
 from sketchstream.errors import ConfigError
@@ -88,11 +89,27 @@ def around(
     return out
 
 
+def file_name(address: str, form: str) -> str:
+    """What the file at an address is called: sketch, what it is of, which number, group and time.
+
+    Args:
+        address: of the page or the API, below one sketch.
+        form: how its name ends, without a dot.
+    """
+    path, _, asked = address.partition("?")
+    given = dict(parse_qsl(asked))
+    parts = path.rpartition("/sketches/")[2].removesuffix(f".{form}").split("/")
+    parts += [given[key][:40] for key in ("metric", "group", "query", "from") if key in given]
+    return f"{re.sub('[^0-9A-Za-z_.+-]+', '_', '-'.join(map(unquote, parts)).replace(':', ''))}.{form}"
+
+
 def series_links(name: str, metric: str, exact: Mapping[str, str]) -> Links:
-    """Downloads of a series."""
+    """Downloads of a series, and of those of all groups if it is one group's."""
     given = {"metric": metric, **exact}
     times = {key: exact[key] for key in ("from", "to") if key in exact}
+    every = api(name, "series", {"metric": metric, "by": "group", **times, "format": "csv"})
     return [
+        *([("All groups as CSV", every)] if "group" in exact else []),
         ("Series as CSV", api(name, "series", given | {"format": "csv"})),
         ("Series as JSON", api(name, "series", given)),
         ("Series as Arrow", api(name, "series", given | {"format": "arrow"})),

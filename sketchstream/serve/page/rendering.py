@@ -15,6 +15,7 @@ import orjson
 from starlette.responses import Response
 
 from sketchstream.pictures.charts import Point
+from sketchstream.serve.page import links
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -68,6 +69,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters["points"] = _points
+    found.filters["file_name"] = links.file_name
     found.filters["pairs"] = lambda names: [(name, name) for name in names]
     return found
 

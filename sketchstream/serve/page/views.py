@@ -338,6 +338,8 @@ class Views:
             where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])} | ({"group": group} if group else {})
             found = _closer(self._pictures(stored, data, group), request.query_params, address)
             pictured = [_at(one, f"{address}/{one.name}", where | part) for one, part in found]
+            if data.get("groups"):
+                pictured[0] = pictured[0].noted(self._first(name))
             asked, question = shown.further(data), _further(data)
             if asked and len(pictured) > 1:
                 table = links.api(name, answers, where | asked | {"format": "csv"})
@@ -481,7 +483,7 @@ class Views:
         answer, failure = self._asked(stored, question, ask=True)
         if answer is None or request.path_params["picture"] != "upset":
             raise NotFoundError(failure or "this window has no such picture yet: ask again")
-        return _file(upset.picture(answer.to_dict()), form)
+        return _file(request, upset.picture(answer.to_dict()), form)
 
     def _overlap_address(self, stored: StoredWindow) -> str:
         """The address of what a window's groups have in common; empty if it publishes nothing of it."""
@@ -536,7 +538,7 @@ class Views:
         if not found.get("picture") or request.path_params["picture"] != "differences":
             msg = "these windows have no such picture yet"
             raise NotFoundError(msg)
-        return _file(found["picture"], form)
+        return _file(request, found["picture"], form)
 
     @guarded
     def ledger(self, request: Request) -> Response:
@@ -750,7 +752,8 @@ class Views:
         out["metrics"] = list((offered | {metric: title}).items())
         key = orjson.dumps([name, group, title, order, zone, points])
         href, spell = self._href(name, group), self._spelling(name, metric)
-        picture = self._drawn.get(key, lambda: series.picture(points, spans, title, zone, order, href, spell))
+        heading = title if group is None else f"{title}, {charts.short(group)}"
+        picture = self._drawn.get(key, lambda: series.picture(points, spans, heading, zone, order, href, spell))
         times = {"from": iso(spans[0][0]), "to": iso(spans[-1][1])} | ({"group": group} if group else {})
         address = links.sketch_address(name)
         counts = kinds.named(self._kind(name)).answer == "profile" and metric.partition(".")[0] not in UNCOUNTED
@@ -794,7 +797,12 @@ class Views:
         drawn: list[Panel] = self._drawn.get(
             key, lambda: [pictures.by_group(title, groups, spans, zone, found, spell, self._service.config.names)]
         )
-        return drawn
+        return [one.noted(self._first(name)) for one in drawn]
+
+    def _first(self, name: str) -> str:
+        """That not all groups of a sketch stand side by side, in a sentence; empty if they do."""
+        groups = self._service.groups(name)
+        return f"The first {SIDE_BY_SIDE} of {len(groups):,} groups are shown." if len(groups) > SIDE_BY_SIDE else ""
 
     def _kind(self, name: str) -> str:
         """The kind of a sketch; profile if it was removed from the configuration."""
@@ -1011,15 +1019,16 @@ def _picture(request: Request, drawn: Iterable[Panel], missing: str) -> Response
     form = _form(request)
     for one in drawn:
         if one.name == request.path_params["picture"] and one.chart is not None:
-            return _file(one, form)
+            return _file(request, one, form)
     raise NotFoundError(missing)
 
 
-def _file(picture: Panel, form: str) -> Response:
+def _file(request: Request, picture: Panel, form: str) -> Response:
     """A chart as a file, as wide as there is one."""
     chart = picture.wide or picture.chart
     assert chart is not None
-    headers = {"Content-Disposition": f'attachment; filename="{picture.name}.{form}"'}
+    name = links.file_name(f"{request.url.path}?{request.url.query}", form)
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     if form == "png":
         return Response(chart.png(), 200, headers, "image/png")
     return Response(charts.alone(chart.svg), 200, headers, "image/svg+xml; charset=utf-8")
