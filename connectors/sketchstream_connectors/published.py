@@ -23,6 +23,7 @@ from sketchstream_connectors.files.sealed import DirectorySealed
 
 if TYPE_CHECKING:
     from sketchstream.serve.store.feed import Feed
+    from sketchstream_connectors.kafka.cluster.client import Connection
 
 
 class FileSurroundings(Surroundings):
@@ -49,22 +50,16 @@ def open_published(config: Config) -> Iterator[PublishedWindows]:
     Raises:
         ConfigError, BrokerError: the cluster cannot be used.
     """
-    with contextlib.ExitStack() as stack:
-        if not config.from_kafka:
-            published = _in_folder(config, FileSurroundings(config.store_path))
+    with _surroundings(config) as (connection, around):
+        if connection is None or config.sealed_topic is None:
+            source, topics = DirectorySealed(_folder(config)), len(config.apart())
+            published = PublishedWindows(config, SealedReader(source, config.quality_rule, topics), source, around)
         else:
-            # imported here: files need no client
-            from sketchstream_connectors.kafka.cluster.client import Connection
-            from sketchstream_connectors.kafka.published import KafkaSurroundings, published_in_topic
+            from sketchstream_connectors.kafka.published import published_in_topic
 
-            connection = Connection(config.kafka, config.folder)
-            stack.callback(connection.close)
-            if config.sealed_topic is not None:
-                published = published_in_topic(connection, config)
-            else:
-                published = _in_folder(config, KafkaSurroundings(connection, config))
-        stack.callback(published.reader.close)
-        yield published
+            published = published_in_topic(connection, config)
+        with contextlib.closing(published.reader):
+            yield published
 
 
 @contextlib.contextmanager
@@ -74,30 +69,33 @@ def open_feed(config: Config) -> Iterator[tuple[Feed, Surroundings]]:
     Raises:
         ConfigError, BrokerError: the cluster cannot be used.
     """
-    with contextlib.ExitStack() as stack:
-        if not config.from_kafka:
-            assert config.sealed_directory is not None
-            yield DirectoryFeed(config.sealed_directory), FileSurroundings(config.store_path)
-            return
-        from sketchstream_connectors.kafka.cluster.client import Connection
-        from sketchstream_connectors.kafka.published import KafkaSurroundings, feed_of
-
-        connection = Connection(config.kafka, config.folder)
-        stack.callback(connection.close)
-        around = KafkaSurroundings(connection, config)
-        if config.sealed_topic is not None:
-            yield feed_of(connection, config), around
+    with _surroundings(config) as (connection, around):
+        if connection is None or config.sealed_topic is None:
+            yield DirectoryFeed(_folder(config)), around
         else:
-            assert config.sealed_directory is not None
-            yield DirectoryFeed(config.sealed_directory), around
+            from sketchstream_connectors.kafka.published import feed_of
+
+            yield feed_of(connection, config), around
 
 
-def _in_folder(config: Config, around: Surroundings) -> PublishedWindows:
-    """The contents of the folder of sealed sketches."""
-    directory = config.sealed_directory
-    assert directory is not None
-    source = DirectorySealed(directory)
-    return PublishedWindows(config, SealedReader(source, config.quality_rule, len(config.apart())), source, around)
+@contextlib.contextmanager
+def _surroundings(config: Config) -> Iterator[tuple[Connection | None, Surroundings]]:
+    """A connection to the cluster of a configuration, None for files, and what surrounds its publications."""
+    if not config.from_kafka:
+        yield None, FileSurroundings(config.store_path)
+        return
+    # imported here: files need no client
+    from sketchstream_connectors.kafka.cluster.client import Connection
+    from sketchstream_connectors.kafka.published import KafkaSurroundings
+
+    with contextlib.closing(Connection(config.kafka, config.folder)) as connection:
+        yield connection, KafkaSurroundings(connection, config)
+
+
+def _folder(config: Config) -> Path:
+    """The folder of sealed sketches."""
+    assert config.sealed_directory is not None
+    return config.sealed_directory
 
 
 def windows(

@@ -48,11 +48,8 @@ def connected(config: Config) -> Iterator[Connection]:
     """A connection to the cluster of a configuration, closed afterwards."""
     from sketchstream_connectors.kafka.cluster.client import Connection
 
-    connection = Connection(config.kafka, config.folder)
-    try:
+    with contextlib.closing(Connection(config.kafka, config.folder)) as connection:
         yield connection
-    finally:
-        connection.close()
 
 
 def unreachable(config: Config) -> str | None:

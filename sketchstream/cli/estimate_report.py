@@ -6,7 +6,7 @@ In: answers of any kind of sketch that gives estimates. Out: one HTML page. Touc
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -41,8 +41,7 @@ def page(answer: EstimateAnswer, source: str) -> str:
         report.Section("What is guaranteed", lists=words.statement(answer.guarantee)),
         report.Section("Where it comes from", tables=[report.ReportTable("Facts", ("what", "value"), facts)]),
     ]
-    alarms = _alarms(answer.guarantee)
-    alarms += words.unfinished(answer.facts)
+    alarms = [*words.warned(answer.guarantee), *words.unfinished(answer.facts)]
     lead = [shown.of(data).headline(data), words.INTERVALS]
     return report.page(f"Estimates: {source}", lead, sections, words.ASKING_IS_FREE, " ".join(alarms))
 
@@ -65,7 +64,7 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
         charts = [one.chart for one in pictures if one.chart is not None]
         title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
         folds.append(report.Fold(title, charts, [one.table for one in pictures]))
-    alarms = _alarms(answers[-1].guarantee) if answers else []
+    alarms = words.warned(answers[-1].guarantee) if answers else []
     if not all(firm):
         alarms.append(f"{firm.count(False)} of these windows are not complete, or not known to be.")
     trend = [*shown.trend(found, labels, firm), *shown.chained(found[-FOLDS:])]
@@ -106,9 +105,3 @@ def _data(answer: EstimateAnswer) -> dict[str, Any]:
     """An answer as the command line prints it, without a selection."""
     found: dict[str, Any] = json.loads(answer.to_json())
     return found
-
-
-def _alarms(guarantee: Mapping[str, Any] | None) -> list[str]:
-    """Warnings at the top of the report."""
-    warning = (guarantee or {}).get("warning")
-    return [str(warning)] if warning else []

@@ -24,12 +24,11 @@ FILE: Final = click.Path(path_type=Path)
 """A path; whether it exists is found out by opening it, so that the exit code is the one of a file error."""
 
 
-def key_file(required: bool = False) -> Callable[[F], F]:
+def key_file() -> Callable[[F], F]:
     """--key-file, or the environment variable SKETCHSTREAM_KEY_FILE."""
     return click.option(
         "--key-file",
         type=FILE,
-        required=required,
         envvar="SKETCHSTREAM_KEY_FILE",
         help="File with the hash key (`sketchstream keygen`); also from SKETCHSTREAM_KEY_FILE.",
     )
@@ -40,11 +39,11 @@ def output(what: str) -> Callable[[F], F]:
     return click.option("-o", "--output", type=FILE, required=True, help=f"{what}; an existing file is refused.")
 
 
-def result_format(default: str = "table") -> Callable[[F], F]:
+def result_format() -> Callable[[F], F]:
     """Option --format of the output."""
     choice = click.Choice(FORMATS)
     return click.option(
-        "--format", "form", type=choice, default=default, show_default=True, help="How to print results."
+        "--format", "form", type=choice, default="table", show_default=True, help="How to print results."
     )
 
 

@@ -43,9 +43,7 @@ def page(answer: Answer, source: str) -> str:
         report.Section("What is guaranteed", lists=words.statement(profile.guarantee)),
         report.Section("Where it comes from", tables=[_origin_table(profile, source, known)]),
     ]
-    guarantee = profile.guarantee or {}
-    alarms = [str(guarantee["warning"])] if guarantee.get("warning") else []
-    alarms += words.unfinished(known)
+    alarms = [*words.warned(profile.guarantee), *words.unfinished(known)]
     return report.page(
         f"{say('How often items occurred')}: {source}",
         (pages.headline(data),),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import progress, show
-from sketchstream.csv_cells import safe
 from sketchstream.errors import EstimateError, MergeError
 from sketchstream.query import words
 
@@ -101,19 +100,12 @@ def print_windows(
 def _print_csv(answer: Answer, *, header: bool) -> None:
     """A window's answer with its start and completeness in front of every line."""
     names, *lines = answer.to_csv().rstrip("\n").split("\n")
+    shown = [name for name in ("window_start", "complete", "group") if name in answer.facts]
+    cells = [str(one).lower() if isinstance(one := answer.facts[name], bool) else one for name in shown]
+    columns, front = show.as_csv(shown, [cells]).split("\n", 1)
     if header:
-        click.echo(f"window_start,complete,{'group,' if 'group' in answer.facts else ''}{names}")
-    complete = answer.facts["complete"]
-    front = f"{answer.facts['window_start']},{'' if complete is None else str(complete).lower()}"
-    if "group" in answer.facts:
-        front += f",{_csv_cell(str(answer.facts['group']))}"
+        click.echo(f"{columns},{names}")
     click.echo("\n".join(f"{front},{line}" for line in lines))
-
-
-def _csv_cell(text: str) -> str:
-    """A text as one cell."""
-    text = str(safe(text))
-    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\r\n') else text
 
 
 def _front(window: SealedWindow) -> tuple[str, ...]:

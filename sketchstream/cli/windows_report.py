@@ -65,7 +65,7 @@ class WindowsReport:
     def page(self) -> str:
         """The report."""
         labels = start_labels(self.starts)
-        alarms = [str(self.guarantee["warning"])] if self.guarantee and self.guarantee.get("warning") else []
+        alarms = words.warned(self.guarantee)
         unfinished = sum(status != "complete" and not status.startswith("all ") for status in self.status)
         if unfinished:
             alarms.append(f"{unfinished} of these windows are not complete, or not known to be.")

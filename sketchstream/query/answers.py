@@ -5,7 +5,7 @@ In: a result and facts about its origin. Out: plain data for JSON, CSV. Touches:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.result import Profile
-    from sketchstream.published import Published
+    from sketchstream.published import Published, Release, SealedState
 
 ENDS = ("_low", "_high")
 """How columns of CSV with ends of intervals end."""
@@ -71,12 +71,9 @@ def of_file(published: Published, profile: Profile) -> Answer:
         profile: its numbers.
     """
     parts = published.parts if isinstance(published, Stack) else (published,)
-    origins = {(part.origin.name, part.origin.window, part.origin.revision) for part in parts}
-    name, window, revision = origins.pop()
-    if origins or window is None:
+    facts = facts_of(parts)
+    if not facts:
         return Answer(profile)
-    facts: dict[str, Any] = {"sketch": name, "window_start": iso(window[0]), "window_end": iso(window[1])}
-    facts["revision"] = revision
     quality = judge(parts)
     if quality.said:
         facts["quality"] = quality.to_dict()
@@ -84,6 +81,16 @@ def of_file(published: Published, profile: Profile) -> Answer:
     if repartitioned:
         facts["repartitioned"] = True
     return Answer(profile, facts, intervals=not repartitioned)
+
+
+def facts_of(parts: Sequence[Release | SealedState]) -> dict[str, Any]:
+    """Facts about the window that all parts are of; empty if there is no such window."""
+    origins = {(part.origin.name, part.origin.window, part.origin.revision) for part in parts}
+    name, window, revision = origins.pop()
+    if origins or window is None:
+        return {}
+    start, end = map(iso, window)
+    return {"sketch": name, "window_start": start, "window_end": end, "revision": revision}
 
 
 def _bare(value: Any) -> Any:

@@ -13,7 +13,7 @@ from sketchstream.kinds.exports import WINDOW, Types
 from sketchstream.kinds.profile.overlap import answers
 from sketchstream.kinds.profile.overlap.expression import member, quoted, regions_of
 from sketchstream.published import Stack, partition_counts
-from sketchstream.stream.windows.windows import iso
+from sketchstream.query.answers import facts_of
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.overlap.answers import Overlap
@@ -120,14 +120,10 @@ def of_file(published: Published, groups: Sequence[str] | None = None) -> Overla
         EstimateError: it has none, or nothing can be told from them.
     """
     parts = published.parts if isinstance(published, Stack) else (published,)
-    origins = {(part.origin.name, part.origin.window, part.origin.revision) for part in parts}
-    name, window, revision = origins.pop()
-    facts: dict[str, Any] = {}
+    facts = facts_of(parts)
     moved = partition_counts(part.origin for part in parts) > 1
-    if not origins and window is not None:
-        start, end = (iso(at) for at in window)
-        facts = {"sketch": name, "window_start": start, "window_end": end, "revision": revision}
-        facts |= {"repartitioned": True} if moved else {}
+    if facts and moved:
+        facts["repartitioned"] = True
     return OverlapAnswer(published.overlap(groups), facts, published.guarantee().to_dict(), intervals=not moved)
 
 

@@ -35,6 +35,12 @@ def statement(guarantee: Mapping[str, Any] | None) -> list[tuple[str, Sequence[s
     return [(title, (guarantee or {}).get(name, ())) for title, name in titles.items()]
 
 
+def warned(guarantee: Mapping[str, Any] | None) -> list[str]:
+    """The warning of a guarantee, if it has one."""
+    warning = (guarantee or {}).get("warning")
+    return [str(warning)] if warning else []
+
+
 def promise(guarantee: Mapping[str, Any], say: Names = USUAL) -> str:
     """Guarantee of one unit against readers of publications, in one plain sentence.
 

@@ -7,8 +7,6 @@ directory.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,7 +94,6 @@ def _windows(source: AnswerSource, groups: Sequence[str] | None) -> list[Overlap
 
 def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: show.Format, *, every: bool) -> None:
     """Print the answers."""
-    from sketchstream.csv_cells import safe
     from sketchstream.pictures.upset import below
     from sketchstream.query import words
     from sketchstream.query.overlaps import COLUMNS, columns_of
@@ -108,11 +105,8 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
     front = ("window_start", "complete") if every else ()
     rows = columns_of(answers, queries)
     if form == "csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, [*front, *COLUMNS], extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: safe(value) for name, value in row.items()} for row in rows)
-        click.echo(text.getvalue(), nl=False)
+        columns = (*front, *COLUMNS)
+        click.echo(show.as_csv(columns, [[row[name] for name in columns] for row in rows]))
         return
     for one in answers:
         names = ", ".join(one.overlap.groups)

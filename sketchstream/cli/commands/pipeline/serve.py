@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sketchstream.config.loader import Config
-    from sketchstream.query.windows import Surroundings
     from sketchstream.serve.clients.access import Access
     from sketchstream.serve.edge.server import Server
-    from sketchstream.serve.store.feed import Feed
 
 log = logging.getLogger("sketchstream.serve")
 
@@ -89,11 +87,12 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
     from sketchstream.serve.service import Service
     from sketchstream.serve.settings import ServeSettings
     from sketchstream.serve.store.store import Store
+    from sketchstream_connectors.published import open_feed
 
     settings = ServeSettings.of(config, port=port, host=host, database=database)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listening(settings.address))
-        feed, around = stack.enter_context(_published(config))
+        feed, around = stack.enter_context(open_feed(config))
         store = Store(settings.database, config, feed.identity, settings.retention_ms)
         stack.callback(store.close)
         pool = Pool(store, settings.text, settings.processes, settings.deadline_s)
@@ -140,12 +139,3 @@ def _reloading(access: Access) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-@contextlib.contextmanager
-def _published(config: Config) -> Iterator[tuple[Feed, Surroundings | None]]:
-    """The feed of a configuration: its topic if there is one, else its folder."""
-    from sketchstream_connectors.published import open_feed
-
-    with open_feed(config) as found:
-        yield found
