@@ -269,9 +269,9 @@ class MemoryPublisher:
         self.boundaries[sketch, revision] = found
         return found
 
-    def frontiers(self) -> _Frontiers:
+    def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers, by name."""
-        return _Frontiers(self._frontiers)
+        return dict(self._frontiers)
 
     def sketches(self) -> Sequence[str]:
         """Names."""
@@ -317,9 +317,6 @@ class MemorySealed:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-_Frontiers = dict[tuple[str, int, int], Frontier]
 
 
 class MemorySink:

@@ -54,6 +54,12 @@ SPECIAL_BYTES: Final = 256 * 2**20
 LATEST: Final = 2**62
 """Later than any window, ms."""
 
+IN_RANGE: Final = "start >= ? AND start < ? AND stop <= ?"
+"""Condition of windows in a range of time; `_range` gives its numbers."""
+SPAN: Final = "sketch = ? AND start = ? AND stop = ?"
+"""Condition of one window."""
+PART: Final = f"{SPAN} AND revision = ? AND partition = ?"
+"""Condition of what one partition has published of a window."""
 COLUMNS: Final = "sketch, start, stop, version, state, input, facts, status, guarantee, failure, todo"
 """Of a `StoredWindow`."""
 
@@ -155,7 +161,7 @@ class StoreSource:
         """Newest frontier of each (sketch, revision, partition)."""
         where, given = ("", ()) if sketch is None else (" WHERE s.name = ?", (sketch,))
         rows = self._connection.execute(
-            f"SELECT s.name, f.value FROM frontiers f JOIN sketches s ON s.id = f.sketch{where}",  # noqa: S608
+            f"SELECT s.name, f.value FROM frontiers f JOIN sketches s ON s.id = f.sketch{where}",
             given,
         )
         return [_read_frontier(name, value) for name, value in rows.fetchall()]
@@ -164,22 +170,21 @@ class StoreSource:
         """Instalments of windows that are not sealed in all partitions: the sealed sketches hold the same words."""
         found = self._connection.execute(
             "SELECT i.revision, i.start, i.stop, i.partition, i.seal_id, i.body, i.first, i.last FROM instalments i"
-            " JOIN sketches s ON s.id = i.sketch WHERE s.name = ? AND i.start >= ? AND i.start < ? AND i.stop <= ?"
+            f" JOIN sketches s ON s.id = i.sketch WHERE s.name = ? AND {IN_RANGE}"
             " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
             " ORDER BY i.start, i.stop, i.partition, i.first",
-            (sketch, -LATEST if since is None else since, *([LATEST if until is None else until] * 2), self._incidents),
+            (sketch, *_range(since, until), self._incidents),
         )
         for revision, start, stop, partition, seal_id, body, first, last in found:
             yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, (first, last))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """The newest release of each partition from windows that are not sealed in it."""
-        last = LATEST if until is None else until
         found = self._connection.execute(
             "SELECT e.revision, e.start, e.stop, e.partition, e.seal_id, e.body, e.time, e.digest FROM early e"
-            " JOIN sketches s ON s.id = e.sketch WHERE s.name = ? AND e.start >= ? AND e.start < ? AND e.stop <= ?"
+            f" JOIN sketches s ON s.id = e.sketch WHERE s.name = ? AND {IN_RANGE}"
             " ORDER BY e.start, e.stop, e.time, e.partition",
-            (sketch, -LATEST if since is None else since, last, last),
+            (sketch, *_range(since, until)),
         )
         for revision, start, stop, partition, seal_id, body, time_ms, digest in found:
             if not _sound(body, digest):
@@ -201,15 +206,10 @@ class StoreSource:
                 yield Deleted(name, partition, through)
             found = execute(
                 "SELECT start, stop, revision, partition, seal_id, body, digest FROM bodies i"
-                " WHERE sketch = ? AND start >= ? AND start < ? AND stop <= ?"
+                f" WHERE sketch = ? AND {IN_RANGE}"
                 " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
                 " ORDER BY start, stop, revision, partition, digest",
-                (
-                    *row,
-                    -LATEST if since is None else since,
-                    *([LATEST if until is None else until] * 2),
-                    self._incidents,
-                ),
+                (*row, *_range(since, until), self._incidents),
             )
             for start, stop, revision, partition, seal_id, body, digest in found:
                 if not _sound(body, digest):  # not what was published: no incident, but a damaged page
@@ -427,7 +427,7 @@ class Store:
                     "INSERT INTO deleted VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET through = max(through, ?)",
                     (number, one.partition, one.through, one.through),
                 )
-                _anew(execute, number)
+                _anew(execute, number, "state IN (?, ?)", MISSING, SETTLED)
             for bad in batch.unreadable:
                 self._report(execute, self._sketch(execute, bad.sketch), bad.start, bad.text)
             execute_many = self._write.executemany
@@ -452,9 +452,7 @@ class Store:
         if not known.rowcount:
             return set()
         self._anew(execute, sketch, entry.window)
-        execute(
-            "DELETE FROM early WHERE sketch = ? AND start = ? AND stop = ? AND revision <= ? AND partition = ?", place
-        )
+        execute(f"DELETE FROM early WHERE {SPAN} AND revision <= ? AND partition = ?", place)
         self._doubt_next(execute, sketch, stop)
         touched = {(sketch, start, stop, entry.revision)}
         touched |= self._note_noises(execute, sketch, start, digest, header, entry.key)
@@ -479,7 +477,8 @@ class Store:
     def _count(self, execute: Any, place: Place) -> None:
         """Store the costs of the publications of one window and revision."""
         rows = execute(
-            "SELECT partition, shape FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?", place
+            f"SELECT partition, shape FROM bodies WHERE {SPAN} AND revision = ?",
+            place,
         )
         execute("INSERT OR REPLACE INTO costs VALUES (?, ?, ?, ?, ?)", (*place, parts_of(rows.fetchall())))
 
@@ -500,7 +499,7 @@ class Store:
             return False
         place = (sketch, *entry.window, entry.revision, entry.partition)
         before = execute(
-            "SELECT 1 FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? AND partition = ?",
+            f"SELECT 1 FROM instalments WHERE {PART}",
             place,
         ).fetchone()
         digest = _digest(entry.body)
@@ -512,9 +511,8 @@ class Store:
             return self._forget_instalments(execute, sketch, entry.window, entry.revision)
         first, last = entry.positions
         doubtful = execute(
-            "SELECT 1 FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? AND partition = ?"
-            " AND first < ? AND last > ? AND digest != ? UNION ALL"
-            " SELECT 1 FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ? AND partition = ?",
+            f"SELECT 1 FROM instalments WHERE {PART} AND first < ? AND last > ? AND digest != ?"
+            f" UNION ALL SELECT 1 FROM bodies WHERE {PART}",
             (*place, last, first, digest, *place),
         ).fetchone()
         return before is None or (doubtful is not None and Ledgers(self._write).copied(*place[:4]))
@@ -525,7 +523,7 @@ class Store:
         (start, stop), digest = entry.window, _digest(entry.body)
         place = (sketch, start, stop, entry.revision, entry.partition)
         sealed = execute(
-            "SELECT 1 FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision >= ? AND partition = ?",
+            f"SELECT 1 FROM bodies WHERE {SPAN} AND revision >= ? AND partition = ?",
             place,
         ).fetchone()
         old = self._retention_ms is not None and stop < self._horizon(execute, sketch)
@@ -554,7 +552,7 @@ class Store:
             Whether some were kept: copies of a state were published, an incident.
         """
         stored = execute(
-            "SELECT DISTINCT revision FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision <= ?",
+            f"SELECT DISTINCT revision FROM instalments WHERE {SPAN} AND revision <= ?",
             (sketch, *window, revision),
         ).fetchall()
         copied = False
@@ -564,7 +562,7 @@ class Store:
                 copied = True
             else:
                 execute(
-                    "DELETE FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
+                    f"DELETE FROM instalments WHERE {SPAN} AND revision = ?",
                     (sketch, *window, one),
                 )
         return copied
@@ -581,11 +579,7 @@ class Store:
     def _doubt_next(self, execute: Any, sketch: int, stop: int) -> None:
         """Have the window that begins at `stop` put together anew, if its answer may depend on the one before it."""
         if self._names[sketch] not in self._separate:
-            execute(
-                "UPDATE windows SET state = ?, todo = 0, version = version + 1"
-                " WHERE sketch = ? AND start = ? AND state IN (?, ?)",
-                (NEW, sketch, stop, MISSING, SETTLED),
-            )
+            _anew(execute, sketch, "state IN (?, ?) AND start = ?", MISSING, SETTLED, stop)
 
     def _longest(self, name: str) -> int:
         """At least the length of any window of a sketch, ms."""
@@ -658,20 +652,11 @@ class Store:
         if known is None or any(
             getattr(known, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged")
         ):
-            _anew(execute, sketch)  # they speak of all windows of a sketch
+            _anew(execute, sketch, "state IN (?, ?)", MISSING, SETTLED)  # they speak of all windows of a sketch
         else:
             for start, stop in _changed_evidence(known, frontier):
-                execute(
-                    "UPDATE windows SET state = ?, todo = 0, version = version + 1"
-                    " WHERE sketch = ? AND state = ? AND start = ? AND stop = ?",
-                    (NEW, sketch, SETTLED, start, stop),
-                )
-            passed = execute(
-                "UPDATE windows SET state = ?, todo = 0, version = version + 1"
-                " WHERE sketch = ? AND state = ? AND stop <= ? RETURNING stop",
-                (NEW, sketch, MISSING, frontier.published_through),
-            )
-            for (stop,) in passed.fetchall():
+                _anew(execute, sketch, "state = ? AND start = ? AND stop = ?", SETTLED, start, stop)
+            for stop in _anew(execute, sketch, "state = ? AND stop <= ?", MISSING, frontier.published_through):
                 self._doubt_next(execute, sketch, stop)
 
     def _horizon(self, execute: Any, sketch: int) -> int:
@@ -717,7 +702,7 @@ class Store:
                 self._refresh(execute, sketch, [span])
             return
         for start, stop in wanted:  # of a void revision, or dropped
-            execute("DELETE FROM windows WHERE sketch = ? AND start = ? AND stop = ?", (sketch, start, stop))
+            execute(f"DELETE FROM windows WHERE {SPAN}", (sketch, start, stop))
             self._doubt_next(execute, sketch, stop)
 
     def _put(self, execute: Any, sketch: int, window: SealedWindow) -> None:
@@ -733,7 +718,7 @@ class Store:
         state = MISSING if window.missing else SETTLED
         answered = execute("SELECT 1 FROM answers WHERE input = ?", (answer_key(given, ""),)).fetchone()
         row = execute(
-            "SELECT input, guarantee, failure FROM windows WHERE sketch = ? AND start = ? AND stop = ?",
+            f"SELECT input, guarantee, failure FROM windows WHERE {SPAN}",
             (sketch, start, stop),
         ).fetchone()
         same = row is not None and row[0] == given
@@ -744,7 +729,7 @@ class Store:
             todo = NOTHING
         execute(
             "UPDATE windows SET version = version + 1, state = ?, todo = ?, input = ?, facts = ?, status = ?,"
-            " guarantee = ?, failure = ? WHERE sketch = ? AND start = ? AND stop = ?",
+            f" guarantee = ?, failure = ? WHERE {SPAN}",
             (
                 state,
                 todo if state == SETTLED and failure is None else NOTHING,
@@ -759,7 +744,7 @@ class Store:
             ),
         )
         if not same:
-            execute("DELETE FROM points WHERE sketch = ? AND start = ? AND stop = ?", (sketch, start, stop))
+            execute(f"DELETE FROM points WHERE {SPAN}", (sketch, start, stop))
         if state == SETTLED:
             self._forget_instalments(execute, sketch, (start, stop), window.revision)
 
@@ -773,8 +758,7 @@ class Store:
         former = self._shown.before(window) if continuing(window.parts[0].spec) else None
         for one in (window,) if former is None else (window, former):
             rows = execute(
-                "SELECT partition, digest FROM bodies WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?"
-                " ORDER BY partition, digest",
+                f"SELECT partition, digest FROM bodies WHERE {SPAN} AND revision = ? ORDER BY partition, digest",
                 (sketch, *one.window, one.revision),
             )
             digest.update(one.window[0].to_bytes(8, "big", signed=True))
@@ -821,7 +805,7 @@ class Store:
                 self._forget_special(execute)
             execute(
                 "UPDATE windows SET guarantee = ?, failure = NULL,"
-                " todo = CASE WHEN ? THEN 0 ELSE todo END WHERE sketch = ? AND start = ? AND stop = ?",
+                f" todo = CASE WHEN ? THEN 0 ELSE todo END WHERE {SPAN}",
                 (computed.guarantee, not question, sketch, start, stop),
             )
             if not question:
@@ -848,8 +832,7 @@ class Store:
             if not self._unchanged(execute, sketch, stored):
                 return False
             execute(
-                "UPDATE windows SET guarantee = ?,"
-                " todo = CASE WHEN todo = ? THEN 0 ELSE todo END WHERE sketch = ? AND start = ? AND stop = ?",
+                f"UPDATE windows SET guarantee = ?, todo = CASE WHEN todo = ? THEN 0 ELSE todo END WHERE {SPAN}",
                 (guarantee, GUARANTEE, sketch, *stored.window),
             )
         return True
@@ -860,15 +843,12 @@ class Store:
         with self._transaction() as execute:
             if self._unchanged(execute, sketch, stored):
                 execute(
-                    "UPDATE windows SET failure = ?, todo = 0, version = version + 1"
-                    " WHERE sketch = ? AND start = ? AND stop = ?",
+                    f"UPDATE windows SET failure = ?, todo = 0, version = version + 1 WHERE {SPAN}",
                     (text, sketch, *stored.window),
                 )
 
     def _unchanged(self, execute: Any, sketch: int, stored: StoredWindow) -> bool:
-        row = execute(
-            "SELECT version FROM windows WHERE sketch = ? AND start = ? AND stop = ?", (sketch, *stored.window)
-        ).fetchone()
+        row = execute(f"SELECT version FROM windows WHERE {SPAN}", (sketch, *stored.window)).fetchone()
         return row is not None and row[0] == stored.version
 
     def put_retention(self, retention_ms: float | None) -> None:
@@ -904,16 +884,14 @@ class Store:
             ).fetchall()
             for start, stop in rows:
                 place = (sketch, start, stop)
-                bodies = execute(
-                    "SELECT body FROM bodies WHERE sketch = ? AND start = ? AND stop = ?", place
-                ).fetchall()
+                bodies = execute(f"SELECT body FROM bodies WHERE {SPAN}", place).fetchall()
                 for (body,) in bodies:
                     self._forget_noises(execute, body)
                 for table in ("bodies", "costs", "windows", "points"):
-                    execute(f"DELETE FROM {table} WHERE sketch = ? AND start = ? AND stop = ?", place)  # noqa: S608
+                    execute(f"DELETE FROM {table} WHERE {SPAN}", place)
                 self._doubt_next(execute, sketch, stop)
             for table in ("answers", "instalments", "early"):
-                execute(f"DELETE FROM {table} WHERE sketch = ? AND stop < ?", (sketch, horizon))  # noqa: S608
+                execute(f"DELETE FROM {table} WHERE sketch = ? AND stop < ?", (sketch, horizon))
             execute("DELETE FROM incidents WHERE sketch = ? AND start < ?", (sketch, horizon))
         return len(rows)
 
@@ -971,12 +949,11 @@ class Store:
             after: only windows that come after this one in that order.
         """
         order, sign = ("DESC", "<") if newest else ("ASC", ">")
-        last = LATEST if until is None else until
         further, given = ("", ()) if after is None else (f" AND (start, stop) {sign} (?, ?)", after)
         rows = self._rows(
-            f"SELECT {COLUMNS} FROM windows WHERE sketch = ? AND start >= ? AND start < ? AND stop <= ?{further}"  # noqa: S608
+            f"SELECT {COLUMNS} FROM windows WHERE sketch = ? AND {IN_RANGE}{further}"
             f" ORDER BY start {order}, stop {order} LIMIT ?",
-            (self._ids.get(sketch), -LATEST if since is None else since, last, last, *given, limit),
+            (self._ids.get(sketch), *_range(since, until), *given, limit),
         )
         return [self._stored(row) for row in rows]
 
@@ -993,8 +970,7 @@ class Store:
         """
         busy = set(beside)
         rows = self._rows(
-            f"SELECT {COLUMNS} FROM windows"  # noqa: S608
-            " INDEXED BY windows_todo WHERE todo > 0 ORDER BY stop DESC LIMIT ?",
+            f"SELECT {COLUMNS} FROM windows INDEXED BY windows_todo WHERE todo > 0 ORDER BY stop DESC LIMIT ?",
             (len(busy) + 1,),
         )
         for row in rows:
@@ -1031,7 +1007,7 @@ class Store:
             return None
         rebuilds = self.rebuilds
         rows = self._rows(
-            f"SELECT {column}, digest FROM answers WHERE input = ?",  # noqa: S608
+            f"SELECT {column}, digest FROM answers WHERE input = ?",
             (answer_key(stored.input, question),),
         )
         if not rows:
@@ -1053,18 +1029,16 @@ class Store:
         self, sketch: str, metric: str, since: int | None = None, until: int | None = None
     ) -> dict[Span, tuple[float | None, float | None, float | None, str | None]]:
         """The same, each with what it is a bound of, see `Estimate`."""
-        last = LATEST if until is None else until
         rows = self._rows(
-            "SELECT start, stop, value, low, high, bound FROM points"
-            " WHERE sketch = ? AND metric = ? AND start >= ? AND start < ? AND stop <= ?",
-            (self._ids.get(sketch), metric, -LATEST if since is None else since, last, last),
+            f"SELECT start, stop, value, low, high, bound FROM points WHERE sketch = ? AND metric = ? AND {IN_RANGE}",
+            (self._ids.get(sketch), metric, *_range(since, until)),
         )
         return {(start, stop): (value, low, high, bound) for start, stop, value, low, high, bound in rows}
 
     def points_of(self, stored: StoredWindow) -> dict[str, tuple[float | None, float | None, float | None]]:
         """Value, low and high of the numbers of one window that are kept for series, by name."""
         rows = self._rows(
-            "SELECT metric, value, low, high FROM points WHERE sketch = ? AND start = ? AND stop = ? ORDER BY metric",
+            f"SELECT metric, value, low, high FROM points WHERE {SPAN} ORDER BY metric",
             (self._ids.get(stored.sketch), *stored.window),
         )
         return {metric: (value, low, high) for metric, value, low, high in rows}
@@ -1139,12 +1113,30 @@ def _claimed(body: bytes) -> dict[str, Any]:
         return {}
 
 
-def _anew(execute: Any, sketch: int) -> None:
-    """All windows of a sketch have to be put together again."""
-    execute(
-        "UPDATE windows SET state = ?, todo = 0, version = version + 1 WHERE sketch = ? AND state IN (?, ?)",
-        (NEW, sketch, MISSING, SETTLED),
+def _range(since: int | None, until: int | None) -> tuple[int, int, int]:
+    """The numbers of `IN_RANGE`."""
+    last = LATEST if until is None else until
+    return -LATEST if since is None else since, last, last
+
+
+def _anew(execute: Any, sketch: int, condition: str, *given: object) -> list[int]:
+    """Have windows of a sketch put together again.
+
+    Args:
+        execute: of a transaction.
+        sketch: its number.
+        condition: of the windows.
+        given: its values.
+
+    Returns:
+        The ends of these windows.
+    """
+    found = execute(
+        "UPDATE windows SET state = ?, todo = 0, version = version + 1"
+        f" WHERE sketch = ? AND {condition} RETURNING stop",
+        (NEW, sketch, *given),
     )
+    return [stop for (stop,) in found.fetchall()]
 
 
 def _read_frontier(sketch: str, value: str) -> Frontier:

@@ -21,7 +21,7 @@ from sketchstream.errors import BrokerError
 from sketchstream.kinds import closing_step
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.interface import Spec
-from sketchstream.published import Origin
+from sketchstream.published import Instalment, Origin, Release, SealedState
 from sketchstream.sketch import Sketch
 from sketchstream.stream.input.partition_counts import CountNeeded, LongWork, PartitionCounts, Steps, unanswered
 from sketchstream.stream.input.partitioner import belongs
@@ -367,7 +367,7 @@ class PartitionWindows:
         window.early, window.dirty, self._changed = window.early + 1, True, True
         if window.sketch.origin.partitions:
             window.sketch.origin = replace(window.sketch.origin, partitions=window.counts)
-        release = partial(self._release, track, window, early.epsilon, time_ms)
+        release = partial(self._release, window, early.epsilon, time_ms)
         if self._takes_long(window.sketch.spec):
             released = LongWork(release)
             yield released
@@ -375,18 +375,20 @@ class PartitionWindows:
         else:
             self.waiting.put(release())
 
-    def _release(self, track: Track, window: OpenWindow, epsilon: Fraction, time_ms: int) -> SealedEntry:
+    def _release(self, window: OpenWindow, epsilon: Fraction, time_ms: int) -> SealedEntry:
         """Release the view of one open window. Touches nothing but its sketch."""
-        shown = window.sketch.release(epsilon)
-        return SealedEntry(
-            sketch=track.name,
-            revision=self.revision,
-            window=(window.start, window.end),
-            partition=self.partition,
-            seal_id=shown.seal_id,
-            body=shown.to_bytes(),
-            early=time_ms,
-        )
+        return self._entry(window, window.sketch.release(epsilon), early=time_ms)
+
+    def _entry(
+        self,
+        window: OpenWindow,
+        shown: Release | SealedState | Instalment,
+        positions: tuple[int, int] | None = None,
+        early: int | None = None,
+    ) -> SealedEntry:
+        """What is published of a window."""
+        place = (shown.origin.name, self.revision, (window.start, window.end), self.partition)
+        return SealedEntry(*place, shown.seal_id, shown.to_bytes(), positions, early)
 
     def _step(self, track: Track, start: int) -> int | None:
         """Length of a position in ms, for windows whose positions are published when they close."""
@@ -706,15 +708,13 @@ class PartitionWindows:
 
     def _target(self, track: Track) -> int:
         """How far this sketch can be sealed: the last boundary that the watermark has passed by the lateness."""
-        limit = self.watermark - self.rules.lateness_ms if self.watermark != NO_TIME else NO_TIME
+        limit = self._limit
         if limit < EARLIEST_MS:
             return max(track.through, track.reached)
-        if track.plan is None:
-            ends = [one.end for one in track.windows.values() if one.end <= limit]
-            return max([track.through, track.reached, *ends])
-        reached = track.plan.calendar.window(min(limit, LATEST_MS - 1))[0]
-        open_ends = [one.end for one in track.windows.values() if one.end <= limit]
-        return max([track.through, track.reached, reached, *open_ends])
+        ends = [one.end for one in track.windows.values() if one.end <= limit]
+        if track.plan is not None:
+            ends.append(track.plan.calendar.window(min(limit, LATEST_MS - 1))[0])
+        return max([track.through, track.reached, *ends])
 
     @property
     def outbox_bytes(self) -> int:
@@ -807,29 +807,21 @@ class PartitionWindows:
         else:  # opened in format 1, which knows the first and the last
             sketch.origin = replace(sketch.origin, partitions_seal=window.counts[-1])
         if self._takes_long(sketch.spec):
-            sealed = LongWork(partial(self._seal_window, track, window))
+            sealed = LongWork(partial(self._seal_window, window))
             yield sealed
             entry = sealed.result
         else:
-            entry = self._seal_window(track, window)
+            entry = self._seal_window(window)
         self.waiting.put(entry)
         del track.windows[window.start]
         track.reached = max(track.reached, window.end)
         if track.last is window:
             track.last = None
 
-    def _seal_window(self, track: Track, window: OpenWindow) -> SealedEntry:
+    def _seal_window(self, window: OpenWindow) -> SealedEntry:
         """Seal the sketch of a window. Touches nothing but that sketch, and the list of how long seals took."""
         began = perf_counter()
-        sealed = window.sketch.seal()
-        entry = SealedEntry(
-            sketch=track.name,
-            revision=self.revision,
-            window=(window.start, window.end),
-            partition=self.partition,
-            seal_id=sealed.seal_id,
-            body=sealed.to_bytes(),
-        )
+        entry = self._entry(window, window.sketch.seal())
         self.seal_seconds.append(perf_counter() - began)
         return entry
 
@@ -885,17 +877,7 @@ class PartitionWindows:
         if stop <= window.closed:
             return
         instalment = sketch.close_positions(window.closed, stop)
-        self.waiting.put(
-            SealedEntry(
-                sketch=sketch.origin.name,
-                revision=self.revision,
-                window=(window.start, window.end),
-                partition=self.partition,
-                seal_id=instalment.seal_id,
-                body=instalment.to_bytes(),
-                positions=(instalment.first, instalment.stop),
-            )
-        )
+        self.waiting.put(self._entry(window, instalment, positions=(instalment.first, instalment.stop)))
         window.closed = stop
         self._changed = True
 
