@@ -48,12 +48,9 @@ that `init` names 43, doubts that a worker says 14. Merging what bases of ledger
 273 away (85 of the linear kinds); exact laws of few slots (129), answers under former names, failures that are tried
 again and lists as tables (100), and sums of few counters (33; 76 of the linear kinds) brought 293.
 Spans that are checked without a compiled loop took 7, files that are not in the order of their times 18, digits by
-intervals 8, factors 1, sets of groups on the first page 3, windows that a changed plan begins after former ones 21.
-again and lists as tables (100), and sums of few counters (33; 76 of the linear kinds) brought 293,
-intervals of inner products that are skewed 5 (4 of the linear kinds), noise of less than one 3 (6 of the linear kinds).
-Files that are not
-in the order of their times took 18; digits by intervals 8; factors 1; sets of groups on the first page 3; titles of
-several lines 4; names of files and groups 18.
+intervals 8, factors 1, sets of groups on the first page 3, titles of several lines 4, names of files and groups 18,
+windows that a changed plan begins after former ones 21, intervals of inner products that are skewed 5 (4 of the linear
+kinds), noise of less than one 3 (6 of the linear kinds).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
