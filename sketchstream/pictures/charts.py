@@ -26,6 +26,7 @@ from sketchstream.errors import needing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backend_bases import RendererBase
     from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
@@ -611,12 +612,28 @@ def notebook_figure(width: float, height: float) -> Figure:
 
 
 @cache
-def _notebook_class() -> type[Figure]:
-    """The class of notebook figures; its base class is imported on first use."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def _plain_class() -> type[Figure]:
+    """The class of figures; its base class is imported on first use."""
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
-    class Picture(Figure):
+    class PlainFigure(Figure):
+        """A figure in which no text is a formula: names of items and groups have whatever signs people give them."""
+
+        def draw(self, renderer: RendererBase) -> None:
+            for text in self.findobj(Text):
+                text.set_parse_math(False)
+            super().draw(renderer)
+
+    return PlainFigure
+
+
+@cache
+def _notebook_class() -> type[Figure]:
+    """The class of notebook figures."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    class Picture(_plain_class()):  # type: ignore[misc]
         """A figure with a PNG for notebooks."""
 
         def __init__(self, **settings: Any) -> None:
@@ -634,8 +651,7 @@ def _notebook_class() -> type[Figure]:
 def _figure(width: float, height: float) -> Figure:
     """Create an empty figure, size in inches."""
     with needing("charts need matplotlib: pip install 'sketchstream[plots]'"):
-        from matplotlib.figure import Figure
-    return Figure(figsize=(width, height), layout="constrained")
+        return _plain_class()(figsize=(width, height), layout="constrained")
 
 
 def _chart(

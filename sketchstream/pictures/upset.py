@@ -200,5 +200,5 @@ def _draw_matrix(matrix: Axes, names: Sequence[str], told: Sequence[Region]) -> 
     matrix.set_xlim(-0.6, len(told) - 0.4)
     matrix.set_ylim(len(names) - 0.5, -0.5)
     matrix.set_xticks([])
-    matrix.set_yticks(range(len(names)), [charts.short(name).replace("$", r"\$") for name in names])
+    matrix.set_yticks(range(len(names)), [charts.short(name) for name in names])
     matrix.tick_params(axis="y", length=0)

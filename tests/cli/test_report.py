@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -234,6 +235,26 @@ def test_heat_maps_carry_their_numbers_where_they_fit() -> None:
     assert ">382,695<" not in narrow.svg
     assert ">382,695<" in wide.svg
     assert ">6</text>" in drawn()[5].svg
+
+
+@pytest.mark.parametrize("name", ["a $x_1$ b", r"a $\foo$ b", "$5 or $6", r"\$"])
+def test_names_are_no_formulas(name: str) -> None:
+    values = np.array([[3.0, 2.0], [1.0, 0.0]])
+    bars = charts.Bars([name, "c"], values[0], values[0] - 1, values[0] + 1)
+    grid = charts.GridChart([name, "c"], [name, "c"], values, values - 1, values + 1)
+    series = charts.ChartSeries(name, *values[[0, 0, 0]])
+    drawn = [
+        (charts.bar_chart(bars, name, name, ""), 3),
+        (charts.heat_chart(grid, name, (name, "c"), ""), 4),
+        (charts.band_chart(bars, name, name, ""), 3),
+        (charts.series_chart([series], [name, "c"], name, name, ""), 4),
+    ]
+    for chart, times in drawn:
+        assert chart.svg.count(f">{html.escape(name, quote=False)}</text>") == times
+        assert chart.png()[:4] == b"\x89PNG"
+    figure = charts.notebook_figure(4.0, 3.0)
+    charts.draw_bars(figure, name, bars, name)
+    assert figure._repr_png_()
 
 
 def test_cells_without_a_number_have_no_color() -> None:
