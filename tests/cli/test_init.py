@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import fastavro
@@ -111,6 +112,36 @@ def test_csv_parquet_and_avro_are_looked_at_too(run: Run, tmp_path: Path) -> Non
         config = Config.load(tmp_path / f"{form}.toml")
         assert (config.input.item, config.input.time, config.format) == ("user_id", "time", form)
         assert run("validate", "-c", f"{form}.toml").code == 0
+
+
+def test_columns_in_columns_of_parquet_are_counted(run: Run, tmp_path: Path) -> None:
+    """And days are times, as whoever reads the file takes them."""
+    days = pa.array([datetime(2026, 1, 1 + i // 250, tzinfo=UTC).date() for i in range(500)])
+    users = pa.array([{"id": f"u{i % 50}", "from": {"land": "FR"}} for i in range(500)])
+    rows = pa.table({"user": users, "day": days, "n.m": range(500)})
+    pq.write_table(rows, tmp_path / "e.parquet")
+    split = ("--group-by", "user.from.land", "--groups", "FR,DE")
+    made = run("init", "--file", "e.parquet", "--item", "user.id", *split, *QUICK)
+    assert made.code == 0
+    assert run("worker", "-c", "sketchstream.toml").code == 0
+    lines = run("profile", "-c", "sketchstream.toml", "--all", "--by", "group", "--format", "json").out.splitlines()
+    assert [json.loads(line)["group"] for line in lines] == ["FR", "DE"] * 2
+    refused = run("init", "--file", "e.parquet", "--item", "user", "-o", "x.toml", *QUICK)
+    assert "fields there are: day, n.m, user.from.land, user.id" in refused.err
+
+
+def test_what_a_file_cannot_be_read_for_is_a_warning_below_its_configuration(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("id,ts,id\n" + "1,2026-01-01T00:00:00Z,2\n" * 200)
+    floats = [None if i % 5 else float(i) for i in range(200)]
+    pq.write_table(pa.table({"id": floats, "ts": [START] * 200}), tmp_path / "e.parquet")
+    for form, said in (("csv", "more than one column 'id' among the 3 columns"), ("parquet", "of integers with gaps")):
+        made = run("init", "--file", f"e.{form}", "--item", "id", "-o", f"{form}.toml", *QUICK)
+        assert made.code == 0
+        assert f"warning: {'there is ' * (form == 'csv')}" in made.err
+        assert said in made.err
+    jsonl(tmp_path / "few.jsonl", 9)
+    few = run("init", "--file", "few.jsonl", *QUICK)
+    assert "(fields are named from 10 records on)" in few.err
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 0.001), ("us", 1000), ("ns", 10**6)])
@@ -224,6 +255,7 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
     (tmp_path / "lines.txt").write_text("a\nb\n")
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "broken.jsonl").write_text("no json\n" * 20)
+    jsonl(tmp_path / "dotted.jsonl", 200, lambda one: {"user.id": "a", "at": START})
     cases = {
         ("--file", "e.jsonl", "--item", "user.ident"): "did you mean 'user.id'?",
         ("--file", "e.jsonl"): "Missing option '--item', such as --item user.id",
@@ -234,6 +266,7 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
         ("--file", "naive.jsonl", "--item", "user.id"): "'at' says no instant, as its times have no offset",
         ("--file", "naive.parquet", "--item", "user"): "'at' says no instant, as its times have no offset",
         ("--file", "array.jsonl", "--item", "user"): "array.jsonl is a JSON array, not one JSON object a line: `jq",
+        ("--file", "dotted.jsonl", "--item", "user.id"): "'user.id' is one name with a dot in it",
         ("--file", "lines.txt", "--item", "x"): "no fields to choose from",
         ("--file", "empty.jsonl", "--item", "x"): "holds no record",
         ("--file", "broken.jsonl", "--item", "x"): "holds no record",

@@ -34,7 +34,7 @@ class Layout:
 
     Args:
         format: of the file.
-        item: field (jsonl and avro, dotted) or column (csv, parquet) of the item.
+        item: field (jsonl, avro and parquet, dotted) or column (csv) of the item.
         item_type: "text", "int" or "bytes".
         weight: field or column of an integer weight.
         time: field or column of the event time; None: not read.

@@ -15,11 +15,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import ConfigError, FormatError, StoreError, needing
+from sketchstream.errors import ConfigError, FormatError, StoreError, meant, needing
 from sketchstream.items.arrays import Items, whole_numbers
 from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
+from sketchstream.stream.input.sampling import SHOWN
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.decoded import read_weights
 from sketchstream_connectors.decode.times import in_ms, text_times
@@ -95,12 +96,13 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
         if name is None or name in out:
             continue
         if list(header).count(name) != 1:
-            many = "more than one" if name in header else "no"
-            # A file without a header would show its first row here: give only the number of names.
-            msg = (
-                f"there is {many} column {name!r:.60} among the {len(header)} columns that the first line names: that "
-                "must be a line of names; add one if the file begins with data"
-            )
+            found = f"column {name!r:.60} among the {len(header)} columns of the file"
+            if name in header:
+                msg = f"there is more than one {found}: give the others another name"
+            elif layout.format == "csv":  # one without a header would show its first row here: give no name
+                msg = f"there is no {found}: its first line must name them; add a line of names if it begins with data"
+            else:
+                msg = f"there is no {found}; there are: {', '.join(header[:SHOWN])}{meant(name, header)}"
             raise ConfigError(msg)
         out[name] = list(header).index(name)
     return out
@@ -255,18 +257,21 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
 
     try:
         with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            wanted = list(_columns(layout, names))
+            nested = any(map(pa.types.is_struct, file.schema_arrow.types))
+            wanted = list(_columns(layout, _flat(file.schema_arrow.empty_table()).column_names))
             for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if number + rows <= position:
-                    number += rows
+                length = file.metadata.row_group(group).num_rows
+                if number + length <= position:
+                    number += length
                     continue
                 for batch in file.iter_batches(batch_size=ROWS, row_groups=[group], columns=wanted):
                     number += batch.num_rows
                     skip = max(0, position - (number - batch.num_rows))
                     if skip < batch.num_rows:
-                        yield arrow_piece(layout, batch.slice(skip), number)
+                        rows = batch.slice(skip)
+                        if nested:
+                            (rows,) = _flat(pa.Table.from_batches([rows])).combine_chunks().to_batches()
+                        yield arrow_piece(layout, rows, number)
     except pa.ArrowException as error:
         msg = f"{path} cannot be read as parquet ({type(error).__name__})"
         raise FormatError(msg) from None
@@ -275,6 +280,15 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
             raise
         raise unreadable(path, error) from error
     return number
+
+
+def _flat(table: Any) -> Any:
+    """A table without columns in columns: b in a is called a.b."""
+    import pyarrow as pa
+
+    while any(map(pa.types.is_struct, table.schema.types)):
+        table = table.flatten()
+    return table
 
 
 def arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
@@ -360,7 +374,8 @@ def _arrow_texts(column: Any, name: str) -> RecordColumn:
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
     ):
-        msg = f"column {name!r:.60} has type {kind}; text, bytes or integers were expected"
+        whole = "; pandas makes floats of integers with gaps: .astype('Int64')" if pa.types.is_floating(kind) else ""
+        msg = f"column {name!r:.60} has type {kind}; text, bytes or integers were expected{whole}"
         raise ConfigError(msg)
     column = column.cast(pa.large_binary())
     _, offsets, data = column.buffers()

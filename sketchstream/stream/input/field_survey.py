@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Final
 
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
-from sketchstream.stream.input.sampling import NAMED_FROM, RECENT_S, paths
+from sketchstream.stream.input.sampling import NAMED_FROM, RECENT_S, paths, unreachable
 
 TIME_NAMES: Final = ("ts", "time", "timestamp", "event_time", "eventtime", "occurred_at", "created_at", "at", "when")
 """Names of event times, the likeliest first."""
@@ -28,7 +28,7 @@ class Field:
     Args:
         name: The dotted name.
         kind: "text", "whole number", "decimal", "truth value", "time", "time without offset" (which says no instant) or
-            "list"; "mixed" for several.
+            "list"; "mixed" for several; "name with a dot" for one that cannot be named.
         share: The share of the records that have it, 0 to 1.
     """
 
@@ -45,6 +45,9 @@ class Survey:
     has: Counter[str] = field(default_factory=Counter, repr=False)
     kinds: dict[str, Counter[str]] = field(default_factory=dict, repr=False)
     units: dict[str, Counter[TimeUnit]] = field(default_factory=dict, repr=False)
+    unreached: set[str] = field(default_factory=set, repr=False)
+    tabular: bool = False
+    """Whether the records are rows, whose columns may be called as they like: no name is a path."""
     headed: bool = False
     """Whether the names of fields are the first line of a file, which may be a record by mistake."""
 
@@ -53,6 +56,8 @@ class Survey:
         for document in documents:
             self.records += 1
             for name, value in paths(document):
+                if not self.tabular and unreachable(document, name):
+                    self.unreached.add(name)
                 self.has[name] += 1
                 if value is not None:
                     self.kinds.setdefault(name, Counter())[_kind(value)] += 1
@@ -82,6 +87,8 @@ class Survey:
 
     def _kind(self, name: str) -> str:
         """Type of nearly all values of a field."""
+        if name in self.unreached:
+            return "name with a dot"
         seen = self.kinds.get(name, Counter())
         total = seen.total()
         return next((kind for kind, count in seen.most_common(1) if count * 20 >= total * 19), "mixed")
@@ -99,6 +106,8 @@ def _kind(value: object) -> str:
         return _kind_of_text(value)
     if isinstance(value, datetime):
         return "time without offset" if value.tzinfo is None else "time"
+    if isinstance(value, date):  # its first moment in UTC
+        return "time"
     return "list" if isinstance(value, (list, tuple)) else "mixed"
 
 

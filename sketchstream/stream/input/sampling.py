@@ -34,6 +34,10 @@ PARSED: Final = 1000
 NAMED_FROM: Final = 10
 """Fewest records that must have a field before its name is shown."""
 ARRAY: Final = "a JSON array, not one JSON object a line: `jq -c '.[]' FILE > FILE.jsonl` makes lines of it"
+UNREACHABLE: Final = (
+    "is one name with a dot in it, and a dotted name is a path, b in a for a.b: give it another, as "
+    '`jq -c \'with_entries(.key |= gsub("[.]"; "_"))\' FILE` does'
+)
 SHOWN: Final = 20
 DEPTH: Final = 3
 TOLERATED: Final = 20
@@ -97,6 +101,7 @@ class Sample:
     arrays: int = field(default=0, repr=False)
     has: Counter[str] = field(default_factory=Counter, repr=False)
     names: Counter[str] = field(default_factory=Counter, repr=False)
+    unreached: set[str] = field(default_factory=set, repr=False)
     sketches: list[ListedValues] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -174,6 +179,7 @@ class Sample:
         named = (self.wanted.item, self.wanted.weight, self.wanted.time, *(name for name, _ in self.wanted.columns))
         wanted = {name for name in named if name}
         self.has.update(name for name in wanted if _has(document, name.split(".")))
+        self.unreached |= {name for name in wanted if unreachable(document, name)}
 
     # ------------------------------------------------------------------------------------------------ verdicts
 
@@ -294,7 +300,9 @@ class Sample:
         return f"none of the {self.records:,} records of a sample" if self.records > 1 else "the only record"
 
     def _advice(self, name: str) -> str:
-        """Fields that most records have, and the one that was probably meant."""
+        """Fields that most records have, and the one that was probably meant; or why no path leads to this one."""
+        if name in self.unreached:
+            return f": {name!r} {UNREACHABLE}"
         least = max(NAMED_FROM, (self.objects + 1) // 2)
         known = [one for one, count in self.names.most_common() if count >= least and len(one) <= 60][:SHOWN]
         if not known:
@@ -319,6 +327,11 @@ def behind(times: Ints, reach_ms: int) -> int:
     cuts = [*range(0, times.size, times.size // TOLERATED + 1), times.size]
     ends = ((first, last, np.quantile(times[:first], 1 - 1 / TOLERATED)) for first, last in pairwise(cuts) if first)
     return sum(int(np.count_nonzero(times[first:last] + reach_ms < reached)) for first, last, reached in ends)
+
+
+def unreachable(document: Mapping[str, Any], name: str) -> bool:
+    """Whether a dotted name is that of one field of a JSON document, which no path leads to; see `UNREACHABLE`."""
+    return "." in name and name in document and not _has(document, name.split("."))
 
 
 def _has(document: object, path: list[str]) -> bool:

@@ -249,6 +249,27 @@ def test_positions_resume_anywhere(tmp_path: Path, suffix: str, monkeypatch: pyt
     assert len(ends) == len(edges)
 
 
+def test_columns_in_columns_of_parquet_are_read_by_their_paths(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    flat = write(tmp_path / "flat.parquet", ROWS)
+    table = pq.read_table(flat)
+    inner = pa.StructArray.from_arrays([table["u"].combine_chunks(), table["n"].combine_chunks()], ["u", "n"])
+    absent = pa.array([{"inner": one} for one in inner.to_pylist()] + [None, {"inner": None}])
+    whole = pa.table(
+        {"a": absent, "t": pa.concat_arrays([table["t"].combine_chunks(), table["t"][:2].combine_chunks()])}
+    )
+    pq.write_table(whole, tmp_path / "nested.parquet", row_group_size=2)
+    nested = Layout("parquet", "a.inner.u", weight="a.inner.n", time="t")
+    for position in (0, 3):
+        found = read(tmp_path / "nested.parquet", nested, position)
+        assert found[:-2] == read(flat, Layout("parquet", "u", weight="n", time="t"), position)
+        assert [one[4] for one in found[-2:]] == [True, True], "what lies in nothing is null"
+    with pytest.raises(ConfigError, match=r"no column 'a.u' .* there are: a.inner.u, a.inner.n, t"):
+        read(tmp_path / "nested.parquet", Layout("parquet", "a.u"))
+
+
 def test_a_grown_file_is_read_on_and_a_shorter_one_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", ROWS[:2])
     layout = Layout("jsonl", "u")
@@ -268,7 +289,7 @@ def test_a_grown_file_is_read_on_and_a_shorter_one_refused(tmp_path: Path) -> No
     [
         ("x.csv", b"", Layout("csv", "u"), FormatError, "is empty"),
         ("x.csv", b"a,b\n1,2\n", Layout("csv", "u"), ConfigError, "no column 'u'"),
-        ("x.csv", b"u,u\n1,2\n", Layout("csv", "u"), ConfigError, "more than one column 'u'"),
+        ("x.csv", b"u,u\n1,2\n", Layout("csv", "u"), ConfigError, "more than one column 'u' .* another name"),
         ("x.csv", b'u,"b\n1,2\n', Layout("csv", "u"), FormatError, "first line"),
         ("x.parquet", b"PAR1 nothing", Layout("parquet", "u"), FormatError, "as parquet"),
         ("x.msgpack", b"\xc1", Layout("msgpack"), FormatError, "msgpack"),

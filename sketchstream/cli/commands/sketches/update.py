@@ -32,7 +32,7 @@ STDIN: Final = Path("-")
     type=click.Choice(["lines", "jsonl", "csv", "parquet", "avro", "msgpack"]),
     help="Format of the events.  [default: by the file's ending; .gz and .zst are decompressed]",
 )
-@click.option("--item", metavar="FIELD", help="Field (jsonl and avro, dotted) or column (csv, parquet) of the item.")
+@click.option("--item", metavar="FIELD", help="Field (jsonl, avro, parquet: dotted) or column (csv) of the item.")
 @click.option("--weight", metavar="FIELD", help="Field or column of the weight.  [default: every event is 1]")
 @click.option(
     "--field",

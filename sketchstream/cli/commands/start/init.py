@@ -198,7 +198,7 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
     from sketchstream.stream.input.field_survey import Survey
     from sketchstream_connectors import first_records
 
-    survey = Survey()
+    survey = Survey(tabular=draft.format in ("csv", "parquet"))
     if file is not None:
         survey.add(first_records.of_file(file, draft.format or ""))
         survey.headed = draft.format == "csv"
@@ -223,6 +223,7 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
 def _item(survey: Survey, given: str | None) -> str:
     """Ask for the field that is counted, among those that there are."""
     from sketchstream.config.checks import looks_like_people
+    from sketchstream.stream.input.sampling import NAMED_FROM
 
     fields = survey.fields()
     names = [field.name for field in fields]
@@ -230,6 +231,8 @@ def _item(survey: Survey, given: str | None) -> str:
         click.echo(f"{survey.records:,} records were looked at:", err=True)
         for field in fields:
             click.echo(f"  {field.name:<24} {field.kind:<19} in {field.share:.0%}", err=True)
+        if survey.records < NAMED_FROM:
+            click.echo(f"  (fields are named from {NAMED_FROM} records on)", err=True)
     likely = next(filter(looks_like_people, names), None)
     return _there(survey, str(options.ask(given, "What to count (a field)", likely, str, "--item", must=True)))
 
@@ -241,7 +244,11 @@ def _there(survey: Survey, name: str) -> str:
         ConfigError: none has it; names those that there are.
     """
     from sketchstream.errors import ConfigError, meant
+    from sketchstream.stream.input.sampling import UNREACHABLE
 
+    if name in survey.unreached:
+        msg = f"{name!r:.60} {UNREACHABLE}"
+        raise ConfigError(msg)
     if name not in survey.has:
         names = [field.name for field in survey.fields()]
         there = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
@@ -324,6 +331,7 @@ def _print(draft: Draft, found: Sizing, output: Path) -> None:
     """Say what it costs, how many items it takes, and what the sample says about the fields."""
     from sketchstream import kinds
     from sketchstream.config.loader import Config
+    from sketchstream.errors import ConfigError
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream_connectors import factory
 
@@ -338,7 +346,10 @@ def _print(draft: Draft, found: Sizing, output: Path) -> None:
         f"it is larger, as `sketchstream plan` computes it. Memory: {show.number(found.memory)} bytes for each open "
         "window and partition."
     )
-    mistakes, doubts = factory.look_at_file(config)
+    try:
+        mistakes, doubts = factory.look_at_file(config)
+    except ConfigError as error:  # the configuration is written
+        mistakes, doubts = list(error.mistakes), []
     for text in mistakes + doubts:
         click.echo(f"sketchstream: warning: {text}", err=True)
 
