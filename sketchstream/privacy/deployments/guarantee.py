@@ -398,7 +398,9 @@ def _seen(
         what += [f"{copies} partitions"] if copies > 1 else []
         pure = not total.gaussian.mu2 and to_approximate(total.rho, DELTA) < total.pure
         less = f", or {approximate(total.rho)} by zCDP" if pure else ""
-        lines.append(f"over {', '.join(what) or 'a day'}: {unit} loses at most {plain(total, delta)}{less}")
+        lost = plain(total, delta)
+        lost = f"no bound on what {unit} loses" if lost == UNLIMITED else f"{unit} loses at most {lost}{less}"
+        lines.append(f"over {', '.join(what) or 'a day'}: {lost}")
     if around.overlap > 1 and copied != UNLIMITED:
         number = around.overlap if spec.unit == "event" else windows_a_day(around)
         seized = Losses.of_sketch(looked).times(number * copies)
