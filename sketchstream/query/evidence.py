@@ -49,13 +49,18 @@ def heard(frontier: Frontier | None, window: Span) -> Heard:
     """
     if frontier is None or frontier.published_through < window[1]:
         return Heard("not all partitions have told how many records they refused")
-    said = frontier.evidence
-    if said is None or (said.since != NO_TIME and window[1] <= said.since):
-        return Heard("how many records came too late, or were refused, was not published")
-    shown = said.windows.get(window)
-    if shown is None and said.older > _laplace(said.noise, said.older_draws).quantile(OLDER_ALARM):
-        return Heard(f"about {said.older:,} records came for windows as old as this one, and which is not known")
-    return Heard("", said.noise, shown)
+    said = () if frontier.evidence is None else (frontier.evidence, *frontier.evidence.former)
+    for one in said:
+        if window in one.windows:
+            return Heard("", one.noise, one.windows[window])
+    for one in said:
+        if one.noise.refused and one.older > _laplace(one.noise, one.older_draws).quantile(OLDER_ALARM):
+            return Heard(f"about {one.older:,} records came for windows as old as this one, and which is not known")
+        if one.since == NO_TIME or window[1] > one.since:
+            if one.noise.refused:
+                return Heard("", one.noise)
+            break
+    return Heard("how many records came too late, or were refused, was not published")
 
 
 def weigh(counted: Quality, found: Mapping[int, Heard], rule: Rule, *, keyed: bool, counts: frozenset[int]) -> Quality:
@@ -156,8 +161,10 @@ def _misplaced(found: Mapping[int, Heard], rule: Rule, counted: Quality) -> tupl
         for one in found.values()
         if one.shown is not None and one.shown.misplaced is not None and one.noise.misplaced
     ]
-    if not there or len({given for given, _ in there}) > 1:
-        return None, False
+    laws = {given for given, _ in there}
+    if len(laws) != 1:  # partitions in which the configuration changed before this window, and others
+        each = [_misplaced({p: one for p, one in found.items() if one.noise == law}, rule, counted) for law in laws]
+        return next((one for one in each if one[1]), (None, False))
     given, values = there[0][0], [value for _, value in there]
     alarm = rule.incomplete.alarm / 3.0
     tolerated = counted.tolerated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from dataclasses import replace
+from fractions import Fraction
 
 import orjson
 import pytest
@@ -21,8 +22,9 @@ from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.ledgers import Ledgers
-from sketchstream.serve.store.store import Store
-from sketchstream.stream.interfaces import Deleted, SealedEntry
+from sketchstream.serve.store.store import Store, _changed_evidence
+from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
+from sketchstream.stream.state.evidence import EvidenceNoise, Reported, ShownEvidence
 from sketchstream.stream.windows.windows import iso
 from sketchstream_connectors.files.sealed import DirectorySealed
 
@@ -44,6 +46,18 @@ def test_a_sketch_that_is_added_while_a_service_runs_has_all_its_numbers_after_a
         points = client.get("/v1/sketches/counts/series").json()["points"]
         assert len(points) == 3
         assert None not in [one["value"] for one in points]
+
+
+def test_windows_of_a_former_noise_are_judged_anew_when_their_numbers_change():
+    """The first of two frontiers after a change of epsilon, and one that tells that a former window refused records."""
+    now, window = EvidenceNoise(Fraction(1)), (EPOCH, EPOCH + MINUTE)
+
+    def said(sequence, refused):
+        former = Reported(EvidenceNoise(Fraction(2)), windows={window: ShownEvidence(refused, sequence)})
+        return Frontier("m", 0, 0, window[1], 1, sequence, evidence=Reported(now, window[1], former=(former,)))
+
+    assert _changed_evidence(said(1, 0), said(2, 5)) == [window]
+    assert _changed_evidence(said(1, 0), said(1, 0)) == []
 
 
 def test_guarantees_follow_the_configuration(tmp_path):

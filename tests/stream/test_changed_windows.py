@@ -118,3 +118,38 @@ def test_a_late_record_of_a_former_width_is_counted_for_its_own_window() -> None
     played = Played("narrower", 1, silent=False)
     verdicts = {one.window: one.complete for one, _, _ in played.windows}
     assert verdicts[START, START + 120 * MINUTE] is False
+
+
+def verdicts(driver: Driver) -> dict[int, bool | None]:
+    """`complete` of the windows of "a" by the hour."""
+    return {(one.window[0] - START) // (60 * MINUTE): one.complete for one in driver.windows("a")}
+
+
+def fed(driver: Driver, first: int, last: int) -> None:
+    """One record in five minutes."""
+    for minute in range(first, last, 5):
+        driver.clock.advance(300)
+        driver.send({"user": 1, "ts": START + minute * MINUTE}, timestamp=START + minute * MINUTE)
+        driver.run(20)
+
+
+@pytest.mark.parametrize(
+    "after", ["epsilon = 40", "epsilon = 40\nepsilon_refused = 30", "publish", 'name = "b"', 'name = "b"\nback']
+)
+def test_windows_stay_complete_when_a_sketch_is_changed_or_renamed_until_a_late_record_comes(after: str) -> None:
+    text = CONFIG + 'window = "1h"'
+    driver = Driver(text, now=START)
+    fed(driver, 0, 130)
+    assert verdicts(driver) == {0: True, 1: True}
+    other = text.replace("epsilon = 50", after) if after.startswith("epsilon") else text
+    other = other.replace('name = "a"', 'name = "b"') if after.startswith("name") else other
+    other = other.replace('publish = "state"\nintrusion = true\n', "") if after == "publish" else other
+    driver.change(other)
+    fed(driver, 130, 190)
+    if after.endswith("back"):
+        driver.change(text)
+    assert verdicts(driver) == {0: True, 1: True, 2: True}
+    driver.send({"user": 1, "ts": START + 70 * MINUTE}, timestamp=START + 70 * MINUTE)
+    driver.run(20)
+    fed(driver, 190, 400)
+    assert {hour: verdicts(driver)[hour] for hour in range(3)} == {0: True, 1: False, 2: True}

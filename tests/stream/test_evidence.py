@@ -14,11 +14,14 @@ import pytest
 from helpers.streams import EPOCH, HOUR, MINUTE, open_spec, plan, spec
 from sketchstream.items.arrays import Items
 from sketchstream.noise.laws import DiscreteLaplace
+from sketchstream.privacy.deployments.publications import FrontierNoise
+from sketchstream.query.evidence import Heard, heard
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.monitoring.metrics import Metrics
 from sketchstream.stream.state.evidence import (
     KEPT,
     MOST_AHEAD,
+    MOST_FORMER,
     Evidence,
     EvidenceNoise,
     Reported,
@@ -26,6 +29,7 @@ from sketchstream.stream.state.evidence import (
     due,
     misplaced_law,
     misplaced_noise,
+    noise_of,
     passed,
     refused_noise,
 )
@@ -109,9 +113,70 @@ def test_snapshots_continue_and_their_size_does_not_depend_on_numbers() -> None:
             assert again.fields() == found.fields()
             sizes.add((given.cells, len(text)))
     assert len(sizes) == 2
-    other = Evidence(EXACT)
-    other.restore(json.loads(text), EPOCH + HOUR)
-    assert (other.windows, other.since) == ({}, EPOCH + HOUR), "another noise begins anew"
+
+
+def changed(before: Evidence, given: EvidenceNoise, known: int) -> Evidence:
+    """The evidence after a restart with another noise."""
+    found = Evidence(given)
+    found.restore(json.loads(json.dumps(before.fields())), known)
+    return found
+
+
+def told(found: Evidence, window: tuple[int, int]) -> Heard:
+    said = Reported.read(json.loads(json.dumps(found.reported().fields())))
+    assert said == found.reported() == Reported.read(said.stored())
+    return heard(Frontier("m", 0, 0, EPOCH + HOUR, 1, 1, evidence=said), window)
+
+
+def test_windows_keep_the_noise_with_which_they_began() -> None:
+    """One that is sealed, one that is open when the noise changes, one that opens later; each hears of late records."""
+    spans = [(EPOCH + minute * MINUTE, EPOCH + (minute + 1) * MINUTE) for minute in range(3)]
+    first = Evidence(EXACT)
+    for span in spans[:2]:
+        first.open(*span)
+    first.seal(plan(), EPOCH, spans[0][1])
+    first.report()
+    later = EvidenceNoise(F(40), F(40), 1024)
+    found = changed(first, later, spans[1][1])
+    for span in spans[1:]:
+        found.open(*span)
+        found.misplace(*span, Items.of(np.arange(9, dtype=np.int64)), 0, 1)
+    found.refuse(times(0.5, 1.5, 1.6, 2.5), spans, spans[0][1])
+    found.seal(plan(), spans[0][1], spans[2][1])
+    found = changed(changed(found, later, spans[2][1]), EvidenceNoise(), spans[2][1])
+    found.report()
+    shown = [told(found, span) for span in spans]
+    assert [one.noise for one in shown] == [EXACT, EXACT, later]
+    assert [one.shown and one.shown.refused for one in shown] == [1, 2, 1]
+    assert [one.shown and one.shown.misplaced for one in shown] == [0, 9, 9]
+    assert noise_of([("m", found.reported())]) == {"m": FrontierNoise(F(50), F(50))}
+    assert found.known >= {*spans}
+    assert Evidence(EXACT).young_ms is None
+    assert found.young_ms == MINUTE
+    assert told(changed(Evidence(EXACT), EvidenceNoise(), EPOCH), (EPOCH + MINUTE, EPOCH + HOUR)).reason
+
+
+def test_numbers_of_windows_before_a_change_are_kept_as_long_as_others() -> None:
+    found = Evidence(EXACT)
+    for minute in range(KEPT):
+        found.seal(plan(), EPOCH + minute * MINUTE, EPOCH + (minute + 1) * MINUTE)
+        found.report()
+    for number in range(9):
+        before = len(found.former)
+        found = changed(found, EvidenceNoise(F(40 + number), F(40)), EPOCH + KEPT * MINUTE)
+        assert len(found.former) == min(before + 1, MOST_FORMER)
+    assert told(found, WINDOW).reason, "too many changes ago"
+    found = changed(Evidence(EXACT), EvidenceNoise(F(40)), EPOCH)
+    found.former[0].seal(plan(), EPOCH - 2 * MINUTE, EPOCH)
+    for minute in range(2 * KEPT):
+        found.seal(plan(), EPOCH + minute * MINUTE, EPOCH + (minute + 1) * MINUTE)
+        found.report()
+    assert not found.former[0].windows
+    assert told(found, (EPOCH - MINUTE, EPOCH)) == Heard("", EXACT)
+    found.refuse(times(*[-0.5] * 30), [(EPOCH - MINUTE, EPOCH)], EPOCH + HOUR)
+    for _ in range(20):
+        found.report()
+    assert "which is not known" in told(found, (EPOCH - MINUTE, EPOCH)).reason
 
 
 def test_a_record_at_the_end_of_a_window_is_refused_by_the_next_one_alone() -> None:

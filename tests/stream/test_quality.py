@@ -151,6 +151,17 @@ def test_what_is_tolerated_of_few_records_is_reported_as_rarely_as_it_says(mispl
     assert reported(-300, 2), "a number that noise cannot explain tolerates nothing"
 
 
+def test_misplaced_events_show_where_partitions_have_different_noise() -> None:
+    """A configuration changes epsilon while the second partition has not opened the window yet."""
+    window, shown = (0, MINUTE), {}
+    for partition, lost in ((0, 0), (1, 400)):
+        said = Reported(EvidenceNoise(F(1), F(2 + partition)), windows={window: ShownEvidence(0, 1, misplaced=lost)})
+        shown[partition] = heard(Frontier("hourly", 0, partition, MINUTE, 2, 1, evidence=said), window)
+    judged = weigh(judge([part(10_000, 10_000)]), shown, Rule(), keyed=True, counts=frozenset([0, 1]))
+    assert judged.verdict == "incomplete"
+    assert "do not belong" in judged.reason
+
+
 def test_every_admitted_record_is_noted_in_its_window_however_chunks_are_cut() -> None:
     made = spec(epsilon_records="50", total_share="9/10")
     given = stream(7, 900)

@@ -1151,8 +1151,8 @@ def _changed_evidence(known: Frontier, frontier: Frontier) -> list[Span]:
     """Windows of which a frontier tells something else than the one before."""
     if frontier.evidence is None:
         return []
-    before = {} if known.evidence is None else known.evidence.windows
-    return [window for window, shown in frontier.evidence.windows.items() if before.get(window) != shown]
+    before = {} if known.evidence is None else known.evidence.every()
+    return [window for window, shown in frontier.evidence.every().items() if before.get(window) != shown]
 
 
 def _config_digest(config: Config) -> str:

@@ -39,6 +39,8 @@ MOST_SHOWN = 512
 """Windows in a frontier, at most: the last `KEPT`, and earlier ones whose numbers are more than noise."""
 MOST_AHEAD = 64
 """Windows that are not open yet and whose refused records are counted; those that begin first."""
+MOST_FORMER = 4
+"""Former noises whose windows are still judged, at most; windows before them have no numbers."""
 OLDER_EVERY = 16
 """Frontiers between two publications of the number of records that were refused by windows older than those."""
 LARGE = 10
@@ -194,6 +196,7 @@ class Reported:
         older: noisy number of records refused by windows that are older than those with numbers.
         older_draws: draws of noise in it.
         windows: evidence by window.
+        former: the same of windows before `since`, with the noise that a former configuration gave them; newest first.
     """
 
     noise: EvidenceNoise
@@ -201,6 +204,7 @@ class Reported:
     older: int = 0
     older_draws: int = 0
     windows: Mapping[Span, ShownEvidence] = field(default_factory=dict)
+    former: tuple[Reported, ...] = ()
 
     def fields(self) -> dict[str, Any]:
         """Plain data, for frontiers."""
@@ -216,7 +220,13 @@ class Reported:
             out |= {"epsilon_misplaced": str(self.noise.misplaced), "cells": self.noise.cells}
         if self.noise.anywhere:
             out["anywhere"] = 1
+        if self.former:
+            out["former"] = [one.fields() for one in self.former]
         return out if self.since == NO_TIME else {**out, "since": self.since}
+
+    def every(self) -> dict[Span, ShownEvidence]:
+        """The evidence of all windows, those of former noises too."""
+        return {window: shown for one in (*self.former, self) for window, shown in one.windows.items()}
 
     def stored(self) -> dict[str, Any]:
         """The same for snapshots, in which the size of a number does not depend on its value."""
@@ -224,7 +234,7 @@ class Reported:
         out["older"] = [_hex(self.older), self.older_draws]
         for shown in out["windows"]:
             shown[2], shown[5] = _hex(shown[2]), None if shown[5] is None else _hex(shown[5])
-        return out
+        return out | ({"former": [one.stored() for one in self.former]} if self.former else {})
 
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Reported:
@@ -245,7 +255,8 @@ class Reported:
             _whole(said.get("cells", 0)),
             bool(said.get("anywhere", 0)),
         )
-        return cls(given, _whole(said.get("since", NO_TIME)), _number(older), _whole(older_draws), windows)
+        former = tuple(cls.read(one) for one in said.get("former", ()))
+        return cls(given, _whole(said.get("since", NO_TIME)), _number(older), _whole(older_draws), windows, former)
 
 
 def noise_of(frontiers: Iterable[tuple[str, Reported | None]]) -> dict[str, publications.FrontierNoise]:
@@ -255,8 +266,8 @@ def noise_of(frontiers: Iterable[tuple[str, Reported | None]]) -> dict[str, publ
         frontiers: names of sketches, and the evidence of a frontier.
     """
     found: dict[str, publications.FrontierNoise] = {}
-    for name, said in frontiers:
-        if said is not None:
+    for name, newest in frontiers:
+        for said in () if newest is None else (newest, *newest.former):
             known = found.get(name, publications.FrontierNoise())
             refused, misplaced = max(known.refused, said.noise.refused), max(known.misplaced, said.noise.misplaced)
             found[name] = publications.FrontierNoise(refused, misplaced)
@@ -278,25 +289,46 @@ class Evidence:
         self._older = laplace(given.refused) if given.refused else 0
         self._older_shown = 0
         self._older_draws = 0
+        self.former: list[Evidence] = []
 
     def __repr__(self) -> str:
         """How many windows have evidence."""
         return f"<Evidence of {len(self.windows)} windows>"
 
+    @property
+    def kept(self) -> bool:
+        """Whether numbers are kept, of any window."""
+        return bool(self.noise.refused or self.former)
+
+    @property
+    def known(self) -> set[Span]:
+        """The windows with evidence."""
+        return {window for one in (self, *self.former) for window in one.windows}
+
+    @property
+    def young_ms(self) -> int | None:
+        """Length of the shortest sealed window whose number is still published anew; None: there is none."""
+        windows = (window for one in (self, *self.former) for window in one.windows.values())
+        return min((one.end - one.start for one in windows if 0 <= one.age < KEPT), default=None)
+
+    def _of(self, start: int, end: int) -> Evidence:
+        """The evidence that has a window, of a former noise perhaps; this one if none has."""
+        return next((one for one in self.former if (start, end) in one.windows), self)
+
     def open(self, start: int, end: int) -> WindowEvidence:
         """The evidence about a window that has a sketch in this partition, from which items can be missing."""
-        found = self.window(start, end)
+        noise, found = self._of(start, end).noise, self.window(start, end)
         if not found.opened:
             found.opened = True
-            if self.noise.cells:
-                found.cells = responses(self.noise.cells, self.noise.misplaced)
-            elif self.noise.misplaced:
-                found.misplaced = laplace(self.noise.misplaced)
+            if noise.cells:
+                found.cells = responses(noise.cells, noise.misplaced)
+            elif noise.misplaced:
+                found.misplaced = laplace(noise.misplaced)
         return found
 
     def window(self, start: int, end: int) -> WindowEvidence:
         """The evidence about a window, created with its noise if necessary."""
-        found = self.windows.get((start, end))
+        found = self._of(start, end).windows.get((start, end))
         if found is None:
             found = self.windows[start, end] = WindowEvidence(start, end)
             if self.noise.refused:
@@ -313,15 +345,16 @@ class Evidence:
             windows: windows that may hold them, each of which refuses all of them.
             through: windows that end by then are sealed.
         """
-        if not self.noise.refused or not times.size:
+        if not times.size:
             return
         left = times
         for start, end in windows:
             here = (left >= start) & (left < end)
             n = int(np.count_nonzero(here))
-            if not n:
+            holder = self._of(start, end)
+            if not n or not holder.noise.refused:
                 continue
-            if (start, end) not in self.windows and end <= through:
+            if (start, end) not in holder.windows and end <= through:
                 self._older += n
             else:
                 self.window(start, end).refused += n
@@ -348,17 +381,18 @@ class Evidence:
             partition: this one.
             partitions: of the input.
         """
-        if not self.noise.misplaced:
+        given = self._of(start, end).noise
+        if not given.misplaced:
             return
         found = self.open(start, end)
-        if not self.noise.cells:
+        if not given.cells:
             found.misplaced += len(items)
             return
         hashed = spread(items)
         noted = hashed[hashed % np.uint64(partitions) == np.uint64(partition)] // np.uint64(partitions)
-        places = np.unique(noted % np.uint64(self.noise.cells)).astype(np.intp)
+        places = np.unique(noted % np.uint64(given.cells)).astype(np.intp)
         if places.size and found.cells is not None:
-            found.cells[places] = 1 - responses(places.size, self.noise.misplaced)
+            found.cells[places] = 1 - responses(places.size, given.misplaced)
 
     def contradict(self, stamps: Times, ranges: Iterable[Span], lateness_ms: int) -> bool:
         """Mark the windows that idleness closed and in which records were written that came afterwards.
@@ -371,7 +405,7 @@ class Evidence:
         Returns:
             Whether a window was marked.
         """
-        marked = False
+        marked = sum(one.contradict(stamps, ranges, lateness_ms) for one in self.former) > 0
         for one in self.windows.values():
             if one.age < 0 or one.contradicted:
                 continue
@@ -392,6 +426,8 @@ class Evidence:
             before: windows that end by then were sealed earlier, ms.
             through: windows that end by then are sealed now, ms.
         """
+        for former in self.former:
+            former.seal(None, before, through)
         if plan is not None and through != NO_TIME:
             for window in passed(plan, before, through):
                 self.window(*window)
@@ -405,8 +441,12 @@ class Evidence:
             one.misplaced += drawn
             one.published, one.cells = True, None
 
-    def report(self) -> Reported:
-        """The evidence to publish now; each publication of a changed number brings noise of its own."""
+    def report(self, most: int = KEPT) -> Reported:
+        """The evidence to publish now; each publication of a changed number brings noise of its own.
+
+        Args:
+            most: sealed windows to keep whose numbers are no more than noise.
+        """
         self._frontiers += 1
         if self.noise.refused and self._frontiers % OLDER_EVERY == 1:
             self._older_shown += self._older
@@ -420,13 +460,17 @@ class Evidence:
             one.refused = drawn
         for one in sealed:
             one.age += 1
-        old = sealed[:-KEPT]
+        old, last = sealed[: max(0, len(sealed) - most)], sealed[max(0, len(sealed) - most) :]
         kept = [one for one in old if self._is_news(one)]
         for one in kept[: -(MOST_SHOWN - KEPT)]:
             self.since = max(self.since, one.end)
         kept = kept[-(MOST_SHOWN - KEPT) :]
-        names = {(one.start, one.end) for one in (*kept, *sealed[-KEPT:])}
+        names = {(one.start, one.end) for one in (*kept, *last)}
         self.windows = {name: one for name, one in self.windows.items() if one.age < 0 or name in names}
+        for former in self.former:
+            most = max(0, most - len(last))
+            former.report(most)
+            last = list(former.windows.values())
         return self.reported()
 
     def reported(self) -> Reported:
@@ -436,7 +480,8 @@ class Evidence:
             for name, one in self.windows.items()
             if one.age > 0
         }
-        return Reported(self.noise, self.since, self._older_shown, self._older_draws, windows)
+        former = tuple(one.reported() for one in self.former)
+        return Reported(self.noise, self.since, self._older_shown, self._older_draws, windows, former)
 
     def _is_news(self, one: WindowEvidence) -> bool:
         """Whether published numbers of an old window are more than three standard deviations of their noise."""
@@ -458,7 +503,8 @@ class Evidence:
             "since": self.since,
             "frontiers": self._frontiers,
             "older": [_hex(self._older), _hex(self._older_shown), self._older_draws],
-            "noise": [str(self.noise.refused), str(self.noise.misplaced), self.noise.cells],
+            "noise": self._laws,
+            **({"former": [one.fields() for one in self.former]} if self.former else {}),
             "windows": [
                 [
                     one.start,
@@ -475,15 +521,36 @@ class Evidence:
             ],
         }
 
+    @property
+    def _laws(self) -> list[str | int]:
+        """The noise, for a snapshot; older ones lack the last number."""
+        given = self.noise
+        return [str(given.refused), str(given.misplaced), given.cells, int(given.anywhere)]
+
+    @classmethod
+    def _former(cls, said: Mapping[str, Any]) -> Evidence:
+        """The evidence of a former noise."""
+        refused, misplaced, cells, anywhere = said["noise"]
+        found = cls(EvidenceNoise(read_rational(refused), read_rational(misplaced), _whole(cells), bool(anywhere)))
+        found.restore(said, NO_TIME)
+        return found
+
     def restore(self, said: Mapping[str, Any] | None, known: int) -> None:
-        """Restore the evidence of a snapshot; after a change of its noise, or of an older release, it begins anew.
+        """Restore the evidence of a snapshot; after a change of its noise, the known windows keep theirs.
 
         Args:
             said: from `fields`; None: nothing was kept.
             known: windows that end by then (ms) were sealed, or open, when nothing was kept.
         """
-        now = [str(self.noise.refused), str(self.noise.misplaced), self.noise.cells]
-        if said is None or list(said["noise"]) != now:
+        if said is None:
+            self.since = known
+            return
+        before, now = list(said["noise"]), self._laws
+        before += now[len(before) :]
+        former = [{**said, "noise": before, "former": []}] if before != now else []
+        kept = [one for one in (*former, *said.get("former", ())) if one["noise"][0] != "0"]
+        self.former = [self._former(one) for one in kept[:MOST_FORMER]]
+        if former:
             self.since = known
             return
         self.since, self._frontiers = _whole(said["since"]), _whole(said["frontiers"])

@@ -95,7 +95,8 @@ class PartitionState(PartitionWindows):
             # the size of what is written then never tells that a misplaced item made us ask
             yield from self._ask_partitions()
         for track in self.tracks.values():
-            if track.plan is not None and (track.announced not in (NO_TIME, self.partitions) or self._reports(track)):
+            grown = track.plan is not None and track.announced not in (NO_TIME, self.partitions)
+            if grown or self._reports(track):
                 self._announce(track)
         copy = partial(checkpoint.write, self, buffers)
         if not self._copying_takes_long():

@@ -298,8 +298,10 @@ class PartitionWindows:
                 used[index] = bool((places == index).any())
         if n_late:
             late = (places == kernels.LATE) & (whole.times >= track.earlier)
-            self._note_late(track, whole, late, outcome)
-            track.evidence.refuse(whole.times[late], track.holding(whole.times[late]), track.through)
+            if track.plan is not None or track.windows:
+                self._note_late(track, whole, late, outcome)
+            refused = whole.times[places == kernels.LATE]
+            track.evidence.refuse(refused, track.holding(whole.times[late]), track.through)
         for index in np.flatnonzero(used).tolist():
             window = yield from self._opening(track, int(starts[index]), int(ends[index]))
             if window is not None:
@@ -417,7 +419,7 @@ class PartitionWindows:
         late = np.zeros(times.size, np.bool_)
         windows = overlapping(track, whole)
         yield from self._claim_opened(track, whole, windows)
-        closed = [one for one in track.evidence.windows if one not in windows]  # of a former plan
+        closed = [one for one in track.evidence.known if one not in windows]  # of a former plan
         track.evidence.refuse(times[whole.verdict == kernels.ADMITTED], closed, track.through)
         for start, end in overlapping(track, whole):
             if end <= track.earlier:
@@ -912,7 +914,7 @@ class PartitionWindows:
                 late=track.late.value if track.late.draws else None,
                 late_draws=track.late.draws,
                 closed_through=track.closed,
-                evidence=track.evidence.report() if track.evidence.noise.refused else None,
+                evidence=track.evidence.report() if track.evidence.kept else None,
             )
         )
         track.late.draw()
@@ -942,11 +944,13 @@ class PartitionWindows:
     def _reports(self, track: Track) -> bool:
         """Whether evidence about sealed windows is published again before another window is sealed.
 
-        Once the watermark has moved by a quarter of a window, and at least the lateness, since the last frontier.
+        Once the watermark has moved by a quarter of a window, and at least the lateness, since the last frontier; of a
+        sketch that was removed, for a while.
         """
-        if track.plan is None or track.reported == NO_TIME or not track.evidence.noise.refused:
+        window_ms = track.evidence.young_ms if track.plan is None else track.plan.shortest_ms
+        if window_ms is None or track.reported == NO_TIME or not track.evidence.kept:
             return False
-        return self.watermark - track.reported >= max(self.rules.lateness_ms, track.plan.shortest_ms // 4)
+        return self.watermark - track.reported >= max(self.rules.lateness_ms, window_ms // 4)
 
     def store_all(self) -> None:
         """Forget earlier snapshots, which are gone: the next one contains every window and entry."""

@@ -168,7 +168,7 @@ class Track:
 
     def holding(self, times: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
         """The windows [start, end) that may hold some of these times: those that are open, known, or of the plan."""
-        found = {(one.start, one.end) for one in self.windows.values()} | self.evidence.windows.keys()
+        found = {(one.start, one.end) for one in self.windows.values()} | self.evidence.known
         if self.plan is not None and times.size:
             known = np.zeros(times.size, np.bool_)
             if not self.overlapping:

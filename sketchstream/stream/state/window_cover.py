@@ -97,7 +97,7 @@ def covering(track: Track, chunk: Admitted) -> tuple[Ints, Ints]:
     if last is not None and last.start <= chunk.low and chunk.high < last.end:
         return np.array([last.start], np.int64), np.array([last.end], np.int64)
     if track.plan is None:  # the sketch is no longer configured: its windows are finished, no new ones made
-        return _with_fillers(sorted((window.start, window.end) for window in track.windows.values()))
+        return _with_fillers(sorted((window.start, window.end) for window in track.windows.values()), track.through)
     from sketchstream.stream import kernels  # numba is loaded with the first record
 
     calendar = track.plan.calendar
@@ -144,9 +144,9 @@ def _steps(calendar: Calendar, times: Ints) -> list[int]:
     return found
 
 
-def _with_fillers(pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
-    """Open windows of a removed sketch, with fillers between them, for which nothing is opened."""
-    edges = sorted({EARLIEST_MS, LATEST_MS, *(edge for pair in pairs for edge in pair)})
+def _with_fillers(pairs: Sequence[tuple[int, int]], through: int) -> tuple[Ints, Ints]:
+    """Open windows of a removed sketch, with fillers around them, for which nothing is opened; `through`: sealed."""
+    edges = sorted({EARLIEST_MS, max(EARLIEST_MS, through), LATEST_MS, *(edge for pair in pairs for edge in pair)})
     return np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
 
 
