@@ -36,7 +36,7 @@ from sketchstream.items.hashing import Key
 from sketchstream.published import Release, SealedState, read
 from sketchstream.stream.input.partitioner import belongs, kept
 from sketchstream.stream.interfaces import Chunk, Restored
-from sketchstream.stream.state.checkpoint import mark_diverged
+from sketchstream.stream.state.checkpoint import mark_diverged, mark_partial
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.quorum import MAXIMUM, Quorum
 from sketchstream.stream.windows.windows import NO_TIME
@@ -183,7 +183,7 @@ def test_a_snapshot_that_is_moved_by_recover_forgets_its_votes(lost: bool) -> No
     moved = deepcopy(dict(snapshot.manifest))
     moved["position"] = 250 if lost else 150
     if lost:
-        moved["partial"] = True
+        mark_partial(moved)
     else:
         mark_diverged(moved)
     restored = PartitionState.restore(common, 0, Restored(moved["position"], moved, snapshot.blobs), 1)
@@ -798,10 +798,37 @@ def test_windows_without_new_records_are_not_written_again() -> None:
     assert not second.blobs.keys() & first.blobs.keys(), "a name is never used twice"
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_delayed_records_after_a_loss_do_not_end_what_windows_may_lack(restarted: bool) -> None:
+    """Minute 20 is lost; what is read next was delayed by a quarter of an hour, then come records of minute 20 on."""
+    minutes = [0.0, 1.0, *(5 + one / 10 for one in range(9)), *(20 + one / 10 for one in range(200))]
+    times = EPOCH + np.array([round(one * MINUTE) for one in minutes], np.int64)
+    n = len(times)
+    s = Stream(np.arange(n), times, times, np.ones(n, bool), np.zeros(n, bool))
+    common = rules(quorum=Quorum(), lateness_ms=MINUTE)
+    state = PartitionState.fresh(common, 0, 0, 1)
+    state.apply(s.chunk(0, 2))
+    state.skip(7)
+    before = state.capture()
+    for at in range(2, n):
+        part = s.chunk(at, at + 1)
+        state.apply(replace(part, from_position=at + 5, next_position=at + 6, offsets=part.offsets + 5))
+        if restarted and at in (4, 13):
+            middle = state.capture()
+            blobs = {**before.blobs, **middle.blobs}
+            state = PartitionState.restore(common, 0, Restored(at + 6, middle.manifest, blobs), 1)
+            before = replace(middle, blobs=blobs)
+    found = state.tracks["minutes"].partial
+    assert found.covers(EPOCH + 21 * MINUTE)
+    assert not found.covers(EPOCH + 25 * MINUTE)
+
+
 @pytest.mark.parametrize("cuts", [[], [1], [2], [1, 2, 3]])
 @pytest.mark.parametrize("way", ["fresh", "skip"])
 def test_after_a_start_in_mid_stream_the_first_windows_are_partial(cuts: list[int], way: str) -> None:
-    """Up to the window of the first record that was read, however the records were cut into chunks."""
+    """Up to the window of the first record that moved the watermark, and the lateness beyond it: what was lost may have
+    come out of order. It does not matter how the records were cut into chunks.
+    """
     times = EPOCH + np.array([90, 10, 150, 400], np.int64) * 1000
     s = Stream(np.arange(4), times, times, np.ones(4, bool), np.zeros(4, bool))
     common = rules(lateness_ms=2 * MINUTE)
@@ -815,4 +842,4 @@ def test_after_a_start_in_mid_stream_the_first_windows_are_partial(cuts: list[in
     feed(state, s, cuts)
     state.capture()
     (frontier,) = state.outbox()[1]
-    assert frontier.partial.through == EPOCH + 2 * MINUTE
+    assert frontier.partial.through == EPOCH + 4 * MINUTE

@@ -271,7 +271,6 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
         for name, fields in saved.items():
             _restore_track(state, name, _table(fields), restored.blobs, lists, len(peers))
         if manifest["partial"]:
-            state._watermark.forget_votes()
             state.lack()
         for plan in rules.sketches:
             if plan.name not in saved:
@@ -497,6 +496,12 @@ def _mark(fields: Mapping[str, Any], name: str) -> Mark:
 def _signed(text: str) -> int:
     """The signed 64-bit number of 16 hexadecimal digits."""
     return int.from_bytes(bytes.fromhex(text), "big", signed=True)
+
+
+def mark_partial(manifest: dict[str, Any]) -> None:
+    """Mark a snapshot: records that come next in the input are lost (`PartitionState.skip`)."""
+    manifest.pop("votes", None)
+    manifest["partial"] = True
 
 
 def mark_diverged(manifest: dict[str, Any]) -> None:

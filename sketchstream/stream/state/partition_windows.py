@@ -156,7 +156,6 @@ class PartitionWindows:
             msg = f"partition {self.partition} is at {self.position}; this chunk starts at {chunk.from_position}"
             raise ValueError(msg)
         self._require_between(chunk)
-        from sketchstream.stream import kernels
 
         self._answers.clear()
         self._worked = 0
@@ -179,7 +178,7 @@ class PartitionWindows:
                 whole = Admitted(
                     decoded, times, judged.before, judged.verdict, judged.low, judged.high, self.watermark, late
                 )
-                self._note_partial(max(known, int(times[np.argmax(judged.verdict == kernels.ADMITTED)])))
+                self._note_partial(known, whole)
                 self.newest = max(self.newest, judged.high)
                 for track in self.tracks.values():
                     if track.plan is None or track.plan.early is None:
@@ -649,7 +648,8 @@ class PartitionWindows:
     def lack(self) -> None:
         """Note that records before `position` are missing: open windows, and those passed from now on, may lack some.
 
-        The first record that is read ends this: its window and those before it are the last ones marked.
+        The record that moves the watermark ends this, however late the first ones were: the last windows marked are
+        those of the newest record until then, and of times up to the lateness beyond it.
         """
         self._partial = True
         for track in self.tracks.values():
@@ -677,14 +677,18 @@ class PartitionWindows:
                 track.mark_diverged(max(window.end for window in track.windows.values()))
             self._announce(track)
 
-    def _note_partial(self, time: int) -> None:
-        """Note that reading continues after missing records: windows up to the one of that time may lack some."""
-        if not self._partial:
+    def _note_partial(self, known: int, whole: Admitted) -> None:
+        """Note that the watermark, `known` before this chunk, has moved after missing records; see `lack`."""
+        after = np.append(whole.before[1:], whole.mark)
+        moved = int(np.argmax(after > known))
+        if not self._partial or after[moved] <= known:
             return
         self._partial = False
+        read = whole.times[: moved + 1][whole.verdict[: moved + 1] == 0]
+        newest = int(read.max(initial=max(self.newest, int(after[moved])))) + self.rules.lateness_ms
         for track in self.tracks.values():
             if track.plan is not None:
-                track.mark_partial(track.plan.last_end(time))
+                track.mark_partial(track.plan.last_end(min(newest, LATEST_MS - 1)))
 
     # ------------------------------------------------------------------------------------------- sealing
 

@@ -22,7 +22,7 @@ import msgpack
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.recover import Diagnosis
-from sketchstream.stream.state.checkpoint import mark_diverged
+from sketchstream.stream.state.checkpoint import mark_diverged, mark_partial
 from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.cluster.topics import TopicNames, transactional_id
@@ -460,7 +460,7 @@ def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home],
     if position < found.committed:
         mark_diverged(inner)
     else:
-        inner["partial"] = True
+        mark_partial(inner)
     manifest["position"], manifest["manifest"] = position, inner
     snapshot_id, key = os.urandom(16), blobs.new_key()
     producer = _producer(connection, names, partition)
