@@ -438,10 +438,12 @@ def draw_panels(figure: Figure, title: str, reach: CountsCurve, exact: CountsCur
     figure.suptitle(title, fontsize=10, color=INK)
 
 
-def draw_bars(figure: Figure, title: str, bars: Bars, axis: str) -> None:
-    """Draw horizontal bars with intervals as the only panel of an empty figure, the first on top."""
+def bars_figure(title: str, bars: Bars, axis: str) -> Figure:
+    """A figure for a notebook: horizontal bars with intervals, the first on top."""
+    figure = notebook_figure(7.0, 1.2 + 0.26 * len(bars.names))
     _draw_bars(figure.subplots(), bars, "", axis)
     figure.suptitle(title, fontsize=10, color=INK)
+    return figure
 
 
 def draw_heat_map(figure: Figure, title: str, values: Floats, names: Sequence[str] | None, meaning: str) -> None:
@@ -595,8 +597,13 @@ def _finish_named(axes: Axes, title: str, names: Sequence[str], axis: str) -> No
 def _turn_long_labels(axes: Axes, names: Sequence[str]) -> None:
     """Slant labels that would overlap."""
     if sum(map(len, names)) > LABELS * 3 and max(map(len, names)) > 2:
-        for tick in axes.get_xticklabels():
-            tick.set(rotation=40, ha="right")
+        _slant(axes, 40)
+
+
+def _slant(axes: Axes, degrees: int) -> None:
+    """Turn the labels below the lower axis."""
+    for tick in axes.get_xticklabels():
+        tick.set(rotation=degrees, ha="right")
 
 
 def notebook_figure(width: float, height: float) -> Figure:
@@ -775,11 +782,8 @@ def _draw_exact(axes: Axes, curve: CountsCurve, title: str, label: str) -> None:
     """Draw bars for the estimates, whiskers for their intervals, circles for the truth."""
     axes.bar(curve.k, curve.value, width=0.72, color=BLUE, alpha=0.55, lw=0, label="estimate")
     if np.any(curve.high > curve.low):
-        low, high = _ends(curve)
-        ends = (np.maximum(curve.value - low, 0), np.maximum(high - curve.value, 0))
-        axes.errorbar(
-            curve.k, curve.value, yerr=ends, fmt="none", color=INK, elinewidth=1.2, capsize=2.5, label="95% interval"
-        )
+        whiskers: Any = {"fmt": "none", "color": INK, "elinewidth": 1.2, "capsize": 2.5, "label": "95% interval"}
+        axes.errorbar(curve.k, curve.value, yerr=_whiskers(curve), **whiskers)
     if curve.truth is not None:
         axes.plot(curve.k, curve.truth, "o", color=INK, ms=3.2, mfc="none", mew=0.9, label="truth")
     axes.set_xticks(curve.k, [str(k) for k in curve.k])
@@ -802,8 +806,7 @@ def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[st
         if many:
             _line(axes, at, one.value, (_shown_low(one), _ends(one)[1]), color)
         else:
-            low, high = _ends(one)
-            ends = np.maximum(one.value - low, 0), np.maximum(high - one.value, 0)
+            ends = _whiskers(one)
             firm = np.ones(len(at), bool) if one.firm is None else one.firm
             for chosen, face in ((firm, color), (~firm, "none")):
                 if chosen.any():
@@ -833,8 +836,7 @@ def _draw_series(axes: Axes, series: Sequence[ChartSeries], windows: Sequence[st
     axes.set_xticks(at[::step], list(windows[::step]))
     width = 0.08 * sum(len(label) + 2 for label in windows[::step])
     if any(len(label) > 5 for label in windows) and width > 0.85 * axes.get_window_extent().width / 100:
-        for tick in axes.get_xticklabels():
-            tick.set(rotation=30, ha="right")
+        _slant(axes, 30)
     axes.set_xlim(-0.7, len(windows) - 0.3)
     _finish(axes, title, label)
 
@@ -844,9 +846,7 @@ def _draw_bars(axes: Axes, bars: Bars, title: str, label: str, letters: int = 24
     at = np.arange(len(bars.names))
     axes.barh(at, bars.value, color=BLUE, alpha=0.35)
     if np.any(bars.high > bars.low):
-        low, high = _ends(bars)
-        ends = [np.maximum(bars.value - low, 0), np.maximum(high - bars.value, 0)]
-        axes.errorbar(bars.value, at, xerr=ends, fmt="none", color=INK, elinewidth=1, capsize=2)
+        axes.errorbar(bars.value, at, xerr=_whiskers(bars), fmt="none", color=INK, elinewidth=1, capsize=2)
     names = [short(name, letters) for name in bars.names]
     _finish(axes, title, "", beside=max(map(len, names), default=0))
     axes.grid(visible=False, axis="y")
@@ -884,8 +884,7 @@ def _draw_heat(axes: Axes, grid: GridChart, title: str, names: tuple[str, str], 
         step = -(-len(labels) // LABELS)
         axis.set_ticks(np.arange(len(labels))[::step] + 0.5, [short(name) for name in labels[::step]])
     if max(map(len, grid.columns), default=0) > 3:
-        for tick in axes.get_xticklabels():
-            tick.set(rotation=30, ha="right")
+        _slant(axes, 30)
     axes.set_xlabel(names[1], color=GREY)
 
 
@@ -898,6 +897,12 @@ def _ends(numbers: CountsCurve | ChartSeries | Bars) -> tuple[Floats, Floats]:
     """Ends of intervals to draw: the value itself if there is no interval."""
     low, high = (np.where(np.isinf(end), numbers.value, end) for end in (numbers.low, numbers.high))
     return low, high
+
+
+def _whiskers(numbers: CountsCurve | ChartSeries | Bars) -> tuple[Floats, Floats]:
+    """How far the ends of intervals lie below and above the values."""
+    low, high = _ends(numbers)
+    return np.maximum(numbers.value - low, 0), np.maximum(high - numbers.value, 0)
 
 
 def _shown_low(one: ChartSeries) -> Floats:

@@ -259,11 +259,9 @@ class GaussianEstimate(LinearAnswers):
         from sketchstream.pictures import charts
 
         ranked = self.top(min(k, len(self._state)))
-        figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(ranked))
         value, low, high = np.array([(one.value, one.low, one.high) for one in ranked]).T
         title = f"The {len(ranked)} largest of {len(self._state):,} counts, {LEVEL:.0%} intervals for all of them"
-        charts.draw_bars(figure, title, charts.Bars([_named(one) for one in ranked], value, low, high), "counts")
-        return figure
+        return charts.bars_figure(title, charts.Bars([_named(one) for one in ranked], value, low, high), "counts")
 
     def __str__(self) -> str:
         """Method, errors and the largest counts."""

@@ -122,10 +122,8 @@ class HierarchyAnswers(LinearAnswers):
         places = places[np.argsort(-self.values[places], kind="stable")[:k]]
         low, high = self.interval().T
         names = [", ".join(self.spec.tree.path(node)) or ROOT for node in self.nodes[places].tolist()]
-        figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(names))
         title = f"The {len(names)} largest of level {(ROOT, *self.spec.tree.levels)[wide]}, {LEVEL:.0%} intervals"
-        charts.draw_bars(figure, title, charts.Bars(names, self.values[places], low[places], high[places]), "counts")
-        return figure
+        return charts.bars_figure(title, charts.Bars(names, self.values[places], low[places], high[places]), "counts")
 
     def __str__(self) -> str:
         """The root, and the errors of each level."""

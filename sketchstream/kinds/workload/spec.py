@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -31,14 +31,7 @@ from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strateg
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.spec import (
-    UNITS,
-    ClosedDomain,
-    Epsilon,
-    Unit,
-    require_choice,
-    whole,
-)
+from sketchstream.spec import UNITS, ClosedDomain, Epsilon, Unit, require_choice, whole
 
 SPREAD: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
@@ -239,29 +232,15 @@ class WorkloadSpec(EventCountingSpec):
             epsilon: privacy.
             delta: privacy; not used by the pure mechanisms.
         """
+        if self.pure and self.counted_share:
+            return self.law_of(epsilon)
         alone = layer_law(self.mechanism, self.strategy, epsilon, delta, self.weight)
         if not self.counted_share:
             return alone
-        if self.pure:
-            return self.law_of(epsilon)
-        return self._law_beside_counter(alone, epsilon, delta)
-
-    def _law_beside_counter(self, alone: LayerLaw, epsilon: Fraction, delta: Fraction) -> LayerLaw:
-        """The law of a layer, without the share of the events counted.
-
-        Their noise is small, so that the integers cost more there than `layer_law` knows: the ledger's account decides.
-        """
-        known = self._laws_beside_counter
-        if (epsilon, delta) in known:
-            return known[epsilon, delta]
+        # The noise of the events counted is small, so that the integers cost more there than `layer_law` knows: the
+        # ledger's account decides.
         start = Fraction(math.ceil(alone.parameter / (1 - self.counted_share)))
-        parameter = raised(start, Fraction(1), self.shift, self.unit, epsilon, delta)
-        return known.setdefault((epsilon, delta), LayerLaw(alone.name, parameter, self.length))
-
-    @cached_property
-    def _laws_beside_counter(self) -> dict[tuple[Fraction, Fraction], LayerLaw]:
-        """Laws that were computed."""
-        return {}
+        return replace(alone, parameter=raised(start, Fraction(1), self.shift, self.unit, epsilon, delta))
 
     @cached_property
     def shift(self) -> UnitShift:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 from sketchstream.errors import BudgetError, SpecError
@@ -319,6 +319,7 @@ class GaussianLedger(SketchHistory):
         return replace(self, budget=least)
 
 
+@lru_cache(maxsize=256)
 def raised(
     parameter: Fraction, grid: Fraction, shift: UnitShift, unit: str, epsilon: Fraction, delta: Fraction
 ) -> Fraction:

@@ -100,10 +100,8 @@ class RowAnswer(LinearAnswers):
         from sketchstream.pictures import charts
 
         names = [whose(row) for row in self.rows()]
-        figure = charts.notebook_figure(7.0, 1.2 + 0.26 * len(names))
         bars = charts.Bars(names, self.values, *self.interval().T)
-        charts.draw_bars(figure, f"{QUANTITIES[self.question]}, {self.level:.0%} intervals", bars, "")
-        return figure
+        return charts.bars_figure(f"{QUANTITIES[self.question]}, {self.level:.0%} intervals", bars, "")
 
     def __str__(self) -> str:
         return text(self.rows())
