@@ -83,6 +83,10 @@ class Closing(ABC):
             stop: position after the last.
         """
 
+    @abstractmethod
+    def closed_answers(self, parts: Sequence[Sequence[Any]], positions: int, before: Any) -> Any:
+        """Answers at positions that have closed, from each partition's instalments; `before`: see `Continuing`."""
+
 
 class Continuing(ABC):
     """Answers may reach back into the window before: `estimate` takes `before`, what was published of it."""

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from sketchstream import kinds
 from sketchstream.errors import DataLossError, FormatError
 from sketchstream.published import Instalment, Published
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream.topics import everywhere
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.convolution.reading.series import Series
+    from sketchstream.kinds.answers import Answers
     from sketchstream.stream.interfaces import Frontier, SealedEntry, SealedSource
 
 
@@ -40,24 +41,22 @@ class ClosedWindow:
     positions: int
     parts: tuple[tuple[Instalment, ...], ...] = field(repr=False)
 
-    def estimate(self, before: Published | None = None) -> Series:
+    def estimate(self, before: Published | None = None) -> Answers:
         """All filters' answers at the closed positions: bit for bit those of the final state.
 
         Args:
             before: publication of the window before, of an equal spec: the first answers of filters that reach back
                 into it are completed with it, and hold the noise of both; default: they are partial.
         """
-        from sketchstream.kinds.convolution.reading.series import closed_series
-
-        return closed_series(self.parts, self.positions, before)
+        kind = kinds.closing(self.parts[0][0].spec)
+        assert kind is not None  # instalments are of such sketches alone
+        found: Answers = kind.closed_answers(self.parts, self.positions, before)
+        return found
 
     @property
     def products(self) -> int:
         """Number of products of coefficients and words that the answers need."""
-        from sketchstream.kinds.convolution.reading.answers import level
-
-        spec = self.parts[0][0].spec
-        widths = [1 if level(spec, place) else len(one) for place, one in enumerate(spec.filters)]
+        widths = [1 if one.level else len(one) for one in self.parts[0][0].spec.filters]
         return sum(min(self.positions, width) * self.positions for width in widths)
 
 

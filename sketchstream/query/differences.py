@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds import continuing, shown
-from sketchstream.kinds.profile.group_list import difference_factor
 from sketchstream.pictures.numbers import SHARES
 from sketchstream.query.windows import to_ms
 
 End = float | None
 Point = tuple[End, End, End]
 """A value, and the ends of its interval; an end of None is infinite, or there is no interval."""
+UNEVEN: Final = 0.12
+"""How far the correlation of what two groups count of one item may be from that of a random ranking, at most."""
 INDEPENDENT: Final = "the noises of the two numbers are independent"
 SHARED: Final = (
     "the later window's number reaches back into the earlier window and holds its noise, so there is no interval; "
@@ -169,7 +170,11 @@ def _of_samples(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     if first.get("group") == second.get("group"):
         return 1.0
     samples = [groups for one in (first, second) if (groups := (one.get("sample") or {}).get("groups"))]
-    return difference_factor(min(samples)) if len(samples) == 2 else 1.0
+    if len(samples) < 2:
+        return 1.0
+    # What they count of one item has a correlation of about -1 / (groups - 1): a difference has a larger variance, by
+    # as much if all items are in both groups.
+    return math.sqrt(min(1.0 + 1.0 / (min(samples) - 1) + UNEVEN, 2.0))
 
 
 def subtract(first: Point, second: Point, bounds: Collection[float] = BOUNDS) -> Point:

@@ -8,7 +8,7 @@ Source: docs/theory/convolution.md, sections 3, 6, 7 and 10 (the statement).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Closing, Continuing
 from sketchstream.kinds.convolution.filtering.filters import LONGEST
 from sketchstream.kinds.convolution.forecast import figure
-from sketchstream.kinds.convolution.reading.series import columns_of, estimate
+from sketchstream.kinds.convolution.reading.series import closed_series, columns_of, estimate
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.layers import add_noise
 from sketchstream.kinds.convolution.state.update import Updater
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.convolution.reading.series import Series
     from sketchstream.privacy.deployments.guarantee import Context
-    from sketchstream.published import Origin, Published
+    from sketchstream.published import Instalment, Origin, Published
 
 LAWS: Final = {
     "gaussian": "spectral-gaussian",
@@ -263,6 +263,10 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         """Their words; the first ones follow those of the padding, which hold noise only."""
         words = state[first:stop]
         return words.copy() if first else np.concatenate([state[spec.length :], words])
+
+    def closed_answers(self, parts: Sequence[Sequence[Instalment]], positions: int, before: Published | None) -> Series:
+        """See `series.closed_series`."""
+        return closed_series(parts, positions, before)
 
     # Answers.
 

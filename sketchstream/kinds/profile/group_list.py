@@ -7,7 +7,6 @@ Source: docs/theory/privacy.md, section 5 (groups).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,8 +32,6 @@ OTHER = "other"
 """Name of the group for values that are not in the list, if there is one."""
 MOST_GROUPS = 10_000
 Codes = npt.NDArray[np.int32]
-UNEVEN = 0.12
-"""How far the correlation of what two groups count of one item may be from that of a random ranking, at most."""
 GroupLimit = Literal["promised", "ranked"]
 """Who keeps an item within `max_groups` groups: its source, or the sketch, by a keyed ranking."""
 
@@ -337,15 +334,3 @@ class GroupSample:
     def to_dict(self) -> dict[str, int]:
         """Plain data, canonical."""
         return {"position": self.position, "groups": self.groups, "most": self.most}
-
-
-def difference_factor(groups: int) -> float:
-    """How much wider the interval of a difference of two ranked groups is than if their samples were independent.
-
-    What they count of one item has a correlation of about -1 / (groups - 1), so that a difference has a larger
-    variance, by as much if all items are in both groups.
-
-    Args:
-        groups: how many are ranked.
-    """
-    return math.sqrt(min(1.0 + 1.0 / (groups - 1) + UNEVEN, 2.0))

@@ -49,9 +49,9 @@ class Filter:
         return len(self.coefficients)
 
     @property
-    def integral(self) -> bool:
-        """Whether every coefficient is a whole number."""
-        return bool(np.all(self.coefficients == np.rint(self.coefficients)))
+    def level(self) -> bool:
+        """Whether all coefficients are equal, as those of sums and averages are."""
+        return bool(np.all(self.coefficients == self.coefficients[0]))
 
     def to_data(self) -> str | bytes:
         """The name if it determines the filter, otherwise the coefficients as little-endian float64."""

@@ -336,18 +336,12 @@ def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: in
     if spec.size > spec.length and width > 1:
         tail = min(width - 1, spec.size - spec.length)
         padded[width - 1 - tail : width - 1] = state[spec.size - tail :]
-    if level(spec, place):
+    if spec.filters[place].level:
         sums = _running_sums(padded[first : width - 1 + stop] * coefficients[0], width)
         return np.array([one / spec.grid for one in sums], np.float64)
     backwards = coefficients[::-1]
     out = [math.fsum((padded[k : k + width] * backwards).tolist()) / spec.grid for k in range(first, stop)]
     return np.array(out, np.float64)
-
-
-def level(spec: ConvolutionSpec, place: int) -> bool:
-    """Whether all coefficients of a filter are equal, as those of sums and averages are."""
-    coefficients = spec.filters[place].coefficients
-    return bool(np.all(coefficients == coefficients[0]))
 
 
 def _running_sums(values: Floats, width: int) -> list[float]:
