@@ -14,7 +14,7 @@ from typing import Final
 
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration.continuous import MAX_DELTA, MIN_DELTA, calibrate
-from sketchstream.privacy.losses.zcdp import zcdp_log_delta
+from sketchstream.privacy.losses.zcdp import log_of, zcdp_log_delta
 
 SAFETY: Final = 1e-9
 """Relative amount by which rho is lowered; the search and its floating-point errors stay far below it."""
@@ -69,7 +69,7 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).
     """
     require_delta(delta)
-    return Fraction(_rho(float(epsilon), _log(delta)) * (1 - SAFETY))
+    return Fraction(_rho(float(epsilon), log_of(delta)) * (1 - SAFETY))
 
 
 def zcdp_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -87,8 +87,3 @@ def _rho(epsilon: float, log_delta: float) -> float:
         else:
             high = middle
     return math.exp(low)
-
-
-def _log(value: Fraction) -> float:
-    """Log of a positive Fraction that may be below the floats."""
-    return math.log(value.numerator) - math.log(value.denominator)

@@ -521,17 +521,13 @@ class ConvolutionSpec(EventCountingSpec):
         return self.tree.variances(energies) if self.noise == "tree" else energies[0]
 
     @cached_property
-    def _unit_variances(self) -> tuple[Floats, ...]:
-        """`unit_variances` of each filter at the positions."""
+    def position_variances(self) -> tuple[Floats, ...]:
+        """(N,) `unit_variances` of each filter at the positions; for noises with a state of their own."""
         places = range(len(self.filters))
         if self.mode == "circular":
             return tuple(np.full(self.length, self.spectrum.energy[place]) for place in places)
         ends = self.origin, self.length + self.origin, self.length
         return tuple(self.unit_variances(place, *ends) for place in places)
-
-    def position_variances(self, place: int) -> Floats:
-        """(N,) `unit_variances` at the positions; for noises with a state of their own."""
-        return self._unit_variances[place]
 
     def word_variance(self, layers: Sequence[NoiseLayer]) -> float:
         """Variance of the noise of layers in a word, in the units of `unit_variances`."""
@@ -541,7 +537,7 @@ class ConvolutionSpec(EventCountingSpec):
 
     def _forget(self) -> None:
         """Delete cached values of another candidate."""
-        for name in ("spectrum", "shape", "coordinates", "fingerprint", "_unit_variances", "tree"):
+        for name in ("spectrum", "shape", "coordinates", "fingerprint", "position_variances", "tree"):
             self.__dict__.pop(name, None)
 
     def _require_closed(self) -> None:
@@ -880,7 +876,7 @@ class ConvolutionSpec(EventCountingSpec):
         """
         given = (self.layer(),) if layers is None else layers
         if self.noise in BY_POSITION:
-            return self.word_variance(given) * np.array([float(np.mean(one)) for one in self._unit_variances])
+            return self.word_variance(given) * np.array([float(np.mean(one)) for one in self.position_variances])
         total = sum((self.shape.mse(self.scale_budget(layer)) for layer in given), np.zeros(len(self.filters)))
         if self.layout == "time" and self.grid > 1:
             total = total + self.spectrum.energy * len(given) / (12 * self.grid**2)

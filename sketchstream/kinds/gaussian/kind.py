@@ -19,13 +19,14 @@ import numpy.typing as npt
 
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
 from sketchstream.errors import FormatError
+from sketchstream.items.batch import refuse_first
 from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask
-from sketchstream.kinds.linear.events import in_units, refuse_weights
+from sketchstream.kinds.linear.events import WHOLE, in_units
 from sketchstream.kinds.linear.kind import LinearKind
 from sketchstream.kinds.linear.publication import require_options, shown
 from sketchstream.privacy.deployments.guarantee import assumptions
@@ -171,10 +172,8 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         require_options(self.name, options.keys() - {"method"}, OPTIONS)
         spec = published.spec if items is None else self.read_spec(published.spec.to_dict(), items)
         parts = [(one.numbers, (*sorted(one.layers), *one.fresh)) for one in shown(self, published)]
-        found = joined(spec, parts, kept)
-        return GaussianEstimate(spec, found.variances, found.state, positions=found.positions, **options).about(
-            published
-        )
+        state, variances, positions = joined(spec, parts, kept)
+        return GaussianEstimate(spec, variances, state, positions=positions, **options).about(published)
 
 
 def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool) -> object:
@@ -198,7 +197,8 @@ def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool)
     if good.all():
         return units
     if not alone:
-        refuse_weights(lattice, good)
+        hint = "" if lattice.bits else WHOLE
+        refuse_first(np.zeros(n, np.bool_), ~good, lattice.max_weight, hint=hint)
     return np.where(good, units, lattice.most + 1)
 
 

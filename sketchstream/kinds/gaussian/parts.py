@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +20,7 @@ if TYPE_CHECKING:
 State = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Variances = tuple[Fraction, ...]
-
-
-class Joined(NamedTuple):
-    """One vector of counts.
-
-    Args:
-        state: (n,) int64, noise included.
-        variances: parameters of all noise in each count.
-        positions: (n,) int64, ascending: the item, by its place in the domain, of each count; None: all items.
-    """
-
-    state: State
-    variances: Variances
-    positions: npt.NDArray[np.int64] | None
+Joined = tuple[State, Variances, State | None]
 
 
 def joined(spec: GaussianSpec, parts: Sequence[tuple[State, Variances]], kept: Sequence[Mask] | None = None) -> Joined:
@@ -45,6 +32,10 @@ def joined(spec: GaussianSpec, parts: Sequence[tuple[State, Variances]], kept: S
         spec: spec of the parts.
         parts: state of each part, and the parameters of its noise.
         kept: for each part (size,) bool, the items that have slots in it; None: all parts have all items.
+
+    Returns:
+        (n,) int64, noise included; parameters of all noise in each count; (n,) int64, ascending, the item of each
+        count by its place in the domain, or None: all items.
 
     Raises:
         EstimateError: masks are missing or invalid, or the counts of items have different noise.
@@ -83,4 +74,4 @@ def joined(spec: GaussianSpec, parts: Sequence[tuple[State, Variances]], kept: S
         )
         raise EstimateError(msg)
     variances = found[int(noise[has][0])]
-    return Joined(total, variances, None) if has.all() else Joined(total[has], variances, np.flatnonzero(has))
+    return (total, variances, None) if has.all() else (total[has], variances, np.flatnonzero(has))

@@ -73,20 +73,6 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[npt.NDArray[np.
     return units, good if lattice.bits or whole else good & _whole(given)
 
 
-def refuse_weights(lattice: Lattice, good: Mask) -> None:
-    """Raise an error that names the position of the first weight that is none; nothing if all are.
-
-    Args:
-        lattice: of the sketch.
-        good: (n,) bool, as of `in_units`.
-
-    Raises:
-        WeightError: there is one.
-    """
-    hint = "" if lattice.bits else WHOLE
-    refuse_first(np.zeros(len(good), np.bool_), ~good, lattice.max_weight, hint=hint)
-
-
 def judged(
     lattice: Lattice, outside: Mask, weights: object, invalid: Invalid
 ) -> tuple[npt.NDArray[np.int64] | None, Mask]:

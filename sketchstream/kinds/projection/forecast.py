@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS, SEED_BYTES, Family, Matrix
+from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS, Family
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_variance, publication_sigma2, row_norm2
 from sketchstream.kinds.projection.spec import ProjectionSpec
@@ -135,7 +135,7 @@ class RowsPlan:
         Args:
             relative: standard error over squared distance.
         """
-        noise, law = 2 * self.best.tau, MatrixLaw.of(_outline(self.spec))
+        noise, law = 2 * self.best.tau, MatrixLaw.of(self.spec.outline)
 
         def found(distance: float) -> float:
             return math.sqrt(law.squared_norm(distance**2, noise)) / distance**2
@@ -195,7 +195,7 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
     first, fresh = (noise_variance(of(spec)) for of in (creation_sigma2, publication_sigma2))
     unit = spec.entry_variance * 4.0**spec.fraction_bits
     tau = float(layers * first + fresh) / unit
-    law = MatrixLaw.of(_outline(spec))
+    law = MatrixLaw.of(spec.outline)
     return ExpectedErrors(
         k=spec.k,
         sigma=math.sqrt(float(first) / unit / spec.k),
@@ -237,7 +237,7 @@ def best_columns(
     """
     found: dict[int, ExpectedErrors] = {}
     for k in candidates:
-        if spec.matrix == "srht" and k > _outline(spec).order:
+        if spec.matrix == "srht" and k > spec.outline.order:
             continue
         found[k] = expected(with_columns(spec, k), distance2, layers=layers)
     if not found:
@@ -262,8 +262,3 @@ def with_columns(spec: ProjectionSpec, k: int, matrix: Family | None = None) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return ProjectionSpec(**fields)
-
-
-def _outline(spec: ProjectionSpec) -> Any:
-    """A matrix of the same law; its seed does not matter."""
-    return Matrix(spec.matrix, bytes(SEED_BYTES), spec.features.size, spec.k)

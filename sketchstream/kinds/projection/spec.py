@@ -227,7 +227,7 @@ class ProjectionSpec(EventCountingSpec):
 
     def _check_matrix(self) -> None:
         """The matrix exists, and its norms can be found."""
-        Matrix(self.matrix, PUBLIC_SEED, self.features.size, self.k)
+        _ = self.outline
         if self.matrix_seed == "secret":
             if self.matrix in ("srht", "identity"):
                 msg = "matrix_seed = 'secret' needs independent columns: use matrix = 'gaussian' or 'rademacher'"
@@ -276,9 +276,14 @@ class ProjectionSpec(EventCountingSpec):
         return self.users.listed or self.features.listed or self.matrix_seed == "secret"
 
     @property
+    def outline(self) -> Matrix:
+        """A matrix of the same law; its seed does not matter."""
+        return Matrix(self.matrix, PUBLIC_SEED, self.features.size, self.k)
+
+    @property
     def entry_variance(self) -> Fraction:
         """E[R_jc^2] of the matrix's entries."""
-        return Matrix(self.matrix, PUBLIC_SEED, self.features.size, self.k).entry_variance
+        return self.outline.entry_variance
 
     @property
     def lattice(self) -> Lattice:
@@ -302,7 +307,7 @@ class ProjectionSpec(EventCountingSpec):
             SpecError: a secret seed is missing, or given for a public matrix.
         """
         if self.matrix == "identity":
-            return Matrix("identity", PUBLIC_SEED, self.features.size, self.k)
+            return self.outline
         if (secret is None) == (self.seed is None):
             wanted = "needs" if self.seed is None else "takes no"
             msg = f"matrix_seed = {self.matrix_seed!r} {wanted} secret seed"

@@ -28,7 +28,7 @@ from sketchstream.privacy.losses.history import History, LayerEntry, Loss
 from sketchstream.privacy.losses.looks import sides, worst_loss, worst_loss_with_look
 from sketchstream.privacy.losses.measures import MU_SQUARED, MuSquared
 from sketchstream.privacy.losses.sketch_history import rounded_up
-from sketchstream.privacy.losses.zcdp import zcdp_epsilon, zcdp_log_delta
+from sketchstream.privacy.losses.zcdp import log_of, zcdp_epsilon, zcdp_log_delta
 from sketchstream.spec import Epsilon, exact_rational
 
 ROUNDINGS: Final = tuple(Fraction(1 << power, 4) for power in range(7))
@@ -153,7 +153,7 @@ class Smoothed:
         if not self.mu2:
             return 2 * self.kappa
         if not normal:
-            return 2 * self.kappa + zcdp_epsilon(self.mu2 / 2, _log(delta) - self.kappa)
+            return 2 * self.kappa + zcdp_epsilon(self.mu2 / 2, log_of(delta) - self.kappa)
         inner = max(float(delta) * math.exp(-self.kappa), float(MIN_DELTA))
         found = 2 * self.kappa + epsilon_of(inner, 1.0, math.sqrt(self.mu2))
         step = 1e-12
@@ -426,7 +426,7 @@ def _at(loss: GaussianLoss, target: Fraction) -> EpsilonAtDelta:
         return EpsilonAtDelta(0.0, float(target), 0.0, "none")
     if not loss.normal:
         checked(target, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
-        continuous = zcdp_epsilon(loss.mu2 / 2, _log(target))
+        continuous = zcdp_epsilon(loss.mu2 / 2, log_of(target))
         found, least = min(((one.epsilon(target, normal=False), one) for one in loss.smoothed), key=itemgetter(0))
         return EpsilonAtDelta(found, float(target), continuous, "none" if math.isinf(found) else "zCDP", least.kappa)
     continuous = epsilon_of(target, 1, math.sqrt(loss.mu2))
@@ -458,11 +458,6 @@ def loss_of(history: History, shift: UnitShift, unit: str, look: bool, since: in
             bounds.append(Smoothed(rounding, worst(measure), _kappa(shift, rounding, history, look=look)))
     shares = _integer_shares(history, shift, unit, look=look, since=since)
     return GaussianLoss(mu2, tuple(bounds), shares)
-
-
-def _log(value: Fraction) -> float:
-    """Natural logarithm of a positive fraction that may be below the floats."""
-    return math.log(value.numerator) - math.log(value.denominator)
 
 
 def _coin(epsilon: float, distance: float) -> float:

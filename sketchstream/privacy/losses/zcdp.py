@@ -75,6 +75,11 @@ def zcdp_epsilon(rho: Loss, log_delta: float) -> float:
     return max(0.0, _least(at) * ROOM)
 
 
+def log_of(value: Fraction) -> float:
+    """Natural logarithm of a positive fraction that may be below the floats."""
+    return math.log(value.numerator) - math.log(value.denominator)
+
+
 def _least(at: Callable[[float], float]) -> float:
     """The smallest value that golden section finds over `ORDERS`; every value is a bound."""
     low, high = ORDERS

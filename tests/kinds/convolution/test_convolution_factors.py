@@ -76,7 +76,7 @@ def test_answers_and_their_variances_are_those_of_dense_matrices(noise: str, dat
         full = decode(spec, state, place)
         assert full[: spec.length] == pytest.approx(rows @ counts, abs=1e-5)
         expected = np.sum((rows @ inverse) ** 2, axis=1)
-        assert spec.position_variances(place) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        assert spec.position_variances[place] == pytest.approx(expected, rel=1e-6, abs=1e-12)
         answered = answers(spec, layers, state)[place]
         assert answered.stderr**2 == pytest.approx(expected * spec.word_variance(layers), rel=1e-6)
 
@@ -123,7 +123,7 @@ def test_running_sums_are_near_the_lower_bound(size: int, least: float) -> None:
     """The factor's error is within 9% of the nuclear norm's bound, that of the spectrum within 28%."""
     spec = ConvolutionSpec("sum", size, noise="toeplitz", **GIVEN)
     shaped = ConvolutionSpec("sum", size, noise="gaussian", **GIVEN)
-    error = float(spec.position_variances(0).mean())
+    error = float(spec.position_variances[0].mean())
     assert least < error < 1.09 * least
     assert float(spec.mse()[0]) < 0.88 * float(shaped.mse()[0])
 

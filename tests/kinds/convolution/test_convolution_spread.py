@@ -117,7 +117,7 @@ def test_a_spec_spreads_noise_over_long_series_alone() -> None:
     for size in (41, 200):  # the same noise as by columns
         one = ConvolutionSpec("sum", size, **LONG)
         exact = CausalFactor(np.ones(size), size).variances(np.ones(size), np.arange(size), size)
-        assert one.position_variances(0) == pytest.approx(exact, rel=3e-3)
+        assert one.position_variances[0] == pytest.approx(exact, rel=3e-3)
     for growing in ([1.0, 2.0], [1.0, -0.5], "difference"):
         with pytest.raises(SpecError, match="one whose coefficients do not grow"):
             ConvolutionSpec(growing, 60, **LONG)

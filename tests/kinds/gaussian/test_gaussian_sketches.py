@@ -130,14 +130,15 @@ def test_partitions_are_stacked_by_the_items_that_they_keep() -> None:
 def test_an_item_of_several_parts_has_the_noise_of_all() -> None:
     spec = ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=3))
     ones, all_of_them = np.ones(3, np.int64), np.ones(3, np.bool_)
-    found = joined(spec, [(ones, (Fraction(2),)), (2 * ones, (Fraction(3), Fraction(2)))])
-    assert (found.state.tolist(), found.variances, found.positions) == ([3, 3, 3], (2, 2, 3), None)
+    state, variances, positions = joined(spec, [(ones, (Fraction(2),)), (2 * ones, (Fraction(3), Fraction(2)))])
+    assert (state.tolist(), variances, positions) == ([3, 3, 3], (2, 2, 3), None)
     first = np.array([True, False, False])
     with pytest.raises(ss.EstimateError, match="different noise"):
         joined(spec, [(ones, (Fraction(2),)), (ones[:1], (Fraction(2),))], [all_of_them, first])
-    third = joined(spec, [(ones[:1], (Fraction(2),)), (ones[:1], (Fraction(2),))], [first, np.roll(first, 2)])
-    assert third.positions is not None
-    assert (third.state.tolist(), third.positions.tolist()) == ([1, 1], [0, 2])
+    parts = [(ones[:1], (Fraction(2),)), (ones[:1], (Fraction(2),))]
+    state, _, positions = joined(spec, parts, [first, np.roll(first, 2)])
+    assert positions is not None
+    assert (state.tolist(), positions.tolist()) == ([1, 1], [0, 2])
 
 
 def test_releases_merges_and_refreshes_add_their_variances() -> None:

@@ -93,10 +93,7 @@ class Group:
 
     def digits(self, numbers: Ints) -> Ints:
         """(n, factors) int64, the coordinates of elements or characters."""
-        out = np.empty((len(numbers), len(self.shape)), np.int64)
-        for place, column in enumerate(np.unravel_index(numbers, self.shape)):
-            out[:, place] = column
-        return out
+        return np.stack(np.unravel_index(numbers, self.shape), axis=1).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -132,10 +132,6 @@ class NoiseShape:
         relative[self.kept] = rounded
         return NoiseShape(self.spectrum, self.noise, self.kept, relative)
 
-    def precision(self, budget: float) -> float:
-        """(1/M) times the sum of 1 / scale^2 over the characters held: the budget again, up to rounding."""
-        return float(np.sum(budget / self.relative[self.kept]) / self.spectrum.group.size)
-
 
 def spectral_shape(spectrum: Spectrum, noise: NoiseKind, layout: Layout, floor: float) -> NoiseShape:
     """The noise in the optimal proportion, with a share `floor` of the budget spread evenly.

@@ -303,7 +303,7 @@ def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, 
 def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[NoiseLayer]) -> Floats:
     """(N,) float64, standard deviation of the noise of each answer; known before there is data."""
     if spec.noise in BY_POSITION:
-        out: Floats = np.sqrt(spec.word_variance(layers) * spec.position_variances(place))
+        out: Floats = np.sqrt(spec.word_variance(layers) * spec.position_variances[place])
         return out
     return np.full(spec.length, math.sqrt(float(spec.mse(layers)[place])))
 

@@ -39,11 +39,9 @@ def add_noise(
     law = spec.layer() if layer is None else layer
     if spec.noise in ("counts", "tree"):
         discrete_laplace(view, spec.count_epsilon(law), entropy)
-    elif spec.triangular:
-        add_gaussian(view, spec.lattice_scales(law), entropy)
-    elif spec.layout == "time":
+    elif not spec.by_columns:
         add_correlated(spec, view, law, entropy)
-    elif spec.noise == "gaussian":
+    elif spec.measure == "mu2":
         add_gaussian(view, spec.lattice_scales(law), entropy)
     else:
         add_laplace(view, spec.lattice_scales(law).astype(np.int64) // BASE, entropy)

@@ -7,6 +7,7 @@ Source: docs/theory/convolution.md, section 6 (columns on the lattice).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,6 @@ from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Invalid, Outside, refuse_first
 from sketchstream.items.domains import NO_COUNTERS, Index
-from sketchstream.kinds.convolution.filtering.group import Group
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import kernels
 
@@ -40,7 +40,7 @@ class Updater:
     def __init__(self, spec: ConvolutionSpec) -> None:
         self.spec = spec
         self.slots = spec.size
-        self._positions = Index.build(spec.domain, None)
+        self._positions = replace(Index.build(spec.domain, None), max_weight=spec.bound)
         self._rows: Ints | None = None
         self._tables: tuple[Any, ...] | None = None
         self._columns = spec.by_columns
@@ -83,7 +83,8 @@ class Updater:
         # Depends only on the size of the batch, never on its content.
         if len(items) * (1 if self._columns else SPARSE) > spec.length:
             given = np.zeros(spec.length, np.int64)
-            self._count(given, items, weights, invalid, moved if len(counters) else NO_COUNTERS)
+            counted = moved if len(counters) else NO_COUNTERS
+            self._positions.apply(given, items, weights, invalid=invalid, counters=counted)
             places = None
         else:
             places, given = self._checked(items, weights, invalid, moved)
@@ -137,11 +138,6 @@ class Updater:
             if places is not None:
                 places.fill(0)
 
-    def _count(self, totals: Ints, items: Items, weights: object, invalid: Invalid, counters: Ints) -> None:
-        """Sums of weights by position; refuses a batch that must be refused."""
-        limit = self.spec.bound
-        self._positions.batch(totals, items, weights, max_weight=limit, invalid=invalid, counters=counters).apply()
-
     def _checked(self, items: Items, weights: object, invalid: Invalid, counters: Ints) -> tuple[Ints, Ints]:
         """The events themselves, invalid ones as weight 0 at position 0."""
         given = as_weights(weights, len(items), alone=invalid == "noop").astype(np.int64)
@@ -151,7 +147,8 @@ class Updater:
         outside = places < 0
         heavy = (given > self.spec.bound) | (given < -self.spec.bound)
         if (invalid == "error" and outside.any()) or (invalid != "noop" and heavy.any()):
-            self._count(np.zeros(self.spec.length, np.int64), items, weights, invalid, counters)
+            refused = np.zeros(self.spec.length, np.int64)
+            self._positions.apply(refused, items, weights, invalid=invalid, counters=counters)
         left = outside | heavy
         places[left], given[left] = 0, 0
         counters += np.array([given.sum(dtype=np.int64), len(given) - np.count_nonzero(left)])
@@ -178,8 +175,8 @@ def columns(spec: ConvolutionSpec, positions: Ints) -> Ints:
     """(positions, size) int64, change by one event of weight 1 at each position, where it touches many words."""
     if spec.noise == "toeplitz":
         return spec.factor.columns(positions, spec.grid)
-    singles, pairs, orders, period, single, cosine, sine = _tables(spec)
-    digits = np.stack(np.unravel_index(positions, tuple(orders.tolist())), axis=1)
+    singles, pairs, _, period, single, cosine, sine = _tables(spec)
+    digits = spec.group.digits(positions)
     odd = (digits @ singles.T) % period != 0
     phase = (digits @ pairs.T) % period
     out: Ints = np.concatenate([np.where(odd, -single, single), cosine[phase], sine[phase]], axis=1)
@@ -198,16 +195,11 @@ def _tables(spec: ConvolutionSpec) -> tuple[Ints, Ints, Ints, int, int, Ints, In
     single = spec.grid if group.bits else round(root)
     orders = np.array(group.shape, np.int64)
     return (
-        _characters(group, held.singles) * steps,
-        _characters(group, held.pairs) * steps,
+        group.digits(held.singles) * steps,
+        group.digits(held.pairs) * steps,
         orders,
         period,
         single,
         cosine,
         sine,
     )
-
-
-def _characters(group: Group, numbers: Ints) -> Ints:
-    """(n, factors) int64, C-contiguous."""
-    return np.ascontiguousarray(group.digits(numbers))

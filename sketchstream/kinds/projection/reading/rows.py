@@ -24,7 +24,7 @@ from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
-from sketchstream.kinds.projection.matrices.matrix import SEED_BYTES, Matrix
+from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.spec import ClosedDomain, Item
@@ -160,7 +160,7 @@ class PublishedRows(LinearAnswers):
     @cached_property
     def law(self) -> MatrixLaw:
         """Properties of the matrix for variances; independent of the seed."""
-        return MatrixLaw.of(Matrix(self.spec.matrix, bytes(SEED_BYTES), self.spec.features.size, self.spec.k))
+        return MatrixLaw.of(self.spec.outline)
 
     @property
     def scale(self) -> float:
