@@ -11,27 +11,24 @@ nothing that is true of one topic ceases to be true.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar
+from functools import wraps
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from sketchstream.serve.store.feed import Feed, FeedBatch
 from sketchstream.stream.interfaces import (
     Assigned,
     Deleted,
-    Fresh,
     Frontier,
     Peer,
     Publisher,
-    RawRecord,
     Refusal,
-    Restored,
     Revoked,
     SealedEntry,
     SealedSource,
     Sink,
-    Snapshot,
     Source,
     SourceEvent,
     StateStore,
@@ -48,6 +45,7 @@ class _Closes(Protocol):
 
 
 Part = TypeVar("Part", bound=_Closes)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Several(Generic[Part]):
@@ -72,6 +70,17 @@ class _Several(Generic[Part]):
                 stack.callback(part.close)
 
 
+def _routed(method: F) -> F:
+    """The method of the part that has a partition, by the number that the partition has there."""
+
+    @wraps(method)
+    def of_part(self: _Several[Any], partition: int = 0, *given: Any, **named: Any) -> Any:
+        one, here = self._of(partition)
+        return getattr(one, method.__name__)(here, *given, **named)
+
+    return cast("F", of_part)
+
+
 class Sources(_Several[Source]):
     """A `Source` over one of each topic."""
 
@@ -92,39 +101,17 @@ class Sources(_Several[Source]):
                 break
         return events
 
-    def seek(self, partition: int, position: int) -> None:
-        """Continue at this position."""
-        one, here = self._of(partition)
-        one.seek(here, position)
-
-    def pause(self, partition: int) -> None:
-        """Deliver nothing until `resume`."""
-        one, here = self._of(partition)
-        one.pause(here)
-
-    def resume(self, partition: int) -> None:
-        """Deliver again."""
-        one, here = self._of(partition)
-        one.resume(here)
+    seek = _routed(Source.seek)
+    pause = _routed(Source.pause)
+    resume = _routed(Source.resume)
 
     def numbers(self) -> Sequence[int]:
         """Partitions of all topics."""
         return [APART * t + p for t, one in enumerate(self._parts) for p in one.numbers()]
 
-    def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
-        """Partitions of the topic of this partition."""
-        one, here = self._of(partition)
-        return one.partition_count(here, fresh=fresh)
-
-    def beginning(self, partition: int) -> int:
-        """Position of the first record that still exists."""
-        one, here = self._of(partition)
-        return one.beginning(here)
-
-    def former_counts(self, partition: int) -> Mapping[int, int | None]:
-        """See `Source`."""
-        one, here = self._of(partition)
-        return one.former_counts(here)
+    partition_count = _routed(Source.partition_count)
+    beginning = _routed(Source.beginning)
+    former_counts = _routed(Source.former_counts)
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Fresh high watermarks."""
@@ -167,33 +154,20 @@ class Stores(_Several[StateStore]):
     def broker_time(self, value: tuple[int, float] | None) -> None:
         raise AttributeError
 
-    def take(self, partition: int) -> Restored | Fresh:
-        """Become the owner."""
-        one, here = self._of(partition)
-        return one.take(here)
-
-    def commit(self, partition: int, snapshot: Snapshot) -> None:
-        """Make this the partition's snapshot."""
-        one, here = self._of(partition)
-        one.commit(here, snapshot)
+    take = _routed(StateStore.take)
+    commit = _routed(StateStore.commit)
 
     def peers(self) -> Sequence[Peer]:
         """The snapshots of all partitions of all topics."""
         return [peer for one in self._parts for peer in one.peers()]
 
-    def drop(self, partition: int) -> None:
-        """Forget the partition."""
-        one, here = self._of(partition)
-        one.drop(here)
+    drop = _routed(StateStore.drop)
 
 
 class Publishers(_Several[Publisher]):
-    """A `Publisher` over one of each topic."""
+    """A `Publisher` over one of each topic: keys have the number of a partition, the partition is the topic's."""
 
-    def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
-        """Publish in the topic's own sealed topic; keys have the number, the partition is the topic's."""
-        one, here = self._of(partition)
-        one.publish(here, entries, frontiers)
+    publish = _routed(Publisher.publish)
 
     def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
         """Claims at the first topic: a history has no topics."""
@@ -211,20 +185,9 @@ class Sinks(_Several[Sink]):
         """Whether there is a topic for them."""
         return self._parts[0].takes(reason)
 
-    def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
-        """Enqueue one record."""
-        one, here = self._of(partition)
-        one.send(here, reason, record, detail)
-
-    def flush(self, partition: int, timeout_s: float = 10.0) -> None:
-        """Wait until all of this partition is acknowledged."""
-        one, here = self._of(partition)
-        one.flush(here, timeout_s)
-
-    def forget(self, partition: int) -> None:
-        """Forget the waiting records of a dropped partition."""
-        one, here = self._of(partition)
-        one.forget(here)
+    send = _routed(Sink.send)
+    flush = _routed(Sink.flush)
+    forget = _routed(Sink.forget)
 
 
 class SealedSources(_Several[SealedSource]):

@@ -128,14 +128,7 @@ def size(
     items: float,
     numbers: Sequence[str] = ("distinct",),
     target: float = 0.02,
-    unit: Unit = "item",
-    machine: Machine = "trusted",
-    epsilon_publish: Epsilon = 1,
-    epsilon: Epsilon | None = None,
-    largest: int | None = None,
-    parts: int = 1,
-    groups: Groups | None = None,
-    **expectation: Any,
+    **wanted: Any,
 ) -> Sizing:
     """Find the smallest sketch of an open domain that reaches a relative error in all numbers.
 
@@ -143,36 +136,17 @@ def size(
         items: distinct items expected in a window (over all parts); with groups: in one group.
         numbers: names of the numbers wanted: "distinct", "at_least.5", "mean", ...
         target: relative error wanted, one standard deviation.
-        unit: unit of privacy.
-        machine: "untrusted": the state is protected as strictly as publications.
-        epsilon_publish: largest loss of the unit to readers.
-        epsilon: epsilon of the state; by default `machine` decides it.
-        largest: largest count to resolve; default: twice the largest k of the numbers, 31 at least (unit "item").
-        parts: number of partitions.
-        groups: each is to have answers of that error. An item loses the epsilons in all groups in which it may count
-            together, so each group has its part of them.
-        expectation: mean, law and exponent, see `plan`.
+        wanted: all other arguments of `_Wanted.of`.
 
     Raises:
         SpecError: no sketch within the limits reaches the error; the message names the best one.
     """
-    wanted = _Wanted.of(
-        numbers=numbers,
-        target=target,
-        unit=unit,
-        machine=machine,
-        epsilon_publish=epsilon_publish,
-        epsilon=epsilon,
-        largest=largest,
-        parts=parts,
-        groups=groups,
-        **expectation,
-    )
+    sought = _Wanted.of(numbers=numbers, target=target, **wanted)
     found: Plan | None = None
     refusal: SpecError | None = None
     for levels in LEVELS:
         try:
-            one = wanted.plan(items, levels)
+            one = sought.plan(items, levels)
         except SpecError as error:
             refusal = refusal or error
             continue
@@ -193,7 +167,7 @@ def fewest(*, numbers: Sequence[str] = ("distinct",), target: float = 0.02, **wa
     Args:
         numbers: names of the numbers wanted.
         target: relative error wanted, one standard deviation.
-        wanted: all other arguments of `size`, but for the items.
+        wanted: all other arguments of `_Wanted.of`.
 
     Raises:
         SpecError: not even 700 million items reach the error.
@@ -244,7 +218,21 @@ class _Wanted:
         groups: Groups | None = None,
         **expectation: Any,
     ) -> _Wanted:
-        """Check the arguments of `size`."""
+        """Check what is wanted.
+
+        Args:
+            numbers: names of the numbers: "distinct", "at_least.5", "mean", ...
+            target: relative error, one standard deviation.
+            unit: unit of privacy.
+            machine: "untrusted": the state is protected as strictly as publications.
+            epsilon_publish: largest loss of the unit to readers.
+            epsilon: epsilon of the state; by default `machine` decides it.
+            largest: largest count to resolve; default: twice the largest k of the numbers, 31 at least (unit "item").
+            parts: number of partitions.
+            groups: each is to have answers of that error. An item loses the epsilons in all groups in which it may
+                count together, so each group has its part of them.
+            expectation: mean, law and exponent, see `plan`.
+        """
         require_choice(machine, "machine", ("trusted", "untrusted"))
         if not numbers:
             msg = "numbers must name what matters, such as distinct or at_least.5, found none"
