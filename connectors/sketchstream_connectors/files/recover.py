@@ -8,6 +8,7 @@ windows a second time.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,11 @@ def recover_directory(
     try:
         if dry_run:
             return _look(root, end)
-        store = stores.DirectoryStore(root, mend=True)
-        try:
+        with contextlib.closing(stores.DirectoryStore(root, mend=True)) as store:
             findings = _look(root, end, mended=store.mended)
             for found in findings:
                 if found.outcome == "accept" and accept_loss:
                     _move(store, found)
-        finally:
-            store.close()
     except OSError as error:
         if isinstance(error, StoreError):
             raise

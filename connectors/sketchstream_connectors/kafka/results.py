@@ -8,6 +8,7 @@ the same key and, because reconstruction is deterministic, with the same numbers
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -147,15 +148,12 @@ class KafkaResults:
 
     def _published(self, topic: str) -> set[str]:
         """Keys in the results topic."""
-        reading = Log(self._connection, topic)
-        try:
+        with contextlib.closing(Log(self._connection, topic)) as reading:
             return {
                 record.key.decode(errors="replace")
                 for record in reading.advance()
                 if record.key and PRELIMINARY not in dict(record.headers)
             }
-        finally:
-            reading.close()
 
     def close(self) -> None:
         """End the thread."""

@@ -108,16 +108,13 @@ def look_at_input(config: Config) -> None:
     """
     for one in config.beside:
         look_at_input(one)
-    connection = connect(config)
-    try:
+    with contextlib.closing(connect(config)) as connection:
         connection.admin.topic(config.input.topic or "")  # an unreachable cluster is said once, and at once
         first = _nothing_counted(connection, config)
         choosing = first or config.lacks_partitioner
         sample = kafka_sample.try_to_read(
             connection, config, kafka_sample.RECORDS if choosing else kafka_sample.FEW_RECORDS
         )
-    finally:
-        connection.close()
     mistakes: list[str] = []
     if sample is not None and config.lacks_partitioner:
         mistakes.append(partitioner_detection.missing(sample.placements.choose(), sample.partitions, sample.extent))

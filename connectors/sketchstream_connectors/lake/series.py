@@ -83,11 +83,8 @@ class DeploymentSeries:
                 "say --again"
             )
             raise ConfigError(msg)
-        kept = store.DirectoryStore(where)
-        try:
+        with contextlib.closing(store.DirectoryStore(where)) as kept:
             self.revision = kept.reset()
-        finally:
-            kept.close()
 
     def first_live(self, sketch: str) -> int | None:
         """Start (ms) of the first window that workers have published, or hold open in their snapshots; None: of none.

@@ -6,6 +6,7 @@ which are discarded; a consumer without a group. How many records are read, and 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from dataclasses import dataclass, field
@@ -115,8 +116,7 @@ def read_newest(connection: Connection, topic: str, records: int) -> NewestRecor
         raise ConfigError(msg)
     by_partition: dict[int, list[ClientRecord]] = {}
     tail = max(LEAST, -(-records // given.partitions))
-    log = Log(connection, topic)
-    try:
+    with contextlib.closing(Log(connection, topic)) as log:
         extent = log.extent()
         if len(extent.ends) != given.partitions:  # the metadata of a broker that lags behind
             msg = f"reading {topic!r}: {len(extent.ends)} of its {given.partitions} partitions are known"
@@ -125,8 +125,6 @@ def read_newest(connection: Connection, topic: str, records: int) -> NewestRecor
         for batch, _ in log.batches(starts, extent.ends):
             for record in batch:
                 by_partition.setdefault(record.partition, []).append(record)
-    finally:
-        log.close()
     former = former_numbers(connection.admin, topic, given.partitions)
     return NewestRecords(given.partitions, former, by_partition, sum(extent.begins.values()))
 

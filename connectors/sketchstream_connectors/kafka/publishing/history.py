@@ -78,13 +78,10 @@ class KafkaHistory:
             DataLossError: they are damaged: nobody knows which windows are whose.
         """
         found = None
-        log = Log(self._connection, self._topic)
-        try:
+        with contextlib.closing(Log(self._connection, self._topic)) as log:
             for record in log.advance():
                 if record.key == key:
                     found = record
-        finally:
-            log.close()
         if found is None:
             return Boundary()
         try:

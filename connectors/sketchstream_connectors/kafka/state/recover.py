@@ -11,6 +11,7 @@ that log belongs to the newest snapshot that ever took effect, so it covers ever
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
@@ -85,11 +86,13 @@ def recover(
     given, states = _topics(connection, names)
     wanted = sorted(partitions if partitions is not None else range(given.partitions))
     findings = []
-    homes = {
-        topic_id: _Home(there, blobs.BlobReader(connection, names.input, there.state))
-        for topic_id, there in states.items()
-    }
-    try:
+    with contextlib.ExitStack() as stack:
+        homes = {
+            topic_id: _Home(
+                there, stack.enter_context(contextlib.closing(blobs.BlobReader(connection, names.input, there.state)))
+            )
+            for topic_id, there in states.items()
+        }
         logged: Mapping[int, tuple[int, Pointer]] | None = None
         for p in wanted:
             found = _look(connection, names, homes, given, p)
@@ -101,9 +104,6 @@ def recover(
             if not dry_run and found.finding.outcome == "accept" and found.pointer is not None and accept_loss:
                 _move(connection, names, homes, p, found)
             findings.append(found.finding)
-    finally:
-        for home in homes.values():
-            home.reader.close()
     return findings
 
 
@@ -291,9 +291,8 @@ def logged_pointers(connection: Connection, names: TopicNames) -> dict[int, tupl
         parts = len(client.describe_topics([OFFSETS_TOPIC])[0]["partitions"])
     place = _java_hash(names.group) % parts
     _wait_stable(connection, place)
-    log = Log(connection, OFFSETS_TOPIC, only=place)
     found: dict[int, tuple[int, Pointer]] = {}
-    try:
+    with contextlib.closing(Log(connection, OFFSETS_TOPIC, only=place)) as log:
         for record in log.advance():
             said = _offset_record(record.key, record.value, names.group, names.input)
             if said is None:
@@ -305,8 +304,6 @@ def logged_pointers(connection: Connection, names: TopicNames) -> dict[int, tupl
                 continue
             if pointer is not None:
                 found[partition] = (position, pointer)
-    finally:
-        log.close()
     return found
 
 
@@ -371,8 +368,7 @@ def _offset_record(key: bytes | None, value: bytes | None, group: str, topic: st
 def _committed_pointers(connection: Connection, names: TopicNames, given: Topic) -> dict[int, tuple[int, Pointer]]:
     """Position and pointer that each partition has committed; partitions without a pointer of ours are left out."""
     found: dict[int, tuple[int, Pointer]] = {}
-    reader = blobs.BlobReader(connection, names.input, names.state)
-    try:
+    with contextlib.closing(blobs.BlobReader(connection, names.input, names.state)) as reader:
         for p in range(given.partitions):
             committed = reader.committed(p)
             try:
@@ -381,8 +377,6 @@ def _committed_pointers(connection: Connection, names: TopicNames, given: Topic)
                 continue
             if committed is not None and pointer is not None:
                 found[p] = committed.offset, pointer
-    finally:
-        reader.close()
     return found
 
 
@@ -401,11 +395,8 @@ def _starts(connection: Connection, names: TopicNames, partitions: Sequence[int]
     if to == "end":
         return last
     if to == "committed":
-        reader = blobs.BlobReader(connection, names.input, names.state)
-        try:
+        with contextlib.closing(blobs.BlobReader(connection, names.input, names.state)) as reader:
             found = {p: reader.committed(p) for p in partitions}
-        finally:
-            reader.close()
         return {p: min(max(c.offset, first[p]), last[p]) if c is not None else first[p] for p, c in found.items()}
     with connection.admin.client("looking a time up") as client:
         times = client.list_partition_offsets({TopicPartition(names.input, p): int(to) for p in partitions})

@@ -172,11 +172,8 @@ class KafkaStore:
         """Manifest and blobs; those in a state topic of an older release move with the next snapshot."""
         home = self._ground.topic_of_state(pointer.state_id) or self._state_topic
         if home != self._state_topic:
-            elsewhere = blobs.BlobReader(self._connection, self._topic, home)
-            try:
+            with contextlib.closing(blobs.BlobReader(self._connection, self._topic, home)) as elsewhere:
                 found = self._read(partition, fence, pointer, elsewhere)
-            finally:
-                elsewhere.close()
             kept = {name: bytes(data) for name, data in found.blobs.items()}  # restored sketches take over the others
             fence.moving, fence.moved_from, fence.places, fence.written = kept, home, {}, 0
             return found

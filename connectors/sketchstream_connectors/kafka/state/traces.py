@@ -10,6 +10,7 @@ offsets were deleted, and a worker must not start from the beginning.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,14 +44,11 @@ def newest_trace(connection: Connection, state_topic: str, partition: int) -> Tr
     """Of the newest committed manifest of a partition in the state topic; None where none says so."""
     for tail in (TAIL, None):
         found: Trace | None = None
-        log = Log(connection, state_topic, tail=tail, only=partition)
-        try:
+        with contextlib.closing(Log(connection, state_topic, tail=tail, only=partition)) as log:
             for record in log.advance():
                 said = dict(record.headers)
                 if TOPIC_ID in said:
                     found = Trace(said[TOPIC_ID].decode(), int(said[REVISION]))
-        finally:
-            log.close()
         if found is not None:
             return found
     return None
@@ -58,12 +56,9 @@ def newest_trace(connection: Connection, state_topic: str, partition: int) -> Tr
 
 def inputs_of(connection: Connection, state_topic: str, partition: int) -> set[str]:
     """Topic ids of the inputs whose committed manifests are in a partition of a state topic."""
-    log = Log(connection, state_topic, only=partition)
-    try:
+    with contextlib.closing(Log(connection, state_topic, only=partition)) as log:
         said = (dict(record.headers) for record in log.advance())
         return {headers[TOPIC_ID].decode() for headers in said if TOPIC_ID in headers}
-    finally:
-        log.close()
 
 
 def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: int | None = None) -> int:
@@ -71,14 +66,11 @@ def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: i
     newest = -1
     if sealed_topic is None or connection.admin.topic(sealed_topic) is None:
         return newest
-    log = Log(connection, sealed_topic, tail=tail)
-    try:
+    with contextlib.closing(Log(connection, sealed_topic, tail=tail)) as log:
         for record in log.advance():
             named = read_key(record.key)
             if named is not None:
                 newest = max(newest, named[0].revision if len(named) == 2 else named[1])
-    finally:
-        log.close()
     return newest
 
 

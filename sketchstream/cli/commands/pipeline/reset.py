@@ -112,12 +112,9 @@ def _file(config: Config, dry_run: bool, form: show.Format) -> None:
     """A new revision of a file's worker."""
     from sketchstream_connectors.files.store import DirectoryStore
 
-    store = DirectoryStore(config.store_path)
-    try:
+    with contextlib.closing(DirectoryStore(config.store_path)) as store:
         before = store.revision
         revision = before + 1 if dry_run else store.reset()
-    finally:
-        store.close()
     click.echo(
         f"sketchstream: warning: events published under revision {before} lose epsilon again under revision {revision}",
         err=True,

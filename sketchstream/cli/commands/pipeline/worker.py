@@ -145,8 +145,5 @@ def _metrics(config: Config, worker: Worker) -> Iterator[None]:
 
     place = address(config.worker.metrics, "worker.metrics")
     topics = [one.input.topic or "file" for one in config.apart()]
-    endpoint = Endpoint(place, worker.metrics, worker.gauges, topics)
-    try:
+    with contextlib.closing(Endpoint(place, worker.metrics, worker.gauges, topics)):
         yield
-    finally:
-        endpoint.close()
