@@ -75,6 +75,18 @@ def write_durably(
         raise _store_error(where, error, "write") from error
 
 
+def write_new(path: Path, data: Data, *, mode: int = SECRET, step: str = "file") -> bool:
+    """Write a file as `write_durably` does, after what killed writers left of it is gone; False: there is one."""
+    sweep(path, secret=mode == SECRET)
+    try:
+        write_durably(path, data, mode=mode, step=step)
+    except StoreError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        return False
+    return True
+
+
 def replace_secret(path: str | os.PathLike[str], data: bytes, predecessor: BinaryIO | None = None) -> None:
     """Replace the file of a secret atomically, then overwrite its old bytes with zeros.
 
@@ -113,12 +125,39 @@ def read_file(path: str | os.PathLike[str], most: int = -1) -> tuple[bytes, int]
 
     Raises:
         StoreError: the file cannot be read.
+        FormatError: this is not a path.
     """
+    where = as_path(path)
     try:
-        with Path(path).open("rb") as file:
+        with where.open("rb") as file:
             return file.read(most), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
-        raise _store_error(Path(path), error, "read") from error
+        raise _store_error(where, error, "read") from error
+
+
+def as_path(path: object) -> Path:
+    """A path that somebody gave.
+
+    Raises:
+        FormatError: it is none.
+    """
+    try:
+        return Path(path)  # type: ignore[arg-type]
+    except TypeError:
+        msg = f"expected a path, found {type(path).__name__}"
+        raise FormatError(msg) from None
+
+
+@contextlib.contextmanager
+def reading(where: object) -> Iterator[None]:
+    """Turn errors of the operating system into StoreErrors that say what cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        msg = f"cannot read {where}: {error.strerror}"
+        raise StoreError(msg) from error
 
 
 @contextlib.contextmanager

@@ -34,16 +34,11 @@ def load(source: str | os.PathLike[str] | bytes, key: Key | None = None) -> Publ
 
     Raises:
         StoreError: the file cannot be read, or contains an open sketch that other users can read.
-        FormatError: not a sketch, truncated, altered, or of a newer version.
+        FormatError: no path and no bytes; not a sketch, truncated, altered, or of a newer version.
         KeyMismatchError: an open sketch without its key.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Sketch.from_bytes(source, key) if wire.kind_of(source) == "sketch" else published.read(source)
-    try:
-        os.fspath(source)
-    except TypeError:
-        msg = f"expected a path or bytes, found {type(source).__name__}"
-        raise FormatError(msg) from None
     data, mode = read_file(source)
     with named(source):
         if data.startswith(_KEY_FILE):

@@ -120,5 +120,5 @@ def windows(
         ConfigError: the configuration, the sketch's name or a time cannot be used.
         StoreError, BrokerError: publications cannot be read.
     """
-    with open_published(Config.load(Path(config))) as published:
+    with open_published(Config.load(config)) as published:
         return history(published, sketch, since, until, group)

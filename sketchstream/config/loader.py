@@ -24,6 +24,7 @@ from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.toml import read_toml
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError, StoreError, meant
+from sketchstream.files import as_path
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import groups_of_item
 from sketchstream.naming import Names
@@ -76,7 +77,7 @@ class Config:
     """The same for every further topic of `[[input.topics]]`, each with its own group and sealed topic."""
 
     @classmethod
-    def load(cls, path: str | Path, environ: Mapping[str, str] | None = None) -> Config:
+    def load(cls, path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Config:
         """Read and check a file.
 
         Args:
@@ -85,8 +86,9 @@ class Config:
 
         Raises:
             ConfigError: the file cannot be read, or something in it is invalid.
+            FormatError: this is not a path.
         """
-        where = Path(path)
+        where = as_path(path)
         try:
             text = where.read_text(encoding="utf-8")
         except OSError as error:

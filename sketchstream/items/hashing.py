@@ -114,9 +114,10 @@ class Key:
         Raises:
             StoreError: the file is missing, unreadable, or open to other users.
             KeyMismatchError: it is not a key file, or was altered.
+            FormatError: this is not a path.
         """
+        data, mode = read_file(path, _LONGEST)
         name = os.fspath(path)
-        data, mode = read_file(name, _LONGEST)
         require_private(mode, f"the key file {name}", "chmod 600 it")
         match = _LINE.fullmatch(data)
         if match is None:

@@ -110,8 +110,9 @@ def test_the_former_name_for_bytes_says_what_replaces_it(key: ss.Key) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 3, [b"x"]])
 def test_what_is_no_path_and_no_list_is_refused(wrong: Any) -> None:
-    with pytest.raises(FormatError, match="expected a path or bytes, found"):
-        ss.load(wrong)
+    for read in (ss.load, ss.Key.load, ss.windows):
+        with pytest.raises(FormatError, match="expected a path, found"):
+            read(wrong)
     with pytest.raises(MergeError, match="stack takes"):
         ss.stack(wrong)
     found = ss.Sketch.create(ss.GaussianSpec("1", "1e-6", domain=ss.ClosedDomain(size=2))).seal().estimate()

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sketchstream.errors import FormatError, StoreError
+from sketchstream.errors import FormatError
+from sketchstream.files import reading
 from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.serve.store.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Frontier, SealedEntry
@@ -109,13 +110,11 @@ class _Listing:
         Raises:
             StoreError: the root cannot be read.
         """
-        try:
-            sketches = sorted(entry.name for entry in os.scandir(self._root))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            msg = f"cannot read {self._root}: {error.strerror}"
-            raise StoreError(msg) from error
+        with reading(self._root):
+            try:
+                sketches = sorted(entry.name for entry in os.scandir(self._root))
+            except FileNotFoundError:
+                return
         for sketch in sketches:
             for revision in self._inside(sketch, sketch):
                 if not REVISION_NAME.fullmatch(revision):

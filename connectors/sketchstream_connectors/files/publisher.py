@@ -17,7 +17,7 @@ files of other partitions, which have other names, nor temporaries that a runnin
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import json
 import os
 import re
@@ -135,18 +135,13 @@ class DirectoryPublisher:
         folder = self._folder(entry.sketch, entry.revision) / start_name(entry.window[0])
         files.make_folder(folder)
         path = folder / file_name(entry)
-        files.sweep(path, secret=False)
-        try:
-            files.write_durably(path, entry.body, mode=files.PUBLIC, step="sealed")
-        except StoreError as error:
-            if error.errno != errno.EEXIST:
-                raise
-            if path.read_bytes() != entry.body:
-                msg = (
-                    f"{path} holds another publication of the same window: two noisy views of the same counts must not "
-                    "both be published; keep the file, find out where it came from, or use another output.directory"
-                )
-                raise DataLossError(msg) from None
+        written = files.write_new(path, entry.body, mode=files.PUBLIC, step="sealed")
+        if not written and path.read_bytes() != entry.body:
+            msg = (
+                f"{path} holds another publication of the same window: two noisy views of the same counts must not "
+                "both be published; keep the file, find out where it came from, or use another output.directory"
+            )
+            raise DataLossError(msg)
 
     def _publish_frontier(self, frontier: Frontier) -> None:
         folder = self._folder(frontier.sketch, frontier.revision)
@@ -168,23 +163,15 @@ class DirectoryPublisher:
         while True:
             number, before = read_boundary(folder)
             found = claim(before)
-            try:
+            with files.reading(folder):
                 if found == before:
                     if number:
                         files.sync_folder(folder)  # whoever wrote it may have been killed before that
                     return before
                 files.make_folder(folder)
                 path = folder / f"{number + 1:07d}.json"
-                files.sweep(path, secret=False)
-                files.write_durably(path, found.encode(), mode=files.PUBLIC, step="boundary")
-            except StoreError as error:
-                if error.errno != errno.EEXIST:
-                    raise
-                continue
-            except OSError as error:
-                msg = f"cannot read {folder}: {error.strerror}"
-                raise StoreError(msg) from error
-            return found
+                if files.write_new(path, found.encode(), mode=files.PUBLIC, step="boundary"):
+                    return found
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers of all partitions."""
@@ -230,25 +217,21 @@ def read_boundary(folder: Path) -> tuple[int, Boundary]:
         StoreError: they cannot be read.
         DataLossError: they are damaged: nobody knows which windows are whose.
     """
-    try:
-        names = [path.name for path in folder.iterdir()]
-    except FileNotFoundError:
-        return 0, Boundary()
-    except OSError as error:
-        msg = f"cannot read {folder}: {error.strerror}"
-        raise StoreError(msg) from error
+    with files.reading(folder):
+        try:
+            names = [path.name for path in folder.iterdir()]
+        except FileNotFoundError:
+            return 0, Boundary()
     number = max((int(found[1]) for name in names if (found := BOUNDARY_NAME.fullmatch(name))), default=0)
     if not number:
         return 0, Boundary()
     path = folder / f"{number:07d}.json"
-    try:
-        return number, Boundary.decode(read_regular(path, MOST_FRONTIER_BYTES))
-    except FormatError as error:
-        msg = f"{path}: {error}; put it back from a copy, or begin a new revision with `sketchstream reset`"
-        raise DataLossError(msg) from None
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise StoreError(msg) from error
+    with files.reading(path):
+        try:
+            return number, Boundary.decode(read_regular(path, MOST_FRONTIER_BYTES))
+        except FormatError as error:
+            msg = f"{path}: {error}; put it back from a copy, or begin a new revision with `sketchstream reset`"
+            raise DataLossError(msg) from None
 
 
 def read_frontiers(root: Path, sketch: str | None = None) -> list[Frontier]:
@@ -264,13 +247,8 @@ def read_frontiers(root: Path, sketch: str | None = None) -> list[Frontier]:
     """
     out = []
     for path in _frontier_files(root, sketch):
-        try:
+        with files.reading(path), contextlib.suppress(FileNotFoundError):
             out.append(_read_frontier(path))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            msg = f"cannot read {path}: {error.strerror}"
-            raise StoreError(msg) from error
     return out
 
 
@@ -294,13 +272,10 @@ def readable_frontiers(root: Path) -> tuple[list[Frontier], list[str]]:
 
 
 def _frontier_files(root: Path, sketch: str | None) -> list[Path]:
-    try:
+    with files.reading(root):
         found = sorted(
             root.glob("*/r*/frontier.p*.json") if sketch is None else (root / sketch).glob("r*/frontier.p*.json")
         )
-    except OSError as error:
-        msg = f"cannot read {root}: {error.strerror}"
-        raise StoreError(msg) from error
     return [path for path in found if FRONTIER_NAME.fullmatch(path.name) and REVISION_NAME.fullmatch(path.parent.name)]
 
 

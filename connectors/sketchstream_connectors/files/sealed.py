@@ -6,7 +6,6 @@ files of that folder, which it only reads.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sketchstream import wire
-from sketchstream.errors import FormatError, StoreError
+from sketchstream.errors import FormatError
+from sketchstream.files import reading
 from sketchstream.kinds.expansion import limit_bytes
 from sketchstream.published import Instalment, Origin, well_formed
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
@@ -59,7 +59,7 @@ class DirectorySealed:
             FormatError: a file is not a sealed sketch, or does not match its name.
         """
         yield from self.frontiers(sketch)
-        with self._reading():
+        with reading(self.root):
             for name in self.sketches() if sketch is None else [sketch]:
                 if re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", name):
                     yield from self._entries(
@@ -88,7 +88,7 @@ class DirectorySealed:
         """
         first, last = ("" if since is None else start_name(since)), (None if until is None else start_name(until))
         found = []
-        with self._reading():
+        with reading(self.root):
             for path in (self.root / sketch).glob("r*/*/p*"):
                 revision, named = REVISION_NAME.fullmatch(path.parent.parent.name), names.fullmatch(path.name)
                 start = path.parent.name
@@ -98,17 +98,6 @@ class DirectorySealed:
                 entry = read_entry(read_regular(path, limit_bytes()), str(path))
                 if within(entry.window, since, until):
                     yield entry
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        """While files are read, a failure of the system is a StoreError."""
-        try:
-            yield
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            msg = f"cannot read {self.root}: {error.strerror}"
-            raise StoreError(msg) from error
 
     def close(self) -> None:
         """Nothing is held."""

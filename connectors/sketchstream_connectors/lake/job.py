@@ -23,7 +23,6 @@ a body is stored.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import secrets
@@ -335,24 +334,17 @@ class Backfill:
             "version": __version__,
         }
         files.make_folder(path.parent, 0o700)
-        files.sweep(path, secret=False)
-        try:
-            files.write_durably(path, json.dumps(row, indent=1).encode(), step="booked")
-        except StoreError as error:
-            if error.errno != errno.EEXIST:
-                raise
+        if not files.write_new(path, json.dumps(row, indent=1).encode(), step="booked"):
             self._is_booked(plan, window, job)  # by another process: of the same job, or refused
 
     def _stored(self, plan: SketchPlan, window: tuple[int, int]) -> bytes | None:
         """The body of the window, if one is stored."""
         path = self._path(plan, window, "body")
-        try:
-            body = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            msg = f"cannot read {path}: {error.strerror}"
-            raise StoreError(msg) from error
+        with files.reading(path):
+            try:
+                body = path.read_bytes()
+            except FileNotFoundError:
+                return None
         entry = describe(body, str(path))
         if (entry.sketch, entry.revision, entry.window) != (plan.name, self.revision, window):
             msg = f"{path} holds another sketch than its name says"
@@ -362,15 +354,10 @@ class Backfill:
     def _store(self, plan: SketchPlan, window: tuple[int, int], body: bytes) -> bytes:
         """Store a body unless one is there; what is stored."""
         path = self._path(plan, window, "body")
-        files.sweep(path)
         faults.reach("backfill:sealed")
-        try:
-            files.write_durably(path, body, step="body")
-        except StoreError as error:
-            found = self._stored(plan, window) if error.errno == errno.EEXIST else None
-            if found is None:
-                raise
-            return found
+        while not files.write_new(path, body, step="body"):
+            if (found := self._stored(plan, window)) is not None:
+                return found
         return body
 
     # ------------------------------------------------------------------------------------------ one series
@@ -393,12 +380,7 @@ class Backfill:
     def _ledger(self) -> str:
         """Name of the folder in which this job books, whose secret is made with its first claim."""
         path = self._folder / "ledger.secret"
-        try:
-            files.sweep(path)
-            files.write_durably(path, secrets.token_hex(16).encode(), step="ledger")
-        except StoreError as error:
-            if error.errno != errno.EEXIST:
-                raise
+        files.write_new(path, secrets.token_hex(16).encode(), step="ledger")
         return _named(path, b"sketch-ledger", None)
 
     def _require_uncharged(self, plan: SketchPlan) -> None:
