@@ -43,6 +43,7 @@ from sketchstream.stream.windows.windows import iso
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
     from sketchstream.kinds.exports import ColumnType
+    from sketchstream.kinds.interface import Kind
     from sketchstream.privacy.deployments.deployment import Deployment
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import Span
@@ -239,10 +240,19 @@ class Service:
         plan = self.plan(name)
         return () if plan is None else groups_of(plan.spec)
 
-    def answers(self, name: str) -> str:
-        """What a sketch answers with: "profile", also if nothing tells, or "estimate"."""
+    def kind(self, name: str) -> Kind[Any]:
+        """The kind of a sketch; "profile" if nothing tells."""
         plan = self.plan(name)
-        return "profile" if plan is None else kinds.of(plan.spec).answer
+        return kinds.named("profile") if plan is None else kinds.of(plan.spec)
+
+    def answers(self, name: str) -> str:
+        """What a sketch answers with: "profile" or "estimate"."""
+        return self.kind(name).answer
+
+    def timezone(self, name: str) -> str:
+        """The timezone of a sketch; "UTC" if nothing tells."""
+        plan = self.plan(name)
+        return "UTC" if plan is None else plan.calendar.timezone
 
     def titles(self, metrics: Sequence[str]) -> dict[str, str]:
         """Numbers of profiles in words, by name."""
@@ -725,9 +735,8 @@ class Service:
 
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
-        plan = self.plan(name)
-        if plan is None or kinds.of(plan.spec).answer == "profile":
-            say = self.config.names
+        plan, say = self.plan(name), self.config.names
+        if self.answers(name) == "profile":
             return pages.title(metric, say) if plan is None else pages.title_of(plan.spec, metric, say)
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
         return (self.number(newest, question, metric).title if newest is not None else "") or metric
@@ -786,8 +795,8 @@ class Service:
             if asked == AT_ONCE:
                 return
 
-    def difference(self, first: WindowAnswer, second: WindowAnswer, metric: str) -> dict[str, Any]:
-        """A number of one window minus that of another, with an interval.
+    def difference(self, first: WindowAnswer, second: WindowAnswer) -> Callable[[str], dict[str, Any]]:
+        """Any number of one window minus that of another, with an interval; their answers are read once.
 
         The noises of two windows are independent, and the interval is that of Zou and Donner for the difference of two
         independent estimates with intervals of their own. There is none where one of the numbers holds noise of the
@@ -796,17 +805,12 @@ class Service:
         Args:
             first: the window of interest.
             second: the one that it is compared with.
-            metric: see `series`.
 
-        Raises:
-            EstimateError: an answer does not have this number.
+        Returns:
+            A function of the name of a number, see `series`; EstimateError: an answer does not have it.
 
         Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.1002/sim.3095, eq. 4.
         """
-        return self.differences(first, second)(metric)
-
-    def differences(self, first: WindowAnswer, second: WindowAnswer) -> Callable[[str], dict[str, Any]]:
-        """`difference` of any number of these two windows; their answers are read once."""
         read = first.to_dict(), second.to_dict()
         plan = self.plan(first.stored.sketch)
 

@@ -272,7 +272,7 @@ class Api:
             raise ConfigError(msg)
         pairs = zip((first, second), groups, strict=True)
         answers = [await self._answered(request, one, Question(group=group)) for one, group in pairs]
-        return respond(request, await run_in_threadpool(self._service.difference, answers[0], answers[1], metric))
+        return respond(request, await run_in_threadpool(lambda: self._service.difference(*answers)(metric)))
 
     # ------------------------------------------------------------------ tables
 

@@ -165,7 +165,7 @@ def _change(service: Service, stored: StoredWindow, before: StoredWindow | None,
     pair = [service.ready(one, Question()) for one in (stored, before)]
     if pair[0] is None or pair[1] is None:
         return ""
-    found = service.difference(pair[0], pair[1], metric)
+    found = service.difference(pair[0], pair[1])(metric)
     one = found["difference"]
     point = one["value"], one["low"], one["high"]
     return _told(point, spelling(metric), "the window before") if found["independent"] else ""

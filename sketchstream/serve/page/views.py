@@ -226,7 +226,7 @@ class Views:
         """One sketch: a number over time, the calendar of its windows."""
         name = self._name(request)
         plan, given = self._service.plan(name), request.query_params
-        zone = "UTC" if plan is None else plan.calendar.timezone
+        zone = self._service.timezone(name)
         since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
         require_order(since, until)
         stored = self._service.store.windows(name, since, until, limit=SHOWN + 1, newest=since is None)
@@ -288,8 +288,8 @@ class Views:
     @guarded
     def window(self, request: Request) -> Response:
         """One window: its numbers, its pictures, its guarantee."""
-        name, plan, stored = self._chosen(request)
-        zone = "UTC" if plan is None else plan.calendar.timezone
+        name, stored = self._chosen(request)
+        zone = self._service.timezone(name)
         described = self._service.describe(stored)
         group = self._group(name, request.query_params)
         answer, failure = self._answer(stored, group)
@@ -363,7 +363,7 @@ class Views:
     @guarded
     def window_picture(self, request: Request) -> Response:
         """A chart of a window, alone."""
-        name, _, stored = self._chosen(request)
+        name, stored = self._chosen(request)
         group = self._group(name, request.query_params)
         answer, failure = self._answer(stored, group)
         if answer is None:
@@ -378,8 +378,7 @@ class Views:
     def series_picture(self, request: Request) -> Response:
         """The chart of a series, alone."""
         name, given = self._name(request), request.query_params
-        plan = self._service.plan(name)
-        zone = "UTC" if plan is None else plan.calendar.timezone
+        zone = self._service.timezone(name)
         since, until = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
         stored = self._service.store.windows(name, since, until, limit=SHOWN, newest=since is None)
         found = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
@@ -399,8 +398,7 @@ class Views:
     def compare(self, request: Request) -> Response:
         """Two windows, or two groups, and what differs between them."""
         name, given = self._name(request), request.query_params
-        plan = self._service.plan(name)
-        zone = "UTC" if plan is None else plan.calendar.timezone
+        zone = self._service.timezone(name)
         stored = self._service.store.windows(name, limit=SHOWN, newest=True)
         chosen = comparison.choose(self._service, name, stored, given)
         address = f"{links.sketch_address(name)}/compare"
@@ -429,8 +427,8 @@ class Views:
     @guarded
     def overlap(self, request: Request) -> Response:
         """What the groups of a window have in common, and one set of them that is asked for."""
-        name, plan, stored = self._chosen(request)
-        zone = "UTC" if plan is None else plan.calendar.timezone
+        name, stored = self._chosen(request)
+        zone = self._service.timezone(name)
         asked = request.query_params.get("query", "").strip()
         question = Question(overlap=True)
         groups = self._service.combined(name)
@@ -477,7 +475,7 @@ class Views:
     def overlap_picture(self, request: Request) -> Response:
         """The UpSet plot of a window, alone."""
         form = _form(request)
-        name, _, stored = self._chosen(request)
+        name, stored = self._chosen(request)
         question = Question(overlap=True)
         self._service.require_sets(name, question)
         answer, failure = self._asked(stored, question, ask=True)
@@ -531,8 +529,7 @@ class Views:
     def compare_picture(self, request: Request) -> Response:
         """The chart of a comparison, alone."""
         name, form = self._name(request), _form(request)
-        plan = self._service.plan(name)
-        zone = "UTC" if plan is None else plan.calendar.timezone
+        zone = self._service.timezone(name)
         chosen = comparison.choose(self._service, name, (), request.query_params)
         found = {} if chosen is None else self._compared(request, name, chosen, zone, "")
         if not found.get("picture") or request.path_params["picture"] != "differences":
@@ -553,7 +550,7 @@ class Views:
         by_day = report.ReportTable(
             f"By day (UTC) of what a unit did, the last {min(len(days), 31)} of {len(days)}",
             ("day", "one event", "one item"),
-            [(day, _loss(one.event), _loss(one.item)) for day, one in days[:31]],
+            [(day, show(one.event), show(one.item)) for day, one in days[:31]],
         )
         text = str(deployment).splitlines()[1 + len(rows) :] if rows else ["Nothing is published yet."]
         named = tuple(f"{row['sketch']}: " for row in rows)  # a sketch is called what it is called
@@ -643,12 +640,12 @@ class Views:
 
         return address
 
-    def _chosen(self, request: Request) -> tuple[str, SketchPlan | None, StoredWindow]:
+    def _chosen(self, request: Request) -> tuple[str, StoredWindow]:
         """The sketch and the window of an address."""
         name, given = self._name(request), request.query_params
         span = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
         require_order(*span)
-        return name, self._service.plan(name), self._service.one(name, *span)
+        return name, self._service.one(name, *span)
 
     def _answer(
         self, stored: StoredWindow, group: str | None = None, *, ask: bool = True
@@ -756,7 +753,7 @@ class Views:
         picture = self._drawn.get(key, lambda: series.picture(points, spans, heading, zone, order, href, spell))
         times = {"from": iso(spans[0][0]), "to": iso(spans[-1][1])} | ({"group": group} if group else {})
         address = links.sketch_address(name)
-        counts = kinds.named(self._kind(name)).answer == "profile" and metric.partition(".")[0] not in UNCOUNTED
+        counts = self._service.answers(name) == "profile" and metric.partition(".")[0] not in UNCOUNTED
         out |= {
             "series": _at(picture, f"{address}/over-time/series", {"metric": metric, **times}),
             "largest": series.largest(
@@ -765,7 +762,7 @@ class Views:
                 title,
                 zone,
                 counts=counts,
-                independent=not isinstance(kinds.named(self._kind(name)), Continuing),
+                independent=not isinstance(self._service.kind(name), Continuing),
                 spell=spell,
             ),
             "chain": [
@@ -804,18 +801,13 @@ class Views:
         groups = self._service.groups(name)
         return f"The first {SIDE_BY_SIDE} of {len(groups):,} groups are shown." if len(groups) > SIDE_BY_SIDE else ""
 
-    def _kind(self, name: str) -> str:
-        """The kind of a sketch; profile if it was removed from the configuration."""
-        plan = self._service.plan(name)
-        return "profile" if plan is None else kinds.of(plan.spec).name
-
     def _spelling(self, name: str, metric: str) -> Spell:
         """How a number of a sketch is written."""
-        return spelling(metric if kinds.named(self._kind(name)).answer == "profile" else "")
+        return spelling(metric if self._service.answers(name) == "profile" else "")
 
     def _offered(self, name: str, stored: Sequence[StoredWindow] = (), group: str | None = None) -> dict[str, str]:
         """The numbers of a sketch's windows, by name; for kinds other than profiles, those of the newest window."""
-        if kinds.named(self._kind(name)).answer == "profile":
+        if self._service.answers(name) == "profile":
             plan = self._service.plan(name)
             largest = {} if plan is None else {"max_count": getattr(plan.spec, "max_count", math.inf)}
             return shown.named("profile").numbers({**self._service.config.names.facts(), **largest})
@@ -838,7 +830,7 @@ class Views:
 
     def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Panel]:
         """Series that run on from window to window as one, the newest windows of those that are shown."""
-        if not isinstance(kinds.named(self._kind(name)), Continuing):
+        if not isinstance(self._service.kind(name), Continuing):
             return []
         answers: list[dict[str, Any]] = []
         held: list[StoredWindow] = []
@@ -922,10 +914,10 @@ class Views:
         """
         data = first.to_dict()
         names = list(shown.of(data).numbers(data))
-        profile = kinds.named(self._kind(first.stored.sketch)).answer == "profile"
+        profile = self._service.answers(first.stored.sketch) == "profile"
         if wanted and profile:
             names = list(wanted)
-        read, found = self._service.differences(first, second), []
+        read, found = self._service.difference(first, second), []
         for metric in names[:most]:
             try:
                 found.append(read(metric) | {"spelled": metric if profile else ""})
@@ -1047,8 +1039,3 @@ def _change(found: Mapping[str, Any]) -> str:
     """The cell of a difference's interval, or the reason for a missing one."""
     spell = spelling(found["spelled"])
     return interval(found["difference"], spell) if found["independent"] else "none: not independent"
-
-
-def _loss(value: Any) -> str:
-    """A loss as text."""
-    return show(value)
