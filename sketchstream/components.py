@@ -219,13 +219,9 @@ class Counters:
         """Overwrite the values."""
         self.values[:] = 0
 
-    def to_list(self) -> list[dict[str, Any]]:
-        """Plain data for the header of an open sketch."""
-        return [one.to_dict() for one in self.as_they_are()]
-
     @classmethod
     def from_list(cls, components: tuple[Component, ...], data: Sequence[Mapping[str, Any]]) -> Counters:
-        """The counters that `to_list` described."""
+        """The counters that the plain data of each one describe."""
         read = [Counter.from_dict(one) for one in data]
         require_names(components, read)
         values = np.array([one.value for one in read], np.int64)

@@ -435,8 +435,7 @@ class Release(_Part):
 
     def _header(self) -> dict[str, Any]:
         return {
-            "kind": "release",
-            **_common_fields(self),
+            **_common_fields("release", self),
             **kinds.view_header(self.spec),
             "cost": str(self.cost),
             "seal_id": self.seal_id,
@@ -508,7 +507,7 @@ class SealedState(_Part):
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        return _packed({"kind": "sealed-state", **_common_fields(self), "seal_id": self.seal_id}, self.state)
+        return _packed({**_common_fields("sealed-state", self), "seal_id": self.seal_id}, self.state)
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], body: npt.NDArray[Any]) -> Self:
@@ -549,18 +548,8 @@ class Instalment:
 
     def to_bytes(self) -> bytes:
         """The published bytes."""
-        header = {
-            "kind": "instalment",
-            "spec": self.spec.to_dict(),
-            "layers": [layer.to_dict() for layer in self.layers],
-            "slots": int(self.words.size),
-            "ledger": self.ledger.to_dict(),
-            **self.origin.to_dict(),
-            "first": self.first,
-            "stop": self.stop,
-            "seal_id": self.seal_id,
-        }
-        return _packed(header, self.words)
+        header = header_of("instalment", self.spec, self.layers, int(self.words.size), self.ledger, self.origin)
+        return _packed({**header, "first": self.first, "stop": self.stop, "seal_id": self.seal_id}, self.words)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -685,17 +674,30 @@ def _packed(header: dict[str, Any], body: npt.NDArray[Any]) -> bytes:
     return wire.pack(header, body, codec=wire.HUFFMAN)
 
 
-def _common_fields(part: Release | SealedState) -> dict[str, Any]:
-    """Header fields that releases and sealed states share."""
-    fields = {
-        "spec": part.spec.to_dict(),
-        "layers": [layer.to_dict() for layer in part.layers],
-        "slots": part.slots,
-        "ledger": part.ledger.to_dict(),
-        **part.origin.to_dict(),
+def header_of(
+    kind: str,
+    spec: Spec,
+    layers: Sequence[Layer],
+    slots: int,
+    ledger: AnyLedger,
+    origin: Origin,
+    counters: Sequence[Counter] = (),
+) -> dict[str, Any]:
+    """Header fields that open sketches and all that they publish share."""
+    return {
+        "kind": kind,
+        "spec": spec.to_dict(),
+        "layers": [layer.to_dict() for layer in layers],
+        "slots": slots,
+        "ledger": ledger.to_dict(),
+        **origin.to_dict(),
+        **({"counters": [counter.to_dict() for counter in counters]} if counters else {}),
     }
-    if part.counters:
-        fields["counters"] = [counter.to_dict() for counter in part.counters]
+
+
+def _common_fields(kind: str, part: Release | SealedState) -> dict[str, Any]:
+    """Header fields that releases and sealed states share."""
+    fields = header_of(kind, part.spec, part.layers, part.slots, part.ledger, part.origin, part.counters)
     return fields if part.key_id is None else {**fields, "key_id": part.key_id}
 
 

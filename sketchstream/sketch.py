@@ -50,6 +50,7 @@ from sketchstream.published import (
     Origin,
     Release,
     SealedState,
+    header_of,
     require_accounted,
     require_distinct,
     require_same,
@@ -548,16 +549,8 @@ class Sketch:
     def _described(self, with_items: bool) -> dict[str, Any]:
         """Header of the open sketch. The ledger records the copy for which the header is made."""
         self._content = self._content._replace(ledger=self.ledger.record_copy())
-        header: dict[str, Any] = {
-            "kind": "sketch",
-            "spec": self.spec.to_dict(),
-            "layers": [layer.to_dict() for layer in self.layers],
-            "slots": self.slots,
-            "ledger": self.ledger.to_dict(),
-            **self.origin.to_dict(),
-        }
-        if self._content.counters.components:
-            header["counters"] = self._content.counters.to_list()
+        counters = self._content.counters.as_they_are()
+        header = header_of("sketch", self.spec, self.layers, self.slots, self.ledger, self.origin, counters)
         items = getattr(self.spec.domain, "items", None)
         if with_items and items is not None:
             header["items"] = pack_items(items)
@@ -596,7 +589,6 @@ class Sketch:
         with well_formed():
             items = header.get("items")
             own = kinds.read_spec(header["spec"], None if items is None else unpack_items(items))
-            kind = kinds.of(own)
             if spec is not None:
                 if spec.fingerprint != own.fingerprint:
                     msg = "the sketch was made with another spec"
@@ -613,10 +605,7 @@ class Sketch:
             if body is None or body.dtype != own.dtype or body.shape != (index.slots,):
                 msg = f"expected {index.slots} counters of {own.dtype}, found another number or type"
                 raise FormatError(msg)
-            layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-            ledger = kind.read_ledger(own, header["ledger"])
-            counters = Counters.from_list(kind.components(own)[1:], header.get("counters", ()))
-            require_accounted(own, layers, ledger, counters.as_they_are(), view=None)
+            counters, layers, ledger = _accounted(header, own)
             return cls(own, key, index, body, counters, layers, ledger, origin)
 
     @property
@@ -675,13 +664,17 @@ def accounted(header: Mapping[str, Any]) -> AnyLedger:
         FormatError: it does not, or the header is not one of an open sketch.
     """
     with well_formed():
-        spec = kinds.read_spec(header["spec"])
-        kind = kinds.of(spec)
-        ledger = kind.read_ledger(spec, header["ledger"])
-        counters = Counters.from_list(kind.components(spec)[1:], header.get("counters", ()))
-        layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-        require_accounted(spec, layers, ledger, counters.as_they_are(), view=None)
-        return ledger
+        return _accounted(header, kinds.read_spec(header["spec"]))[2]
+
+
+def _accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[Layer, ...], AnyLedger]:
+    """Counters, layers and ledger in the header of an open sketch, if the ledger accounts for their noise."""
+    kind = kinds.of(spec)
+    layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
+    ledger = kind.read_ledger(spec, header["ledger"])
+    counters = Counters.from_list(kind.components(spec)[1:], header.get("counters", ()))
+    require_accounted(spec, layers, ledger, counters.as_they_are(), view=None)
+    return counters, layers, ledger
 
 
 def _require_key(key: object) -> None:

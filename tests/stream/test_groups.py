@@ -596,7 +596,7 @@ def test_an_interrupted_batch_leaves_no_event(unit: str, after: bool, monkeypatc
     rows = [["spring", "summer", "7", "none"][code] for code in rng.integers(0, 4, n)]
     pairs = ss.Pairs(rows, [f"u{item}" for item in rng.integers(0, 500, n)])
     weights = None if unit != "event" else rng.integers(-4, 5, n)
-    before, counted = sketch._open_state("test").copy(), sketch._content.counters.to_list()
+    before, counted = sketch._open_state("test").copy(), sketch._content.counters.as_they_are()
     calls, add = [], kernels.add_to_groups
 
     def interrupted(*given: Any) -> None:
@@ -613,6 +613,6 @@ def test_an_interrupted_batch_leaves_no_event(unit: str, after: bool, monkeypatc
             sketch.update(pairs, weights, invalid="noop")
     assert len(calls) == (4 if after else 3), "one or two chunks are taken away again"
     assert np.array_equal(sketch._open_state("test"), before)
-    assert sketch._content.counters.to_list() == counted
+    assert sketch._content.counters.as_they_are() == counted
     sketch.update(pairs, weights, invalid="noop")
     assert not np.array_equal(sketch._open_state("test"), before)
