@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_028, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_035, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -60,6 +60,9 @@ changed plan begins after former ones took 21, windows that keep their evidence 
 Windows that a
 changed plan begins after former ones took 21, windows that keep their evidence when its noise changes 59,
 what is missing after a loss, told by the next quorum, 5.
+again and lists as tables (100), and sums of few counters (33; 76 of the linear kinds) brought 293,
+intervals of inner products that are skewed 5 (4 of the linear kinds), noise of less than one 3 (6 of the linear kinds),
+ends of means that are cut 7.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

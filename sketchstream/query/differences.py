@@ -202,9 +202,9 @@ def mean(points: Sequence[Point], *, together: bool) -> Point:
 
     Where items are hashed into slots or sampled, the same items meet in the same slots in every window, so that errors
     go together and do not average out: the ends are averaged, which holds however errors depend on each other. Else
-    intervals of profiles lie symmetrically around unbiased linear estimates of their numbers: it is these whose mean is
-    taken, so that no bias of single estimates adds up. Where an end was cut at a possible value, its middle is no such
-    estimate; there the ends are averaged too.
+    intervals of counts lie symmetrically around unbiased linear estimates of their numbers: it is these whose mean is
+    taken, so that no bias of single estimates adds up. A whole end of an interval that is not around its estimate was
+    cut at a possible value, or follows from an exact law: its middle is no such estimate, and ends are averaged too.
 
     Args:
         points: value, low and high of each window, at least one; an end of None is infinite.
@@ -214,12 +214,17 @@ def mean(points: Sequence[Point], *, together: bool) -> Point:
     lows, highs = ([one[end] for one in points] for end in (1, 2))
     value = sum(one[0] or 0.0 for one in points) / count
     low, high = (None if None in ends else sum(end or 0.0 for end in ends) / count for ends in (lows, highs))
-    cut = not BOUNDS.isdisjoint(lows) or not BOUNDS.isdisjoint(highs)
-    if together or cut or count == 1 or low is None or high is None:
+    if together or count == 1 or low is None or high is None or any(map(_aside, points)):
         return value, low, high
     middle = (low + high) / 2
     half = math.hypot(*((b or 0.0) - (a or 0.0) for a, b in zip(lows, highs, strict=True))) / 2 / count
     return middle, middle - half, middle + half
+
+
+def _aside(point: Point) -> bool:
+    """Whether an end of an interval is whole, and the interval not around its estimate."""
+    value, low, high = (one or 0.0 for one in point)
+    return (low.is_integer() or high.is_integer()) and value != (low + high) / 2
 
 
 def _reach(value: float, low: End, high: End, bounds: Collection[float]) -> tuple[End, End]:

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 import sketchstream as ss
 from helpers.crowds import Cell, publish, reconstruct, shares
@@ -163,6 +164,36 @@ def test_the_mean_of_windows_covers_and_narrows_with_their_number():
         if truth == 100.0:
             assert held <= 0.97 * runs, "it would be too wide"
             assert np.allclose(widths, 2 * 1.96 / math.sqrt(n))
+
+
+def test_the_mean_of_windows_of_a_domain_where_nearly_all_items_come_covers():
+    """Upper ends are cut at the number of items, so that intervals do not lie around their estimates."""
+    rng, size, truth, runs = np.random.default_rng(5), 1000.0, 860.0, 500
+    held = 0
+    for linear in truth + 110 * rng.normal(size=(runs, 28)):
+        _, low, high = mean([(min(x, size), x - 216, min(x + 216, size)) for x in linear.tolist()], together=False)
+        held += low <= truth <= high
+    assert held >= 0.95 * runs
+
+
+def test_the_mean_of_windows_of_few_items_covers():
+    """Ends of intervals from an exact law are whole, and lie to one side."""
+    rng, items, truth, runs = np.random.default_rng(6), 60, 54, 300
+    held = 0
+    for seen in rng.binomial(items, truth / items, (runs, 28)):
+        lows = np.floor(items * beta.ppf(0.025, seen, items - seen + 1))
+        highs = np.ceil(items * np.nan_to_num(beta.ppf(0.975, seen + 1, items - seen), nan=1.0))
+        points = zip((seen + 0.25).tolist(), lows.tolist(), highs.tolist(), strict=True)
+        _, low, high = mean(list(points), together=False)
+        held += low <= truth <= high
+    assert held >= 0.95 * runs
+
+
+def test_the_mean_of_whole_numbers_around_their_estimates_narrows():
+    """Totals: whole numbers with whole noise."""
+    assert mean([(50.0, 20.0, 80.0), (70.0, 40.0, 100.0)], together=False)[1:] == pytest.approx(
+        (60 - 450**0.5, 60 + 450**0.5)
+    )
 
 
 def test_a_missing_end_of_one_window_leaves_none_of_the_mean():

@@ -520,6 +520,17 @@ def test_a_range_shows_means_of_its_windows_and_never_their_sum(site):
     assert sunday - home.earlier(sunday, 1, "Europe/Berlin") == 23 * 3_600_000
 
 
+def test_means_average_the_ends_of_ratios(site, monkeypatch):
+    _, _, client = site
+    asked = []
+    monkeypatch.setattr(home, "mean", lambda points, *, together: asked.append(together) or points[0])
+    client.get("/", params={"metric": "mean", "days": "7"})
+    assert set(asked) == {True, False}
+    asked.clear()
+    client.get("/", params={"metric": "exactly.1", "days": "7"})
+    assert set(asked) == {False}
+
+
 def test_a_bound_is_said_once_behind_its_interval():
     assert home.tile("users", (8.0, 6.0, 9.0), "distinct", bound="lower").interval == "95% interval 6 to 9, or more"
     assert home.tile("users", (8.0, 6.0, None), "distinct", bound="lower").interval == "95% interval 6 or more"

@@ -6,7 +6,7 @@ pool, which computes the answers of groups that nobody has asked for yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
@@ -17,9 +17,9 @@ from markupsafe import Markup
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.estimates import beyond
 from sketchstream.pictures import charts
-from sketchstream.pictures.numbers import Panel, Spell, drawn, ends, listed, spelling
+from sketchstream.pictures.numbers import COUNTS, Panel, Spell, drawn, ends, listed, spelling
 from sketchstream.query import overlaps, words
-from sketchstream.query.differences import mean, subtract
+from sketchstream.query.differences import BOUNDS, mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
 from sketchstream.serve.page import pictures
 from sketchstream.serve.page.pictures import number
@@ -223,11 +223,12 @@ def _ranged(
         "Items that come in several windows count in each, so windows do not add up to a range: for distinct items "
         "of a range, a sketch needs windows of that length."
     )
-    alike, groups = _hashed(service, name), service.groups(name)[:GROUPS]
+    alike, bounds = _hashed(service, name)
+    groups = service.groups(name)[:GROUPS]
     if groups:
         looked = [*before, *now] if len(before) >= len(now) else now
         waiting = sum(answer_groups(service, one, groups) for one in reversed(looked))
-        means = {group: _mean(service, ranges, metric, group, last, together=alike) for group in groups}
+        means = {group: _mean(service, ranges, metric, group, last, bounds, together=alike) for group in groups}
         found = {group: one for group, one in means.items() if one is not None}
         title = f"{_title(service, stored, metric, groups[0])}, mean {_counted(len(now), now)}"
         lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in found.items()}
@@ -238,7 +239,7 @@ def _ranged(
         return Card(stored, groups=picture, changes=changes, note=note, waiting=waiting)
     tiles = []
     for one in list(dict.fromkeys([metric, *BESIDE]))[:LARGE]:
-        if (told := _mean(service, ranges, one, None, last, together=alike)) is not None:
+        if (told := _mean(service, ranges, one, None, last, bounds, together=alike)) is not None:
             count, point, change = told
             title = f"{_title(service, stored, one)}, mean {_counted(count, now)}"
             tiles.append(tile(title, point, one, change, _bound(service, now, one, None)))
@@ -252,13 +253,16 @@ def _mean(
     metric: str,
     group: str | None,
     last: str,
+    bounds: Collection[float],
     *,
     together: bool,
 ) -> tuple[int, Point, str] | None:
     """Of how many windows of a range a number is the mean, the mean, and what differs from the range before, in words.
 
-    None while an answer may still come. A range that begins before the first window is not compared.
+    None while an answer may still come. A range that begins before the first window is not compared. Intervals of
+    ratios do not lie around unbiased estimates, so that their ends are averaged.
     """
+    together = together or metric.partition(".")[0] not in COUNTS
     points, past = (
         _settled(service, windows, Question(group=group), service.computed(windows, metric, group))
         for windows in ranges
@@ -266,7 +270,7 @@ def _mean(
     if not points:
         return None
     found, whole = mean(points, together=together), len(past) >= len(points)
-    change = _told(subtract(found, mean(past, together=together)), spelling(metric), last) if whole else ""
+    change = _told(subtract(found, mean(past, together=together), bounds), spelling(metric), last) if whole else ""
     return len(points), found, change
 
 
@@ -285,11 +289,16 @@ def _exceeded(service: Service, windows: Sequence[StoredWindow], metric: str, gr
     ]
 
 
-def _hashed(service: Service, name: str) -> bool:
-    """Whether the same items meet in the same slots in every window, so that errors of windows go together."""
+def _hashed(service: Service, name: str) -> tuple[bool, Collection[float]]:
+    """Whether the same items meet in the same slots in every window, so that errors of windows go together.
+
+    And the possible values at which intervals are cut.
+    """
     plan = service.plan(name)
     domain = None if plan is None else plan.spec.domain
-    return not isinstance(domain, ClosedDomain) or domain.sample_rate is not None
+    if not isinstance(domain, ClosedDomain):
+        return True, BOUNDS
+    return domain.sample_rate is not None, (*BOUNDS, float(domain.size))
 
 
 def _title(service: Service, stored: StoredWindow, metric: str, group: str | None = None) -> str:
