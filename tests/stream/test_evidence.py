@@ -289,3 +289,10 @@ def test_published_numbers_raise_the_alarm_without_diagnostics(given: EvidenceNo
     assert found is not None
     assert "hourly" in found
     assert published_reason([Frontier("hourly", 0, 0, EPOCH, 1, 1)]) is None
+
+
+def test_evidence_of_a_former_noise_holds_none_of_its_own() -> None:
+    said: dict[str, object] = Reported(EXACT).fields()
+    for _ in range(5000):
+        said = {**said, "former": [said]}
+    assert Reported.read(said) == Reported(EXACT, former=(Reported(EXACT),))

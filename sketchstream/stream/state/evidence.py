@@ -255,7 +255,7 @@ class Reported:
             _whole(said.get("cells", 0)),
             bool(said.get("anywhere", 0)),
         )
-        former = tuple(cls.read(one) for one in said.get("former", ()))
+        former = tuple(cls.read({**one, "former": ()}) for one in said.get("former", ()))  # they have none themselves
         return cls(given, _whole(said.get("since", NO_TIME)), _number(older), _whole(older_draws), windows, former)
 
 
