@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sketchstream as ss
-from helpers.pages import Parsed, ends, mixed, settle
+from helpers.pages import MIXED, Parsed, ends, mixed, settle
 from helpers.paths import ROOT
 from helpers.serving import MINUTE, TEXT, publish, serving
 from helpers.streams import EPOCH
@@ -177,15 +177,22 @@ def test_an_incomplete_window_is_computed_when_somebody_opens_it(tmp_path):
 
 
 def test_windows_that_wait_say_so(tmp_path):
-    publish(tmp_path / "sealed")
-    with serving(tmp_path, processes=0) as (_, client):
-        series = client.get("/sketches/minutes").text
-        assert "6 of these windows are being reconstructed" in Parsed(series).said
-        assert 'data-refresh="3"' in series
+    publish(tmp_path / "sealed", MIXED)
+    with serving(tmp_path, MIXED, processes=0) as (_, client):
+        for sketch in ("minutes", "counts"):  # of counts nothing tells yet which numbers there are
+            series = client.get(f"/sketches/{sketch}").text
+            assert "6 of these windows are being reconstructed" in Parsed(series).said
+            assert 'data-refresh="3"' in series
+        assert 'data-refresh="3"' in client.get("/").text
         waiting = client.get(window(1)).text
         assert 'data-refresh="3"' in waiting
         assert "being reconstructed" in waiting
         assert client.get(window(1).replace("/window?", "/window/reach.svg?")).status_code == 404
+
+
+@pytest.mark.parametrize(("text", "said"), [("12mo", "one year"), ("120mo", "10 years"), ("18mo", "18 months")])
+def test_years_are_years(text, said):
+    assert wording.duration(text) == said
 
 
 def test_a_service_without_windows_says_what_will_happen(tmp_path):

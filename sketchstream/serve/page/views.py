@@ -177,7 +177,7 @@ class Views:
             parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
             parts += [wording.counted(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
             card = home.card(self._service, name, metric, zone, self._drawn.get, int(days or 0))
-            waiting += card.waiting
+            waiting += card.waiting + (card.stored is None and counts.get("pending", 0))
             chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
             follows = chosen and not self._service.patterns_alone(name) and metric in self._offered(name)
             found.append(
@@ -742,8 +742,8 @@ class Views:
         if metric:
             check_metric(metric)
         spans = [one.window for one in stored]
-        if not spans or not metric:
-            return out
+        if not spans or not metric:  # which numbers there are is known from an answer
+            return out | {"waiting": self._waits(sum(bool(one.todo) for one in stored))}
         found = self._service.series(name, metric, spans[0][0], max(end for _, end in spans), group)
         title, points = found["title"], found["points"]
         out["metrics"] = list((offered | {metric: title}).items())
@@ -777,11 +777,17 @@ class Views:
         }
         if found["pending"]:
             out["largest"] = ""  # which window has most can be said when all are there
-            seconds = found["pending_seconds"]
-            left = "" if seconds is None else f", about {seconds:,.0f} seconds more"
-            few = wording.counted(found["pending"], "of these windows is", "of these windows are")
-            out["waiting"] = [f"{few} being reconstructed{left}; their numbers are not here yet."]
+            out["waiting"] = self._waits(found["pending"])
         return out
+
+    def _waits(self, pending: int) -> list[str]:
+        """How many windows of a page are being reconstructed, and for how long, in a sentence; none if none is."""
+        if not pending:
+            return []
+        seconds = self._service.pending_seconds(pending)
+        left = "" if seconds is None else f", about {seconds:,.0f} seconds more"
+        few = wording.counted(pending, "of these windows is", "of these windows are")
+        return [f"{few} being reconstructed{left}; their numbers are not here yet."]
 
     def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Panel]:
         """A number of all groups over the newest windows that are shown, as far as it has been computed."""

@@ -89,9 +89,12 @@ def width(plan: SketchPlan) -> str:
 def duration(text: str) -> str:
     """A duration of a configuration in words."""
     number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("0123456789.")
-    names = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month"}
+    names = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
+    names |= {"mo": "month", "y": "year"}
     if unit not in names or not number:
         return text
+    if unit == "mo" and int(number) % 12 == 0:
+        number, unit = str(int(number) // 12), "y"
     return f"one {names[unit]}" if number == "1" else f"{number} {names[unit]}s"
 
 
