@@ -9,7 +9,7 @@ import pytest
 from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_550, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_530, 13_500),
     "members of Kind": (lambda: facts.members_of_kind()[0], 35, 20),
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 0, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 23, 0),
@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_042, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_028, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 

@@ -108,8 +108,8 @@ def audits() -> Iterator[tuple[str, Any]]:
     """Each kind of the registry with its audit; None if it has none.
 
     An audit's `checks(quick)` yield what `sketchstream verify` tries of the kind's sketches alone, a name and a check
-    each; its `cases(slots)` are held to what all kinds have in common; `WORKERS`, `case_of` and `windows` describe what
-    a worker publishes. A kind without one here whose package has a module `oracle` is tried by
+    each; its `cases(slots)` are held to what all kinds have in common; `promises` makes one of them; `WORKERS` and
+    `windows` describe what a worker publishes. A kind without one here whose package has a module `oracle` is tried by
     `sketchstream.audit.kinds.linear`.
     """
     for kind in kinds.names():

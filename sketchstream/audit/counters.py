@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.audit.cases import Case, Check, Number
+from sketchstream.audit.cases import Case, Check
 from sketchstream.audit.draws import FAR
 from sketchstream.audit.observed import UNLIKELY, Outcome, counters_of, resolution
 from sketchstream.noise import laws
@@ -103,12 +103,8 @@ def _law(case: Case, verb: str, name: str) -> Any:
     if name == ADMITTED:
         assert case.admitted is not None
         return case.admitted
-    law: Mapping[str, Any] = case.counters(_cost(case, verb))
+    law: Mapping[str, Any] = case.counters(case.costs[verb])  # type: ignore[index]
     return law[name]
-
-
-def _cost(case: Case, verb: str) -> Number:
-    return case.costs[verb]  # type: ignore[index]
 
 
 def _spread(values: Any, law: Any) -> float:

@@ -60,7 +60,7 @@ def worker(module: Any, block: str) -> Outcome:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoPrivacyWarning)
         parts = windows(block)
-        case: Case | None = module.case_of(parts[0].spec) if parts else None
+        case: Case | None = module.promises("worker", parts[0].spec) if parts else None
     claim = "one publication of each window and partition, charged; fresh noise of its law"
     power = "one entry, one window"
     places = {(part.origin.window, part.origin.partition) for part in parts}

@@ -83,10 +83,10 @@ def specs() -> dict[str, ConvolutionSpec]:
 def cases(slots: int = 0) -> tuple[Case, ...]:
     """What all kinds have in common is checked for these; noise that takes long to draw has the checks of this kind."""
     del slots
-    return tuple(_case(name, spec) for name, spec in specs().items() if spec.spread is None)
+    return tuple(promises(name, spec) for name, spec in specs().items() if spec.spread is None)
 
 
-def _case(name: str, spec: ConvolutionSpec) -> Case:
+def promises(name: str, spec: ConvolutionSpec) -> Case:
     """The promises of one spec: mu^2, sqrt(2 rho) or epsilon of a unit."""
 
     def cost(epsilon: Fraction, delta: Fraction) -> Number:
@@ -129,11 +129,6 @@ epsilon_records = "1/5"
     for noise in ("gaussian", "counts")
 }
 """Fields of a `[[sketch]]` for the audit of a worker's windows."""
-
-
-def case_of(spec: ConvolutionSpec) -> Case:
-    """The promises of a spec from elsewhere, such as a worker's."""
-    return _case("worker", spec)
 
 
 def windows(case: Case, parts: Sequence[Any]) -> Outcome:

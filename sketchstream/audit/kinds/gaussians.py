@@ -58,10 +58,10 @@ def specs(slots: int = SLOTS) -> dict[str, GaussianSpec]:
 def cases(slots: int = SLOTS) -> tuple[Case, ...]:
     """What all kinds have in common is checked for these."""
     small = specs(64)
-    return tuple(_case(name, spec, small[name]) for name, spec in specs(min(slots, SLOTS)).items())
+    return tuple(promises(name, spec, small[name]) for name, spec in specs(min(slots, SLOTS)).items())
 
 
-def _case(name: str, spec: GaussianSpec, small: GaussianSpec) -> Case:
+def promises(name: str, spec: GaussianSpec, small: GaussianSpec | None = None) -> Case:
     """The promises of one spec: mu^2 of a unit at each epsilon and delta."""
     step = 1 << spec.fraction_bits
     most = math.floor(Fraction(spec.max_weight or spec.max_total or 1) * step)
@@ -98,11 +98,6 @@ domain = {{ size = 2000 }}
     for unit in ("event", "item")
 }
 """Fields of a `[[sketch]]` for the audit of a worker's windows."""
-
-
-def case_of(spec: GaussianSpec) -> Case:
-    """The promises of a spec from elsewhere, such as a worker's."""
-    return _case("worker", spec, spec)
 
 
 def windows(case: Case, parts: Sequence[Any]) -> Outcome:

@@ -242,11 +242,7 @@ class LinearAudit:
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
         """What all kinds have in common is checked for these."""
         del slots
-        return tuple(self._case(name, spec) for name, spec in self.oracle.specs().items())
-
-    def case_of(self, spec: Any) -> Case:
-        """The promises of a spec from elsewhere, such as a worker's."""
-        return self._case("worker", spec)
+        return tuple(self.promises(name, spec) for name, spec in self.oracle.specs().items())
 
     def windows(self, case: Case, parts: Sequence[Any]) -> Outcome:
         """Judge what was published of sketches without events."""
@@ -266,7 +262,7 @@ class LinearAudit:
             yield f"answers, {name}", partial(answers, spec, matrix, asked, variance, (1e-6, 0.01))
             yield f"plainest unit, {name}", partial(plainest, spec, matrix, sigma2, trials)
 
-    def _case(self, name: str, spec: Any) -> Case:
+    def promises(self, name: str, spec: Any) -> Case:
         """The promises of one spec: mu^2 of a unit at each epsilon and delta."""
         moves = moves_of(self.oracle.matrix(spec).shape[1], spec.max_weight)
         slack = 2e-2 if spec.counted_share else 5e-3

@@ -78,10 +78,10 @@ def cases(slots: int = 0) -> tuple[Case, ...]:
     """What all kinds have in common is checked for these."""
     del slots
     small = specs(16)
-    return tuple(_case(name, spec, small[name]) for name, spec in specs(128).items())
+    return tuple(promises(name, spec, small[name]) for name, spec in specs(128).items())
 
 
-def _case(name: str, spec: ProjectionSpec, small: ProjectionSpec) -> Case:
+def promises(name: str, spec: ProjectionSpec, small: ProjectionSpec | None = None) -> Case:
     """The promises of one spec: mu^2 of a unit; for secret matrices its mean over matrices."""
     public = spec.matrix_seed == "public"
 
@@ -117,11 +117,6 @@ intrusion = false
 """
 }
 """Fields of a `[[sketch]]` for the audit of a worker's windows."""
-
-
-def case_of(spec: ProjectionSpec) -> Case:
-    """The promises of a spec from elsewhere, such as a worker's."""
-    return _case("worker", spec, spec)
 
 
 def windows(case: Case, parts: Sequence[Any]) -> Outcome:

@@ -89,14 +89,14 @@ def cases(slots: int = 64) -> tuple[Case, ...]:
     Args:
         slots: of each group, where many are needed.
     """
-    small, middle, many = specs(64), specs(2_048), specs(slots)
-    fewer = specs(slots // 4)  # of each group
+    small, many, fewer = specs(64), specs(slots), specs(slots // 4)  # of each group
     return tuple(
-        _case(name, spec, middle[name], (many if spec.groups is None else fewer)[name]) for name, spec in small.items()
+        promises(name, spec, small[name], (many if spec.groups is None else fewer)[name])
+        for name, spec in specs(2_048).items()
     )
 
 
-def _case(name: str, small: ProfileSpec, spec: ProfileSpec, many: ProfileSpec) -> Case:
+def promises(name: str, spec: ProfileSpec, small: ProfileSpec | None = None, many: ProfileSpec | None = None) -> Case:
     """The promises of one spec: an item pays in each group that it may be in."""
     k = _groups(spec)
     costs: dict[Any, Number] = {"create": spec.epsilon * k, "release": LOOK, "refresh": LOOK}
@@ -175,11 +175,6 @@ domain = {{ size = 2000 }}
     for publish in ("histogram", "state")
 }
 """Fields of a `[[sketch]]` for the audit of a worker's windows, histograms with next to no other noise."""
-
-
-def case_of(spec: ProfileSpec) -> Case:
-    """The promises of a spec from elsewhere, such as a worker's."""
-    return _case("worker", spec, spec, spec)
 
 
 def windows(case: Case, parts: Sequence[Any]) -> Outcome:

@@ -87,10 +87,10 @@ def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
 def cases(slots: int = 0) -> tuple[Case, ...]:
     """What all kinds have in common is checked for these."""
     del slots
-    return tuple(_case(name, spec) for name, (spec, _) in specs().items())
+    return tuple(promises(name, spec) for name, (spec, _) in specs().items())
 
 
-def _case(name: str, spec: WorkloadSpec) -> Case:
+def promises(name: str, spec: WorkloadSpec) -> Case:
     """The promises of one spec: epsilon, or mu^2 with the excess of variance."""
 
     def cost(epsilon: Fraction, delta: Fraction) -> Number:
@@ -122,11 +122,6 @@ count = 510
 """
 }
 """Fields of a `[[sketch]]` for the audit of a worker's windows."""
-
-
-def case_of(spec: WorkloadSpec) -> Case:
-    """The promises of a spec from elsewhere, such as a worker's."""
-    return _case("worker", spec)
 
 
 def windows(case: Case, parts: Sequence[Any]) -> Outcome:
