@@ -18,11 +18,12 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
 from sketchstream import faults
-from sketchstream.errors import FormatError, KeyMismatchError, StoreError
+from sketchstream.errors import FormatError, KeyMismatchError, SketchstreamError, StoreError
 
 Data = bytes | bytearray | memoryview
 SECRET = 0o600
@@ -149,15 +150,20 @@ def as_path(path: object) -> Path:
 
 
 @contextlib.contextmanager
-def reading(where: object) -> Iterator[None]:
-    """Turn errors of the operating system into StoreErrors that say what cannot be read."""
+def saying(what: str, kind: type[SketchstreamError] = StoreError) -> Iterator[None]:
+    """Turn errors of the operating system into our own: what failed, then the system's words."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, StoreError):
+        if isinstance(error, SketchstreamError):
             raise
-        msg = f"cannot read {where}: {error.strerror}"
-        raise StoreError(msg) from error
+        msg = f"{what}: {error.strerror or type(error).__name__}"
+        raise kind(msg) from error
+
+
+def reading(where: object, kind: type[SketchstreamError] = StoreError) -> AbstractContextManager[None]:
+    """Turn errors of the operating system into our own that say what cannot be read."""
+    return saying(f"cannot read {where}", kind)
 
 
 @contextlib.contextmanager

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, FormatError, StoreError, needing
+from sketchstream.files import reading
 from sketchstream.stream.input.sampling import ARRAY
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.compression import compressed
-from sketchstream_connectors.files.layout import unreadable
 from sketchstream_connectors.files.rows import separator_of
 
 if TYPE_CHECKING:
@@ -45,10 +45,8 @@ def of_file(path: Path, form: str) -> list[Document]:
     if form == "avro":
         from sketchstream_connectors.files import containers
 
-        try:
+        with reading(path):
             return list(itertools.islice(containers.documents(path, RECORDS), RECORDS))
-        except OSError as error:
-            raise unreadable(path, error) from None
     if form not in ("jsonl", "csv"):
         msg = f"{path} is read as {form!r}, which has no fields to choose from: expected jsonl, csv, parquet or avro"
         raise ConfigError(msg)

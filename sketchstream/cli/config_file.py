@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from sketchstream.errors import ConfigError, StoreError
-from sketchstream.files import write_durably
+from sketchstream.errors import ConfigError
+from sketchstream.files import reading, write_durably
 
 
 def set_partitioner(path: Path, name: str) -> None:
@@ -21,12 +21,9 @@ def set_partitioner(path: Path, name: str) -> None:
         ConfigError: the line cannot be inserted without another change; the file is as it was.
         StoreError: the file cannot be read or written.
     """
-    try:
+    with reading(path):
         text = path.read_bytes().decode("utf-8")
         mode = path.stat().st_mode & 0o777
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise StoreError(msg) from None
     edited = insert(text, "input", "partitioner", name, after="partitioned_by")
     if edited is None:
         msg = f'{path}: add this line to [input] by hand: partitioner = "{name}"'

@@ -24,7 +24,7 @@ from sketchstream.config.plans import SKETCH_NAME, plan_sketch
 from sketchstream.config.toml import read_toml
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError, StoreError, meant
-from sketchstream.files import as_path
+from sketchstream.files import as_path, reading
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import groups_of_item
 from sketchstream.naming import Names
@@ -90,10 +90,8 @@ class Config:
         """
         where = as_path(path)
         try:
-            text = where.read_text(encoding="utf-8")
-        except OSError as error:
-            msg = f"cannot read the configuration {where}: {error.strerror}"
-            raise ConfigError(msg) from None
+            with reading(f"the configuration {where}", ConfigError):
+                text = where.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             msg = f"{where} is not UTF-8 text"
             raise ConfigError(msg) from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sketchstream.errors import ConfigError
+from sketchstream.files import reading
 
 LARGEST: Final = 4_000_000
 """Characters of a text, at most."""
@@ -62,14 +63,12 @@ def read_toml_file(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or `read_toml` refuses it.
     """
-    try:
-        return read_toml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        msg = f"cannot read {path}: {error.strerror}"
-        raise ConfigError(msg) from None
-    except ValueError as error:
-        msg = f"{path} is not valid TOML: {error}"
-        raise ConfigError(msg) from None
+    with reading(path, ConfigError):
+        try:
+            return read_toml(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            msg = f"{path} is not valid TOML: {error}"
+            raise ConfigError(msg) from None
 
 
 def _require_shallow(text: str) -> None:

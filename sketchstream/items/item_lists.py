@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from sketchstream.errors import ConfigError
+from sketchstream.files import reading
 from sketchstream.spec import Item
 
 
@@ -23,11 +24,8 @@ def read_items(path: Path, item_type: str = "text", what: str = "domain.items_fi
     Raises:
         ConfigError: the file cannot be read, or a line is not an item; names the line's number, never its contents.
     """
-    try:
+    with reading(f"{what} {path}", ConfigError):
         data = path.read_bytes()
-    except OSError as error:
-        msg = f"cannot read {what} {path}: {error.strerror}"
-        raise ConfigError(msg) from None
     lines = data.replace(b"\r\n", b"\n").split(b"\n")
     if lines and lines[-1] == b"":
         lines.pop()

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sketchstream.errors import FormatError, StoreError
+from sketchstream.errors import FormatError
+from sketchstream.files import reading
 from sketchstream.stream.interfaces import RawRecord
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.files import compression
-from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, Piece, require_length, unreadable
+from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, Piece, require_length
 
 BLOCK_BYTES = 4 << 20
 LONGEST_BYTES = 64 << 20
@@ -78,31 +79,24 @@ def _blocks(path: Path | None, position: int, wait_s: float | None) -> Iterator[
     if compression.compressed(path):
         yield from _decompressed(path, position)
         return
-    try:
-        with path.open("rb") as file:
-            require_length(path, os.fstat(file.fileno()).st_size, position, "bytes")
-            file.seek(position)
-            while True:
-                block = file.read(BLOCK_BYTES)
-                yield block
-                if not block:
-                    return
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path), path.open("rb") as file:
+        require_length(path, os.fstat(file.fileno()).st_size, position, "bytes")
+        file.seek(position)
+        while True:
+            block = file.read(BLOCK_BYTES)
+            yield block
+            if not block:
+                return
 
 
 def _decompressed(path: Path, position: int) -> Iterator[bytes]:
     """Blocks of a compressed file from a position on; an empty one at the end."""
     skip = position
-    try:
+    with reading(path):
         for block in compression.blocks(path, BLOCK_BYTES):
             if skip < len(block):
                 yield block[skip:]
             skip = max(0, skip - len(block))
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise unreadable(path, error) from error
     require_length(path, position - skip, position, "bytes")
     yield b""
 

@@ -20,8 +20,9 @@ from typing import IO, Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import ConfigError, FormatError, StoreError
+from sketchstream.errors import ConfigError, FormatError
 from sketchstream.events import say
+from sketchstream.files import reading
 from sketchstream.stream.formats import Fields
 from sketchstream.stream.interfaces import RawRecord
 from sketchstream_connectors.decode.avro import AvroReader, tree
@@ -31,7 +32,7 @@ from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 from sketchstream_connectors.files.codecs import Codec, codec
-from sketchstream_connectors.files.layout import Layout, Piece, require_length, unreadable
+from sketchstream_connectors.files.layout import Layout, Piece, require_length
 from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.registry import sources
 
@@ -56,10 +57,8 @@ def avro_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piec
     """Rows of a container file, or of all files of a folder in the order of their names; see `files.pieces`."""
     number = 0
     for file in _files(path):
-        try:
+        with reading(file):
             number = yield from _rows(file, layout, position, number)
-        except OSError as error:
-            raise (error if isinstance(error, StoreError) else unreadable(file, error)) from error
     assert path is not None
     require_length(path, number, position, "rows")
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import ConfigError, DataLossError, StoreError
+from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.items.columns import ItemType
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import TimeUnit
@@ -118,9 +118,3 @@ def require_length(path: Path, length: int, position: int, unit: str) -> None:
             "the former file back, or start a new revision with `sketchstream reset`"
         )
         raise DataLossError(msg)
-
-
-def unreadable(path: Path, error: OSError) -> StoreError:
-    """The one-line error for a file that cannot be read."""
-    msg = f"cannot read {path}: {error.strerror or type(error).__name__}"
-    return StoreError(msg)

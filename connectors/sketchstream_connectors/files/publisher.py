@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sketchstream import files
-from sketchstream.errors import DataLossError, FormatError, StoreError
+from sketchstream.errors import DataLossError, FormatError
 from sketchstream.stream.interfaces import Frontier, Publisher, SealedEntry
 from sketchstream.stream.state import frontiers
 from sketchstream.stream.windows.boundary import Boundary, Claim
@@ -120,16 +120,11 @@ class DirectoryPublisher:
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
         """Write entries, then the frontiers that cover them. See `Publisher.publish`."""
         del partition
-        try:
+        with files.saying(f"cannot publish to {self.root}"):
             for entry in entries:
                 self._publish_entry(entry)
             for frontier in frontiers:
                 self._publish_frontier(frontier)
-        except StoreError:
-            raise
-        except OSError as error:
-            msg = f"cannot publish to {self.root}: {error.strerror}"
-            raise StoreError(msg) from error
 
     def _publish_entry(self, entry: SealedEntry) -> None:
         folder = self._folder(entry.sketch, entry.revision) / start_name(entry.window[0])

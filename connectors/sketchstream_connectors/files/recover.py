@@ -12,7 +12,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from sketchstream.errors import DataLossError, StoreError
+from sketchstream.errors import DataLossError
+from sketchstream.files import reading
 from sketchstream.stream.interfaces import Snapshot
 from sketchstream.stream.recover import Diagnosis
 from sketchstream.stream.state.checkpoint import mark_diverged
@@ -35,7 +36,7 @@ def recover_directory(
     """
     if not root.is_dir():
         return [Diagnosis(0, "unstarted", f"there is no store at {root}: a worker makes it")]
-    try:
+    with reading(f"the store {root}"):
         if dry_run:
             return _look(root, end)
         with contextlib.closing(stores.DirectoryStore(root, mend=True)) as store:
@@ -43,11 +44,6 @@ def recover_directory(
             for found in findings:
                 if found.outcome == "accept" and accept_loss:
                     _move(store, found)
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        msg = f"cannot read the store {root}: {error.strerror}"
-        raise StoreError(msg) from error
     return findings
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.errors import ConfigError, FormatError, StoreError, meant, needing
+from sketchstream.errors import ConfigError, FormatError, meant, needing
+from sketchstream.files import reading
 from sketchstream.items.arrays import Items, whole_numbers
 from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
@@ -25,7 +26,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.decoded import read_weights
 from sketchstream_connectors.decode.times import in_ms, text_times
 from sketchstream_connectors.files import blocks
-from sketchstream_connectors.files.layout import Flags, Ints, Layout, Piece, require_length, unreadable
+from sketchstream_connectors.files.layout import Flags, Ints, Layout, Piece, require_length
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -256,7 +257,7 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with reading(path), pq.ParquetFile(path) as file:
             nested = any(map(pa.types.is_struct, file.schema_arrow.types))
             wanted = list(_columns(layout, _flat(file.schema_arrow.empty_table()).column_names))
             for group in range(file.num_row_groups):
@@ -275,10 +276,6 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
     except pa.ArrowException as error:
         msg = f"{path} cannot be read as parquet ({type(error).__name__})"
         raise FormatError(msg) from None
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise unreadable(path, error) from error
     return number
 
 

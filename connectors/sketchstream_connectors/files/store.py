@@ -61,12 +61,9 @@ class DirectoryStore:
         self._sequence: dict[int, int] = {}
         self._blobs: dict[int, dict[str, bytes]] = {}
         self._guard = threading.Lock()
-        try:
+        with files.saying(f"cannot use {self.root} as a store"):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock: int | None = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            msg = f"cannot use {self.root} as a store: {error.strerror}"
-            raise StoreError(msg) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -127,7 +124,7 @@ class DirectoryStore:
     def take(self, partition: int) -> Restored | Fresh:
         """Take the newest complete snapshot, and remove temporaries of a crash. See `StateStore.take`."""
         folder = self._folder(partition)
-        try:
+        with files.reading(f"the store {folder}"):
             header = newest_snapshot(self.root, partition)
             if header is None:
                 return self._nothing(partition)
@@ -138,11 +135,6 @@ class DirectoryStore:
             name = header["name"]
             self._sequence[partition], self._blobs[partition] = int(name[:12]), header["blobs"]
             self._sweep(folder, {name, *(f"{blob}.blob" for blob in blobs)})
-        except StoreError:
-            raise
-        except OSError as error:
-            msg = f"cannot read the store {folder}: {error.strerror}"
-            raise StoreError(msg) from error
         return Restored(header["position"], header["manifest"], blobs)
 
     def _nothing(self, partition: int) -> Fresh:
@@ -157,8 +149,12 @@ class DirectoryStore:
         if partition not in self._sequence:
             msg = f"partition {partition} was not taken from this store"
             raise StoreError(msg)
+        before = self._blobs[partition]
+        if not before.keys() >= set(snapshot.keep):
+            msg = f"partition {partition}: the snapshot keeps a blob that the store does not have"
+            raise StoreError(msg)
         folder = self._folder(partition)
-        try:
+        with files.saying(f"cannot write the store {folder}"):
             files.make_folder(folder, 0o700)
             digests = {}
             for name in snapshot.blobs:
@@ -166,7 +162,6 @@ class DirectoryStore:
                 pieces = _digested(snapshot.pieces(name)[1], digest)
                 files.write_durably(folder / f"{name}.blob", pieces, step="blob")
                 digests[name] = digest.digest()
-            before = self._blobs[partition]
             digests.update({name: before[name] for name in snapshot.keep})
             sequence = self._sequence[partition] + 1
             body = msgpack.packb(
@@ -186,14 +181,6 @@ class DirectoryStore:
             self._sequence[partition], self._blobs[partition] = sequence, digests
             self._sweep(folder, {name, *(f"{blob}.blob" for blob in digests)})
             files.sync_folder(folder)
-        except KeyError as error:
-            msg = f"partition {partition}: the snapshot keeps a blob that the store does not have"
-            raise StoreError(msg) from error
-        except StoreError:
-            raise
-        except OSError as error:
-            msg = f"cannot write the store {folder}: {error.strerror}"
-            raise StoreError(msg) from error
 
     def _sweep(self, folder: Path, wanted: set[str], *, everything: bool = False) -> None:
         """Remove our files that are not wanted; older snapshots go before the blobs they name.

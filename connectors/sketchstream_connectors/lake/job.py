@@ -269,11 +269,8 @@ class Backfill:
 
     def _pinned(self) -> list[list[Any]]:
         """Names, sizes and times of change of the files."""
-        try:
+        with files.reading("the files of the input"):
             about = [(path, path.stat()) for path in self._paths]
-        except OSError as error:
-            msg = f"cannot read the files of the input: {error.strerror}"
-            raise StoreError(msg) from error
         return [[str(path.relative_to(self._root)), one.st_size, one.st_mtime_ns] for path, one in about]
 
     def _job(self, plan: SketchPlan, window: tuple[int, int]) -> str:
