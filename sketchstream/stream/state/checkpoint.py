@@ -6,6 +6,7 @@ Source: docs/streams.md, "Snapshots" and "Changing the configuration while windo
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.state.outbox import Outgoing, new_name
 from sketchstream.stream.state.sketch_state import OpenWindow, Track
+from sketchstream.stream.state.values import integer, listed, signed, table, tables
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import NO_TIME
@@ -51,14 +53,14 @@ class Blobs(Mapping[str, Bytes]):
         self._buffers = buffers
 
     def __getitem__(self, name: str) -> Bytes:
-        return b"".join(found.pieces()) if isinstance(found := self._held[name], Streamed) else _whole(found)
+        return b"".join(found.pieces()) if isinstance(found := self._held[name], Streamed) else integer(found)
 
     def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
         """Size of a blob, and its bytes in order, each piece good until the next one is asked for."""
         held = self._held[name]
         if isinstance(held, Streamed):
             return held.size, held.pieces()
-        whole = _whole(held)
+        whole = integer(held)
         return len(whole), iter((whole,))
 
     def __iter__(self) -> Iterator[str]:
@@ -89,7 +91,7 @@ class Blobs(Mapping[str, Bytes]):
                     self._buffers.give(one.buffer)
 
 
-def _whole(held: bytes | Unfinished) -> Bytes:
+def integer(held: bytes | Unfinished) -> Bytes:
     """A blob that lies in memory."""
     return held if isinstance(held, bytes) else held.finish()
 
@@ -245,7 +247,7 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
     """
     rules, partition = state.rules, state.partition
     manifest = restored.manifest
-    with _Usable(partition):
+    with _usable(partition):
         if manifest["format"] not in range(1, EARLY_FORMAT + 1):
             msg = (
                 f"partition {partition}: its snapshot has format {manifest['format']!r:.20}, this version reads "
@@ -255,30 +257,32 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
         if manifest["partition"] != partition or manifest["position"] != restored.position:
             msg = f"partition {partition}: its snapshot belongs to another partition or position"
             raise DataLossError(msg)
-        state.counts = PartitionCounts(_int(manifest["partitions"]))
-        state.revision = _int(manifest["revision"])
+        state.counts = PartitionCounts(integer(manifest["partitions"]))
+        state.revision = integer(manifest["revision"])
         votes = manifest.get("votes")
-        state._watermark.restore(_int(manifest["watermark"]), None if votes is None else _table(votes))
+        state._watermark.restore(integer(manifest["watermark"]), None if votes is None else table(votes))
         state.early_through = state.watermark
-        state.newest = _int(manifest.get("newest", state.watermark))  # older snapshots: no time is beyond the watermark
-        state._idled = [(_int(before), _int(after)) for before, after in _pairs(manifest.get("idled", []))]
-        state.counts.restore(_former_counts(manifest.get("former_counts", [])))
-        names = {str(digest): str(name) for digest, name in _table(manifest.get("lists", {})).items()}
+        # older snapshots: no time is beyond the watermark
+        state.newest = integer(manifest.get("newest", state.watermark))
+        state._idled = [(integer(before), integer(after)) for before, after in listed(manifest.get("idled", []))]
+        former = listed(manifest.get("former_counts", []))
+        state.counts.restore({integer(count): None if until is None else integer(until) for count, until in former})
+        names = {str(digest): str(name) for digest, name in table(manifest.get("lists", {})).items()}
         key = state.rules.key
         state.lists, lists = DomainLists(key, names), SavedLists(key, names, restored.blobs)
         _restore_specs(state, manifest, peers, lists)
-        saved = _table(manifest["sketches"])
+        saved = table(manifest["sketches"])
         for name, fields in saved.items():
-            _restore_track(state, name, _table(fields), restored.blobs, lists, len(peers))
+            _restore_track(state, name, table(fields), restored.blobs, lists, len(peers))
         if manifest["partial"]:
             state.lack()
         for plan in rules.sketches:
             if plan.name not in saved:
                 _begin(state, plan)
-        for one in _tables(manifest["outbox"]):
+        for one in tables(manifest["outbox"]):
             _restore_outgoing(state, one, restored.blobs)
-        for one in _tables(manifest["frontiers"]):
-            frontier = frontiers.read(one["sketch"], _int(one["revision"]), _int(one["partition"]), one, _int)
+        for one in tables(manifest["frontiers"]):
+            frontier = frontiers.read(one["sketch"], integer(one["revision"]), integer(one["partition"]), one, integer)
             state.waiting.frontiers[frontier.sketch] = frontier
     state._changed = bool(state.waiting.pending)
 
@@ -287,22 +291,22 @@ def _restore_track(
     state: PartitionWindows, name: str, fields: dict[str, Any], blobs: Mapping[str, Bytes], lists: SavedLists, of: int
 ) -> None:
     track = state.tracks.get(name) or Track(name, None)
-    track.through = _int(fields["through"])
-    track.published = _int(fields.get("published", track.through))
+    track.through = integer(fields["through"])
+    track.published = integer(fields.get("published", track.through))
     track.partial, track.diverged = _mark(fields, "partial"), _mark(fields, "diverged")
-    track.sequence, track.announced = _int(fields["sequence"]), _int(fields["announced"])
-    track.closed, track.opens_from = _int(fields.get("closed", NO_TIME)), _int(fields.get("opens_from", NO_TIME))
+    track.sequence, track.announced = integer(fields["sequence"]), integer(fields["announced"])
+    track.closed, track.opens_from = integer(fields.get("closed", NO_TIME)), integer(fields.get("opens_from", NO_TIME))
     track.grown_from, track.grown_through = (
-        _int(fields.get("grown_from", 0)),
-        _int(fields.get("grown_through", NO_TIME)),
+        integer(fields.get("grown_from", 0)),
+        integer(fields.get("grown_through", NO_TIME)),
     )
-    if track.late.epsilon and _int(fields.get("late_draws", 0)):  # else its own first draw
-        track.late.value, track.late.draws = _signed(str(fields["late"])), _int(fields["late_draws"])
+    if track.late.epsilon and integer(fields.get("late_draws", 0)):  # else its own first draw
+        track.late.value, track.late.draws = signed(str(fields["late"])), integer(fields["late_draws"])
     known = track.through
-    for one in _tables(fields["windows"]):
-        start, end = _int(one["start"]), _int(one["end"])
-        counts = tuple(_int(count) for count in one["counts"])
-        slots_for = tuple(_int(count) for count in one.get("slots_for", one["counts"][:1]))
+    for one in tables(fields["windows"]):
+        start, end = integer(one["start"]), integer(one["end"])
+        counts = tuple(integer(count) for count in one["counts"])
+        slots_for = tuple(integer(count) for count in one.get("slots_for", one["counts"][:1]))
         sketch = _restore_sketch(state, track, blobs[one["blob"]], slots_for, lists)
         origin = sketch.origin
         if (origin.name, origin.partition, origin.window, origin.revision) != (
@@ -314,7 +318,7 @@ def _restore_track(
             msg = f"partition {state.partition}: a blob of sketch {name!r} belongs to another window"
             raise DataLossError(msg)
         window = OpenWindow(start, end, sketch, counts, one["blob"], dirty=False, slots_for=slots_for)
-        window.closed, window.early = _int(one.get("closed", 0)), _int(one.get("early", 0))
+        window.closed, window.early = integer(one.get("closed", 0)), integer(one.get("early", 0))
         state.slots.fit(window, counts)
         track.windows[start] = window
         known = max(known, end)
@@ -322,11 +326,11 @@ def _restore_track(
             track.mark_partial(end)
     state.tracks[name] = track
     evidence = fields.get("evidence")
-    track.evidence.restore(None if evidence is None else _table(evidence), known)
-    track.reported = _int(fields.get("reported", NO_TIME))
-    track.begins = _int(fields.get("begins", NO_TIME))
-    track.live = _int(fields.get("live", NEVER))
-    track.earlier = _int(fields.get("earlier", NO_TIME))
+    track.evidence.restore(None if evidence is None else table(evidence), known)
+    track.reported = integer(fields.get("reported", NO_TIME))
+    track.begins = integer(fields.get("begins", NO_TIME))
+    track.live = integer(fields.get("live", NEVER))
+    track.earlier = integer(fields.get("earlier", NO_TIME))
     plan = track.plan
     changed = plan is not None and fields.get("plan", plan.made) != plan.made
     track.restored(changed=changed)
@@ -362,7 +366,7 @@ def _restore_specs(
     """After a change of the configuration: the sketches of windows that start before it takes effect."""
     if "fingerprint" not in manifest:  # of an older release: new windows have the new sketches at once
         return
-    begins, specs, former = _int(manifest["begins"]), _table(manifest["specs"]), _table(manifest["former_specs"])
+    begins, specs, former = integer(manifest["begins"]), table(manifest["specs"]), table(manifest["former_specs"])
     if manifest["fingerprint"] == state.rules.fingerprint:
         state.begins = begins
     else:
@@ -370,7 +374,7 @@ def _restore_specs(
         former = specs | (former if state.newest < begins else {})
     for plan in state.rules.sketches:
         if plan.name in former:
-            spec = _spec(_table(former[plan.name]), plan, lists)
+            spec = _spec(table(former[plan.name]), plan, lists)
             if spec is not None and spec.fingerprint != plan.spec.fingerprint:
                 state.former_specs[plan.name] = spec
 
@@ -412,13 +416,13 @@ def _restore_sketch(
 def _restore_outgoing(state: PartitionWindows, fields: dict[str, Any], blobs: Mapping[str, Bytes]) -> None:
     entry = SealedEntry(
         sketch=str(fields["sketch"]),
-        revision=_int(fields["revision"]),
-        window=(_int(fields["start"]), _int(fields["end"])),
+        revision=integer(fields["revision"]),
+        window=(integer(fields["start"]), integer(fields["end"])),
         partition=state.partition,
         seal_id=bytes(fields["seal_id"]),
         body=bytes(blobs[fields["blob"]]),
         positions=_positions(fields.get("positions")),
-        early=None if fields.get("early") is None else _int(fields["early"]),
+        early=None if fields.get("early") is None else integer(fields["early"]),
     )
     state.waiting.entries.append(Outgoing(entry, str(fields["blob"]), saved=True))
 
@@ -430,7 +434,7 @@ def _positions(value: object) -> tuple[int, int] | None:
     if not isinstance(value, list) or len(value) != 2:
         msg = "expected two positions"
         raise TypeError(msg)
-    return _int(value[0]), _int(value[1])
+    return integer(value[0]), integer(value[1])
 
 
 def _begin(state: PartitionWindows, plan: SketchPlan) -> None:
@@ -448,32 +452,25 @@ def _begin(state: PartitionWindows, plan: SketchPlan) -> None:
     state._announce(track)
 
 
-class _Usable:
-    """Within this block, an incomplete or malformed snapshot halts its partition."""
-
-    def __init__(self, partition: int) -> None:
-        self._partition = partition
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Turn errors caused by a wrong snapshot into a DataLossError that says what to do."""
-        if error is None or isinstance(error, DataLossError):
-            return
-        if isinstance(error, KeyMismatchError):
-            msg = (
-                f"partition {self._partition}: its open windows were made with another hash key; put the former key "
-                "back, or start a new revision with `sketchstream reset`"
-            )
-            raise DataLossError(msg) from None
-        if isinstance(error, VersionError):
-            msg = f"partition {self._partition}: its snapshot was written by a newer release: {error}; run that release"
-            raise DataLossError(msg) from None
-        broken = (KeyError, TypeError, ValueError, AttributeError)
-        if isinstance(error, (*broken, SketchstreamError)):
-            msg = f"partition {self._partition}: its snapshot cannot be read ({type(error).__name__})"
-            raise DataLossError(msg) from None
+@contextlib.contextmanager
+def _usable(partition: int) -> Iterator[None]:
+    """Within this block, an incomplete or malformed snapshot halts its partition; the error says what to do."""
+    try:
+        yield
+    except DataLossError:
+        raise
+    except KeyMismatchError:
+        msg = (
+            f"partition {partition}: its open windows were made with another hash key; put the former key "
+            "back, or start a new revision with `sketchstream reset`"
+        )
+        raise DataLossError(msg) from None
+    except VersionError as error:
+        msg = f"partition {partition}: its snapshot was written by a newer release: {error}; run that release"
+        raise DataLossError(msg) from None
+    except (KeyError, TypeError, ValueError, AttributeError, SketchstreamError) as error:
+        msg = f"partition {partition}: its snapshot cannot be read ({type(error).__name__})"
+        raise DataLossError(msg) from None
 
 
 def _frontier_fields(frontier: Frontier) -> Plain:
@@ -490,12 +487,7 @@ def _mark_fields(name: str, mark: Mark) -> dict[str, int]:
 
 def _mark(fields: Mapping[str, Any], name: str) -> Mark:
     """Read a track's mark; older snapshots lack some marks."""
-    return Mark(_int(fields.get(f"{name}_from", NO_TIME)), _int(fields.get(name, NO_TIME)))
-
-
-def _signed(text: str) -> int:
-    """The signed 64-bit number of 16 hexadecimal digits."""
-    return int.from_bytes(bytes.fromhex(text), "big", signed=True)
+    return Mark(integer(fields.get(f"{name}_from", NO_TIME)), integer(fields.get(name, NO_TIME)))
 
 
 def mark_partial(manifest: dict[str, Any]) -> None:
@@ -512,39 +504,3 @@ def mark_diverged(manifest: dict[str, Any]) -> None:
         if ends:
             mark = _mark(track, "diverged").stretched(track["through"], max(ends))
             track.update(_mark_fields("diverged", mark))
-
-
-def _int(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        msg = "expected a whole number"
-        raise TypeError(msg)
-    return value
-
-
-def _pairs(value: object) -> list[tuple[object, object]]:
-    if not isinstance(value, list):
-        msg = "expected a list"
-        raise TypeError(msg)
-    return [(first, second) for first, second in value]
-
-
-def _former_counts(value: object) -> dict[int, int | None]:
-    """Former partition counts, and the position up to which records may be placed by them."""
-    if not isinstance(value, list):
-        msg = "expected a list"
-        raise TypeError(msg)
-    return {_int(count): None if until is None else _int(until) for count, until in value}
-
-
-def _table(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        msg = "expected a table"
-        raise TypeError(msg)
-    return value
-
-
-def _tables(value: object) -> list[dict[str, Any]]:
-    if not isinstance(value, list):
-        msg = "expected a list"
-        raise TypeError(msg)
-    return [_table(one) for one in value]

@@ -27,6 +27,7 @@ from sketchstream.kinds.interface import Spec
 from sketchstream.privacy.deployments import publications
 from sketchstream.spec import read_rational
 from sketchstream.stream.input.partitioner import spread
+from sketchstream.stream.state.values import digits, integer, signed
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import NO_TIME
 
@@ -231,9 +232,9 @@ class Reported:
     def stored(self) -> dict[str, Any]:
         """The same for snapshots, in which the size of a number does not depend on its value."""
         out = self.fields()
-        out["older"] = [_hex(self.older), self.older_draws]
+        out["older"] = [digits(self.older), self.older_draws]
         for shown in out["windows"]:
-            shown[2], shown[5] = _hex(shown[2]), None if shown[5] is None else _hex(shown[5])
+            shown[2], shown[5] = digits(shown[2]), None if shown[5] is None else digits(shown[5])
         return out | ({"former": [one.stored() for one in self.former]} if self.former else {})
 
     @classmethod
@@ -245,18 +246,18 @@ class Reported:
         """
         windows: dict[Span, ShownEvidence] = {}
         for start, end, refused, draws, contradicted, misplaced in said["windows"]:
-            windows[_whole(start), _whole(end)] = ShownEvidence(
-                _number(refused), _whole(draws), bool(contradicted), None if misplaced is None else _number(misplaced)
+            windows[integer(start), integer(end)] = ShownEvidence(
+                _number(refused), integer(draws), bool(contradicted), None if misplaced is None else _number(misplaced)
             )
         older, older_draws = said["older"]
         given = EvidenceNoise(
             read_rational(said["epsilon_refused"]),
             read_rational(said.get("epsilon_misplaced", "0")),
-            _whole(said.get("cells", 0)),
+            integer(said.get("cells", 0)),
             bool(said.get("anywhere", 0)),
         )
         former = tuple(cls.read({**one, "former": ()}) for one in said.get("former", ()))  # they have none themselves
-        return cls(given, _whole(said.get("since", NO_TIME)), _number(older), _whole(older_draws), windows, former)
+        return cls(given, integer(said.get("since", NO_TIME)), _number(older), integer(older_draws), windows, former)
 
 
 def noise_of(frontiers: Iterable[tuple[str, Reported | None]]) -> dict[str, publications.FrontierNoise]:
@@ -502,19 +503,19 @@ class Evidence:
         return {
             "since": self.since,
             "frontiers": self._frontiers,
-            "older": [_hex(self._older), _hex(self._older_shown), self._older_draws],
+            "older": [digits(self._older), digits(self._older_shown), self._older_draws],
             "noise": self._laws,
             **({"former": [one.fields() for one in self.former]} if self.former else {}),
             "windows": [
                 [
                     one.start,
                     one.end,
-                    _hex(one.refused),
-                    _hex(one.shown),
+                    digits(one.refused),
+                    digits(one.shown),
                     one.draws,
                     one.age,
                     [int(flag) for flag in (one.contradicted, one.opened, one.published)],
-                    _hex(one.misplaced),
+                    digits(one.misplaced),
                     None if one.cells is None else np.packbits(one.cells.astype(np.uint8)).tobytes().hex(),
                 ]
                 for one in self.windows.values()
@@ -531,7 +532,7 @@ class Evidence:
     def _former(cls, said: Mapping[str, Any]) -> Evidence:
         """The evidence of a former noise."""
         refused, misplaced, cells, anywhere = said["noise"]
-        found = cls(EvidenceNoise(read_rational(refused), read_rational(misplaced), _whole(cells), bool(anywhere)))
+        found = cls(EvidenceNoise(read_rational(refused), read_rational(misplaced), integer(cells), bool(anywhere)))
         found.restore(said, NO_TIME)
         return found
 
@@ -553,13 +554,13 @@ class Evidence:
         if former:
             self.since = known
             return
-        self.since, self._frontiers = _whole(said["since"]), _whole(said["frontiers"])
+        self.since, self._frontiers = integer(said["since"]), integer(said["frontiers"])
         pending, shown, self._older_draws = said["older"]
-        self._older, self._older_shown = _signed(pending), _signed(shown)
+        self._older, self._older_shown = signed(pending), signed(shown)
         for start, end, refused, shown, draws, age, flags, misplaced, cells in said["windows"]:
-            one = WindowEvidence(start, end, _signed(refused), _signed(shown), draws, age)
+            one = WindowEvidence(start, end, signed(refused), signed(shown), draws, age)
             one.contradicted, one.opened, one.published = (bool(flag) for flag in flags)
-            one.misplaced = _signed(misplaced)
+            one.misplaced = signed(misplaced)
             if cells is not None:
                 bits = np.unpackbits(np.frombuffer(bytes.fromhex(cells), np.uint8))[: self.noise.cells]
                 one.cells = bits.astype(np.int16)
@@ -600,22 +601,6 @@ def due(age: int) -> bool:
     return age < 5 or age & (age - 1) == 0 or (age % 3 == 0 and (age // 3) & (age // 3 - 1) == 0)
 
 
-def _hex(value: int) -> str:
-    """A number in 16 digits, whatever its size."""
-    return f"{value % (1 << 64):016x}"
-
-
-def _signed(text: str) -> int:
-    return int.from_bytes(bytes.fromhex(text), "big", signed=True)
-
-
 def _number(value: object) -> int:
     """A number as `fields` or `stored` writes it."""
-    return _signed(value) if isinstance(value, str) else _whole(value)
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        msg = "expected a whole number"
-        raise TypeError(msg)
-    return value
+    return signed(value) if isinstance(value, str) else integer(value)

@@ -1,0 +1,47 @@
+"""Values of stored plain data, each of the type that is expected there.
+
+In: what a snapshot or a publication holds. Out: the same, or an error. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def integer(value: object) -> int:
+    """A whole number; a TypeError otherwise, like all functions here."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        msg = "expected a whole number"
+        raise TypeError(msg)
+    return value
+
+
+def listed(value: object) -> list[Any]:
+    """A list."""
+    if not isinstance(value, list):
+        msg = "expected a list"
+        raise TypeError(msg)
+    return value
+
+
+def table(value: object) -> dict[str, Any]:
+    """A table."""
+    if not isinstance(value, dict):
+        msg = "expected a table"
+        raise TypeError(msg)
+    return value
+
+
+def tables(value: object) -> list[dict[str, Any]]:
+    """A list of tables."""
+    return [table(one) for one in listed(value)]
+
+
+def digits(value: int) -> str:
+    """A number in 16 digits, whatever its size."""
+    return f"{value % (1 << 64):016x}"
+
+
+def signed(text: str) -> int:
+    """The signed 64-bit number of `digits`."""
+    return int.from_bytes(bytes.fromhex(text), "big", signed=True)
