@@ -105,9 +105,10 @@ def shared_columns(drawn: Ints, modulus: int | None = None) -> str | None:
     if still.any():
         return f"WITHOUT NOISE: {int(still.sum()):,} slots"
     alike = drawn.copy() if modulus is None else np.where(2 * drawn > modulus, drawn - modulus, drawn)
-    if modulus is not None:
-        alike[2 * drawn == modulus] = 0  # its own opposite
+    own = 2 * drawn == modulus if modulus is not None else np.zeros(drawn.shape, np.bool_)  # its own opposite
+    alike[own] = 0
     alike *= np.sign(alike[(alike != 0).argmax(axis=0), np.arange(drawn.shape[1])])
+    alike[own] = modulus or 0
     rng = random.Random(11)  # noqa: S311 - names of columns, not noise
     names = np.zeros(drawn.shape[1], np.int64)
     with np.errstate(over="ignore"):

@@ -17,7 +17,7 @@ from helpers.verify import verify
 from sketchstream import components, kinds, noise
 from sketchstream.audit.kinds import convolutions, gaussians, projections, sketches, workloads
 from sketchstream.components import Component, Counters, Noise
-from sketchstream.kinds.profile import mechanism
+from sketchstream.kinds.profile import groups, mechanism
 from sketchstream.kinds.profile.overlap import patterns
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -39,6 +39,7 @@ pytestmark = pytest.mark.statistics
 CASES = (
     ("sketches", "event, weights to 5"),
     ("sketches", "item, bare state"),
+    ("sketches", "item, joint presence"),
     ("gaussian", "event"),
     ("workload", "event, prefixes"),
     ("workload", "event, laplace, ranges"),
@@ -214,6 +215,39 @@ def patterns_whose_cost_is_divided_by_the_groups(patch: Patch) -> None:
         return honest.fget(spec) / spec.group_losses
 
     patch.setattr(ProfileSpec, "pattern_cost", property(divided))
+
+
+def presence_with_twice_the_parameter(patch: Patch) -> None:
+    """The noise of counts, for a promise of presence."""
+    honest = mechanism.response_epsilon
+    patch.setattr(mechanism, "response_epsilon", lambda *given: 2 * honest(*given))
+
+
+def a_residue_that_is_always_one(patch: Patch) -> None:
+    patch.setattr(groups, "residues", lambda events, modulus: np.ones(events, np.int64))
+
+
+def residues_that_events_share(patch: Patch) -> None:
+    honest = groups.residues
+    kept: dict[Any, Any] = {}
+    patch.setattr(
+        groups, "residues", lambda events, modulus: kept.setdefault((events, modulus), honest(events, modulus)).copy()
+    )
+
+
+def joint_noise_that_each_group_has_by_itself(patch: Patch) -> None:
+    """As if each group's counters paid epsilon, which an item pays once for all of them."""
+
+    def drawn(out: Any, modulus: int, epsilon: Fraction, *rest: Any) -> None:
+        for row in out:
+            noise.randomized_response(row, modulus, epsilon, *rest)
+
+    patch.setattr(noise, "joint_response", drawn)
+
+
+def joint_noise_without_the_last_group(patch: Patch) -> None:
+    honest = noise.joint_response
+    patch.setattr(noise, "joint_response", lambda out, *given: honest(out[:-1], *given))
 
 
 def a_strategy_of_smaller_norm(patch: Patch) -> None:
@@ -452,6 +486,12 @@ MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (patterns_with_half_the_noise, "sketches: seal, item, overlap"),
     (patterns_without_noise_in_empty_cells, "sketches: seal, item, overlap"),
     (patterns_whose_cost_is_divided_by_the_groups, "sketches: ledger, item, overlap"),
+    (presence_with_twice_the_parameter, "sketches: create, item, presence"),
+    (presence_with_twice_the_parameter, "sketches: create, item, joint presence"),
+    (a_residue_that_is_always_one, "sketches: residues, item, presence"),
+    (residues_that_events_share, "sketches: residues, item, joint presence"),
+    (joint_noise_that_each_group_has_by_itself, "sketches: create, item, joint"),
+    (joint_noise_without_the_last_group, "sketches: slots, item, joint presence"),
     (a_strategy_of_smaller_norm, "workload: create, event, prefixes"),
     (specs_that_cannot_be_made, "workload: create, event, prefixes"),
     (a_matrix_of_smaller_norm, "projection: ledger, norm, gaussian"),

@@ -11,6 +11,7 @@ fails.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -19,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.observed import Ints, Outcome, judge, state_of, untouched
+from sketchstream.audit.observed import SURE, UNLIKELY, Ints, Outcome, judge, state_of, untouched
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -45,6 +46,15 @@ def specs(slots: int) -> dict[str, ProfileSpec]:
     state: dict[str, Any] = {"publish": "state"}
     names = ("north", "east", "south")
     item: dict[str, Any] = {"epsilon": "1", "unit": "item", "modulus": 16}
+    alone = {
+        "epsilon": "1",
+        "unit": "item",
+        "groups": Groups(names),
+        "overlap": True,
+        "epsilon_overlap": "1/2",
+        "epsilon_publish": None,
+        "max_count": None,
+    }
     more: dict[str, dict[str, Any]] = {
         "event, closed": {"epsilon": "1", "domain": closed},
         "event, open": {"epsilon": "1/2", "domain": opened},
@@ -73,6 +83,9 @@ def specs(slots: int) -> dict[str, ProfileSpec]:
             **item, "domain": closed, "groups": Groups(names, max_groups=2), "overlap": ["south", "north"],
             "epsilon_overlap": "1/2", "epsilon_publish": None, "histograms": False,
         },
+        "item, presence": {**alone, "domain": closed, "counts": "presence"},
+        "item, joint": {**alone, "domain": opened, "modulus": 4, "noise": "joint"},
+        "item, joint presence": {**alone, "domain": closed, "counts": "presence", "noise": "joint"},
         "item, fresh state of groups": {
             **item, "domain": closed, "intrusion": True, "groups": Groups(names), **state
         },
@@ -99,7 +112,7 @@ def cases(slots: int = 64) -> tuple[Case, ...]:
 def promises(name: str, spec: ProfileSpec, small: ProfileSpec | None = None, many: ProfileSpec | None = None) -> Case:
     """The promises of one spec: an item pays in each group that it may be in."""
     k = _groups(spec)
-    costs: dict[Any, Number] = {"create": spec.epsilon * k, "release": LOOK, "refresh": LOOK}
+    costs: dict[Any, Number] = {"create": spec.epsilon * _paid(spec), "release": LOOK, "refresh": LOOK}
     if spec.publish == "histogram" or spec.intrusion:
         costs["seal"] = spec.epsilon_publish * k if _shows_groups(spec) else 0
         costs["seal"] += 0 if spec.overlap is None else spec.overlap.epsilon  # once, for however many groups
@@ -158,6 +171,8 @@ def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
             yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec)  # type: ignore[misc]
         if spec.groups is not None:
             yield f"groups, {name}", lambda name=name: _in_groups(specs(64)[name])  # type: ignore[misc]
+        if _presence(spec):
+            yield f"residues, {name}", lambda spec=spec: _residues(spec)  # type: ignore[misc]
 
 
 WORKERS: Final[Mapping[str, str]] = {
@@ -202,6 +217,38 @@ def _groups(spec: ProfileSpec) -> int:
     return spec.groups.max_groups or len(spec.groups.names)
 
 
+def _paid(spec: ProfileSpec) -> int:
+    """Groups in which the unit pays for a layer: one where they have their noise together."""
+    return 1 if spec.overlap is not None and spec.overlap.noise == "joint" else _groups(spec)
+
+
+def _together(spec: ProfileSpec) -> int:
+    """Groups whose noise is drawn together."""
+    return len(spec.groups.names) if spec.groups is not None and _paid(spec) < _groups(spec) else 1
+
+
+def _vectors(spec: ProfileSpec, drawn: Ints) -> Ints:
+    """One number for the noise of each slot, or of the counters that have it together: digits in base p."""
+    rows = drawn.reshape(_together(spec), -1)
+    return np.asarray((spec.modulus or 1) ** np.arange(len(rows)) @ rows)
+
+
+def _of_presence(epsilon: Fraction, modulus: int, groups: int) -> Fraction:
+    """The largest parameter of randomized response with which presence in some groups costs no more than epsilon.
+
+    Events in j of them make j counters uniform; a vector that agrees with the old one in the others is then more likely
+    than the rest.
+    """
+    low, high = 0.0, 64.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        each = 1 / (math.exp(middle) + modulus**groups - 1)
+        agree = [(math.exp(middle) - 1) * each / modulus**made + each for made in range(groups + 1)]
+        cost = math.log(max(agree[0] / agree[-1], agree[1] / each))
+        low, high = (middle, high) if cost <= epsilon else (low, middle)
+    return Fraction(low)
+
+
 def _layer(spec: ProfileSpec, epsilon: Fraction) -> laws.Law:
     """The law of one layer in every slot.
 
@@ -209,9 +256,17 @@ def _layer(spec: ProfileSpec, epsilon: Fraction) -> laws.Law:
         spec: of the sketch.
         epsilon: of the layer for one group.
     """
-    if spec.modulus is not None:
-        return laws.RandomizedResponse(spec.modulus, epsilon * _share(spec))
-    return laws.DiscreteLaplace(epsilon * _share(spec) / spec.max_weight)
+    if spec.modulus is None:
+        return laws.DiscreteLaplace(epsilon * _share(spec) / spec.max_weight)
+    parameter = epsilon * _share(spec)
+    if _presence(spec):
+        parameter = _of_presence(parameter, spec.modulus, _together(spec))
+    return laws.RandomizedResponse(spec.modulus ** _together(spec), parameter)
+
+
+def _presence(spec: ProfileSpec) -> bool:
+    """Whether events add residues."""
+    return spec.overlap is not None and spec.overlap.counts == "presence"
 
 
 def _view(spec: ProfileSpec, cost: Fraction) -> laws.Law:
@@ -272,7 +327,7 @@ def _sketch(spec: ProfileSpec) -> Any:
 
 def _create(spec: ProfileSpec) -> Outcome:
     """Check the content of created sketches."""
-    return judge(state_of(_sketch(spec)), _layer(spec, spec.epsilon))
+    return judge(_vectors(spec, state_of(_sketch(spec))), _layer(spec, spec.epsilon))
 
 
 def _release(spec: ProfileSpec) -> Outcome:
@@ -297,7 +352,8 @@ def _refresh(spec: ProfileSpec) -> Outcome:
     sketch = _sketch(spec)
     before = state_of(sketch)
     sketch.refresh(FRESH)
-    return judge(_moved(spec, state_of(sketch), before), _layer(spec, FRESH / _groups(spec)))
+    moved = _vectors(spec, _moved(spec, state_of(sketch), before))
+    return judge(moved, _layer(spec, FRESH / _paid(spec)))
 
 
 def _seal(spec: ProfileSpec) -> Outcome:
@@ -324,6 +380,22 @@ def _seal(spec: ProfileSpec) -> Outcome:
     if spec.intrusion:
         return judge(moved, _layer(spec, spec.epsilon_publish))
     return untouched(moved)
+
+
+def _residues(spec: ProfileSpec) -> Outcome:
+    """Check that each event adds a residue of its own, uniform, to the counter of its item and group."""
+    sketch, size, p = _sketch(spec), spec.domain.size or 0, spec.modulus or 0
+    before, moved = state_of(sketch), []
+    for _ in range(2):
+        sketch.update([("south", item) for item in range(size)])
+        moved.append(_moved(spec, state_of(sketch), before).reshape(3, -1))
+        before = state_of(sketch)
+    if any(one[:2].any() for one in moved):
+        return False, "uniform residues in one group", "WRONG: other groups moved", "one counter"
+    seen = (moved[0][2], moved[1][2], (moved[1][2] - moved[0][2]) % p)
+    worst = min(laws.chi_square("uniform", np.bincount(one, minlength=p), np.full(p, size / p)).p_value for one in seen)
+    power = f"a residue likelier by {SURE * math.sqrt(p / size):.1%}"
+    return worst > UNLIKELY, "uniform residues of their own", f"p = {worst:.2g}, n = {3 * size}", power
 
 
 def _smaller(spec: ProfileSpec) -> ProfileSpec:
@@ -353,8 +425,9 @@ def _in_groups(spec: ProfileSpec) -> Outcome:
             states.append(state_of(sketch).reshape(len(names), -1))
         moved = states[1] != states[0]
         counts = moved.sum(axis=1)
-        wrong += int(counts.max() > 1 or int(moved.sum()) != most)
+        few = _presence(spec) and int(moved.sum()) < most  # a residue may be 0
+        wrong += int(counts.max() > 1 or (int(moved.sum()) != most and not few))
         seen.add(tuple((counts > 0).tolist()))
-    chosen = len(seen) == (len(names) if spec.groups.ranked else 1)
+    chosen = _presence(spec) or len(seen) == (len(names) if spec.groups.ranked else 1)
     found = f"{len(seen)} choices of groups for 60 items" if not wrong else f"WRONG for {wrong} of 60 items"
     return not wrong and chosen, f"one slot in each of {most} groups", found, "a group more, for any of 60 items"
