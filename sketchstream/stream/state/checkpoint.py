@@ -53,14 +53,14 @@ class Blobs(Mapping[str, Bytes]):
         self._buffers = buffers
 
     def __getitem__(self, name: str) -> Bytes:
-        return b"".join(found.pieces()) if isinstance(found := self._held[name], Streamed) else integer(found)
+        return b"".join(found.pieces()) if isinstance(found := self._held[name], Streamed) else _whole(found)
 
     def pieces(self, name: str) -> tuple[int, Iterator[Bytes]]:
         """Size of a blob, and its bytes in order, each piece good until the next one is asked for."""
         held = self._held[name]
         if isinstance(held, Streamed):
             return held.size, held.pieces()
-        whole = integer(held)
+        whole = _whole(held)
         return len(whole), iter((whole,))
 
     def __iter__(self) -> Iterator[str]:
@@ -91,7 +91,7 @@ class Blobs(Mapping[str, Bytes]):
                     self._buffers.give(one.buffer)
 
 
-def integer(held: bytes | Unfinished) -> Bytes:
+def _whole(held: bytes | Unfinished) -> Bytes:
     """A blob that lies in memory."""
     return held if isinstance(held, bytes) else held.finish()
 
