@@ -17,7 +17,7 @@ from sketchstream.files import reading
 from sketchstream.stream.input.sampling import ARRAY
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.compression import compressed
-from sketchstream_connectors.files.rows import separator_of
+from sketchstream_connectors.files.rows import require_utf8, separator_of
 
 if TYPE_CHECKING:
     from sketchstream_connectors.files.layout import FileFormat
@@ -52,6 +52,7 @@ def of_file(path: Path, form: str) -> list[Document]:
         raise ConfigError(msg)
     lines = itertools.islice(_lines(path, "jsonl" if form == "jsonl" else "csv"), RECORDS + (form == "csv"))
     first = next(lines, b"")
+    require_utf8(path, first)
     if form == "jsonl":
         found = _objects(itertools.chain([first], lines))
         if not found and first.lstrip()[:1] == b"[":

@@ -255,6 +255,8 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
     (tmp_path / "lines.txt").write_text("a\nb\n")
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "broken.jsonl").write_text("no json\n" * 20)
+    (tmp_path / "wide.csv").write_text("user,at\nü,2026-01-01T00:00:00Z\n" * 20, "utf-16")
+    (tmp_path / "wide.jsonl").write_text((tmp_path / "e.jsonl").read_text(), "utf-16")
     jsonl(tmp_path / "dotted.jsonl", 200, lambda one: {"user.id": "a", "at": START})
     cases = {
         ("--file", "e.jsonl", "--item", "user.ident"): "did you mean 'user.id'?",
@@ -267,6 +269,8 @@ def test_mistakes_are_said_before_anything_is_written(run: Run, tmp_path: Path) 
         ("--file", "naive.parquet", "--item", "user"): "'at' says no instant, as its times have no offset",
         ("--file", "array.jsonl", "--item", "user"): "array.jsonl is a JSON array, not one JSON object a line: `jq",
         ("--file", "dotted.jsonl", "--item", "user.id"): "'user.id' is one name with a dot in it",
+        ("--file", "wide.csv", "--item", "user"): "is not UTF-8, which is expected: where it is UTF-16, `iconv",
+        ("--file", "wide.jsonl", "--item", "user"): "wide.jsonl is not UTF-8",
         ("--file", "lines.txt", "--item", "x"): "no fields to choose from",
         ("--file", "empty.jsonl", "--item", "x"): "holds no record",
         ("--file", "broken.jsonl", "--item", "x"): "holds no record",

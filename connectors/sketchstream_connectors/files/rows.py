@@ -81,8 +81,28 @@ def separator_of(line: bytes) -> str:
     return max(SEPARATORS, key=lambda one: len((quoted_cells(line, one) or ())[1:]))
 
 
+def require_utf8(path: Path | None, line: bytes) -> None:
+    """Refuse a file whose first line is not UTF-8.
+
+    Raises:
+        FormatError: it is UTF-16 or has an encoding of one byte a letter.
+    """
+    try:
+        told = "\0" in line.decode()
+    except UnicodeDecodeError:
+        told = True
+    if told:
+        known = "UTF-16" if b"\0" in line else "ISO-8859-1"
+        msg = (
+            f"{path or 'standard input'} is not UTF-8, which is expected: where it is {known}, "
+            f"`iconv -f {known} -t UTF-8` makes it so"
+        )
+        raise FormatError(msg)
+
+
 def _header(path: Path | None, line: bytes, separator: str) -> list[str]:
     """Names of the columns."""
+    require_utf8(path, line)
     cells = quoted_cells(line, separator)
     if cells is None:
         msg = f"the first line of {path or 'standard input'} is not a line of csv, as the names of its columns would be"

@@ -237,8 +237,8 @@ class Sample:
             number = "number" if wanted.decimals else "whole number"
             whole = f", or no {number} as its weight ({called('weight')})" if weighted else ""
             yield (
-                f"all {self.records:,} records of a sample hold no item of type {wanted.item_type} "
-                f"({called('item_type')}){whole}"
+                f"all {self.records:,} records of a sample hold no item of type {wanted.item_type}"
+                f"{' in UTF-8' * (wanted.item_type == 'text')} ({called('item_type')}){whole}"
             )
         if self.too_heavy and not self.light:
             yield (
