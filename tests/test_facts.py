@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_038, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_041, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -58,6 +58,10 @@ Files that are not
 in the order of their times took 18; digits by intervals 8; factors 1; sets of groups on the first page 3; titles of
 several lines 4; names of files and groups 18; names that are no formulas 9; columns within columns and names with
 dots 42; unlimited losses 2; pages that wait for a first answer 7; files that are not UTF-8 14.
+Windows that a
+changed plan begins after former ones took 21, windows that keep their evidence when its noise changes 59,
+what is missing after a loss, told by the next quorum, 5, a service that hears of records of old windows, and noise of
+late ones that changes, 10.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

@@ -201,6 +201,18 @@ def test_counts_of_late_records_are_in_frontiers_and_survive_snapshots() -> None
     assert decode_frontier(encode_frontier(frontiers[0])) == frontiers[0]
 
 
+@pytest.mark.parametrize(("after", "kept"), [("1/1000", True), ("50", False), ("0", False)])
+def test_late_records_count_anew_when_their_noise_changes(after: str, kept: bool) -> None:
+    """Readers know one epsilon for all draws: one of 1/1000 read as one of 50 would be a thousand late records."""
+    state = PartitionState.fresh(rules(plan(made=spec(epsilon_records="1/1000"))), 0, 0, 1)
+    state.tracks["minutes"].late.value = 10**6
+    snapshot = state.capture()
+    changed = rules(plan(made=spec(epsilon_records=after)))
+    late = PartitionState.restore(changed, 0, Restored(0, snapshot.manifest, snapshot.blobs), 1).tracks["minutes"].late
+    assert (late.value == 10**6) == kept
+    assert late.draws == (1 if late.epsilon else 0)
+
+
 def test_no_exact_number_of_late_records_is_kept() -> None:
     from sketchstream.stream.state.sketch_state import LateCount
 

@@ -141,6 +141,7 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
             "grown_through": track.grown_through,
             "late": f"{track.late.value % (1 << 64):016x}",  # one size, whatever it is
             "late_draws": track.late.draws,
+            "late_noise": str(track.late.epsilon),
             "evidence": track.evidence.fields(),
             "reported": track.reported,
             "retired": track.plan is None,
@@ -300,7 +301,9 @@ def _restore_track(
         integer(fields.get("grown_from", 0)),
         integer(fields.get("grown_through", NO_TIME)),
     )
-    if track.late.epsilon and integer(fields.get("late_draws", 0)):  # else its own first draw
+    noise = str(track.late.epsilon)
+    same = noise != "0" and fields.get("late_noise", noise) == noise
+    if same and integer(fields.get("late_draws", 0)):  # else its own first draw
         track.late.value, track.late.draws = signed(str(fields["late"])), integer(fields["late_draws"])
     known = track.through
     for one in tables(fields["windows"]):
