@@ -16,7 +16,7 @@ from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.quality import Quality, Rule
 from sketchstream.stream.interfaces import Frontier
-from sketchstream.stream.state.evidence import EvidenceNoise, ShownEvidence, misplaced_law
+from sketchstream.stream.state.evidence import EvidenceNoise, Reported, ShownEvidence, misplaced_law
 from sketchstream.stream.windows.windows import NO_TIME
 
 Span = tuple[int, int]
@@ -40,6 +40,14 @@ class Heard:
     shown: ShownEvidence | None = None
 
 
+def forgets(said: Reported | None) -> list[bool]:
+    """Whether records came for windows that are too old to have numbers, in the evidence and in each former one."""
+    return [
+        bool(one.noise.refused) and one.older > _laplace(one.noise, one.older_draws).quantile(OLDER_ALARM)
+        for one in (() if said is None else (said, *said.former))
+    ]
+
+
 def heard(frontier: Frontier | None, window: Span) -> Heard:
     """The evidence of one partition about a window.
 
@@ -53,8 +61,8 @@ def heard(frontier: Frontier | None, window: Span) -> Heard:
     for one in said:
         if window in one.windows:
             return Heard("", one.noise, one.windows[window])
-    for one in said:
-        if one.noise.refused and one.older > _laplace(one.noise, one.older_draws).quantile(OLDER_ALARM):
+    for one, forgot in zip(said, forgets(frontier.evidence), strict=True):
+        if forgot:
             return Heard(f"about {one.older:,} records came for windows as old as this one, and which is not known")
         if one.since == NO_TIME or window[1] > one.since:
             if one.noise.refused:

@@ -60,6 +60,20 @@ def test_windows_of_a_former_noise_are_judged_anew_when_their_numbers_change():
     assert _changed_evidence(said(1, 0), said(1, 0)) == []
 
 
+def test_old_windows_are_judged_anew_when_records_come_for_some_of_them(tmp_path):
+    publish(tmp_path / "sealed", minutes=3)
+    with serving(tmp_path) as (service, client):
+        pages.settle(service)
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).json()["complete"] is True
+        said = DirectorySealed(tmp_path / "sealed").frontiers("minutes")[0]
+        older = replace(said.evidence, older=10**6, older_draws=1, windows={})
+        newest = replace(said, sequence=said.sequence + 1, evidence=older)
+        service.store.take(FeedBatch(frontiers=[newest]))
+        service.follower.step()
+        pages.settle(service)
+        assert client.get("/v1/sketches/minutes/profile", params=params(0)).json()["complete"] is None
+
+
 def test_guarantees_follow_the_configuration(tmp_path):
     publish(tmp_path / "sealed", minutes=3)
     said = []

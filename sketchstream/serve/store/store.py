@@ -29,6 +29,7 @@ from sketchstream.errors import BusyError, DataLossError, FormatError, StoreErro
 from sketchstream.events import say
 from sketchstream.kinds import continuing
 from sketchstream.query.estimates import knows_names
+from sketchstream.query.evidence import forgets
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise
 from sketchstream.serve.store.database import FORMAT, DamagedError, Readers, damaged, lock, open_database, set_aside
 from sketchstream.serve.store.ledgers import NO_SHAPE, Ledgers, Place, parts_of, shape_of
@@ -649,8 +650,10 @@ class Store:
         said[EVIDENCE] = None if frontier.evidence is None else frontier.evidence.fields()
         value = orjson.dumps(said).decode()
         execute("INSERT OR REPLACE INTO frontiers VALUES (?, ?, ?, ?, ?)", (*place, frontier.sequence, value))
-        if known is None or any(
-            getattr(known, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged")
+        if (
+            known is None
+            or any(getattr(known, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged"))
+            or forgets(known.evidence) != forgets(frontier.evidence)
         ):
             _anew(execute, sketch, "state IN (?, ?)", MISSING, SETTLED)  # they speak of all windows of a sketch
         else:
