@@ -14,7 +14,7 @@ import pytest
 
 from helpers.interleaving import ITEMS, Model
 from sketchstream import image
-from sketchstream.kinds.profile.kind import ProfileKind
+from sketchstream.kinds.profile.groups import GroupIndex
 from sketchstream.stream.state import partition_windows
 from sketchstream.stream.state.partition import PartitionState
 from sketchstream.stream.state.sketch_state import OpenWindow, Track
@@ -164,11 +164,12 @@ def test_every_event_is_counted_once_whatever_is_interleaved(monkeypatch: pytest
 
 def late_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are added at once to counters that the image has not read yet."""
+    honest: Any = GroupIndex.apply
 
-    def update(self: Any, _image: object, *what: Any, counters: Any, invalid: Any) -> None:
-        self.update(*what, counters=counters, invalid=invalid)
+    def apply(self: Any, *what: Any, image: object = None, **how: Any) -> None:
+        honest(self, *what, **how)
 
-    monkeypatch.setattr(ProfileKind, "update_beside", update)
+    monkeypatch.setattr(GroupIndex, "apply", apply)
 
 
 def late_writes(monkeypatch: pytest.MonkeyPatch) -> None:
