@@ -9,6 +9,7 @@ state, so it is a secret; only its id is ever written into sketches.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -19,7 +20,7 @@ from typing import Literal, NoReturn, final
 import numpy as np
 
 from sketchstream.errors import KeyMismatchError, StoreError
-from sketchstream.files import read_file, require_private
+from sketchstream.files import read_file, require_private, write_durably
 
 Kind = Literal["int", "str", "bytes"]
 """Type of an item: 5, "5" and b"5" are three items."""
@@ -95,17 +96,12 @@ class Key:
         """
         line = f"sketchstream-key-1 {self._secret.hex()} {self._id.hex()}\n".encode()
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        except FileExistsError:
+            write_durably(path, line, step="key")
+        except StoreError as error:
+            if error.errno != errno.EEXIST:
+                raise
             msg = f"{os.fspath(path)} exists; a key is never overwritten, choose another path"
             raise StoreError(msg) from None
-        except OSError as error:
-            msg = f"cannot write the key file {os.fspath(path)}: {error.strerror}"
-            raise StoreError(msg) from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Key:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import errno
+import os
 import pickle
 import shutil
 import subprocess
@@ -114,6 +116,16 @@ def test_a_key_is_saved_once_for_its_owner_only_and_read_back(tmp_path):
     with pytest.raises(StoreError, match="never overwritten"):
         Key.generate().save(path)
     assert Key.load(path) == key
+
+
+def test_a_key_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StoreError, match="input/output error"):
+        KEY.save(tmp_path / "key")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o620, 0o602, 0o666])
