@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from sketchstream.cli import show
-from sketchstream.cli.windows_report import FOLDS, last
+from sketchstream.cli.windows_report import FOLDS, ManyWindows
 from sketchstream.kinds import shown
 from sketchstream.pictures import report
 from sketchstream.query import words
@@ -64,25 +64,9 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
         charts = [one.chart for one in pictures if one.chart is not None]
         title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
         folds.append(report.Fold(title, charts, [one.table for one in pictures]))
-    alarms = words.warned(answers[-1].guarantee) if answers else []
-    if not all(firm):
-        alarms.append(f"{firm.count(False)} of these windows are not complete, or not known to be.")
     trend = [*shown.trend(found, labels, firm), *shown.chained(found[-FOLDS:])]
-    sections = [
-        *(_section(one) for one in trend),
-        report.Section(
-            "One window",
-            (f"{words.INTERVALS} Choose a window to see it, the last one first{last(len(folds), len(found))}.",),
-            folds=folds,
-        ),
-        report.Section("What is guaranteed", lists=words.statement(answers[-1].guarantee if answers else None)),
-    ]
-    lead = "No window is published in that range."
-    if answers:
-        lead = f"{len(found):,} window{'s' * (len(found) != 1)}, {labels[0]} to {labels[-1]} (times of {timezone})."
-    return report.page(
-        f"Window by window: {sketch}", (lead,), sections if answers else [], words.ASKING_IS_FREE, " ".join(alarms)
-    )
+    about = ManyWindows(sketch, timezone, labels, firm.count(False), answers[-1].guarantee if answers else None)
+    return about.page([_section(one) for one in trend], folds, f"{words.INTERVALS} ")
 
 
 def _section(one: Panel) -> report.Section:

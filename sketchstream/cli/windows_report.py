@@ -29,6 +29,56 @@ FOLDS: Final = 100
 NUMBERS: Final = (*pages.TREND, "mean", "entropy")
 
 
+@dataclass(frozen=True)
+class ManyWindows:
+    """What a report says of its windows, of any kind of sketch.
+
+    Args:
+        sketch: its name.
+        timezone: of its windows.
+        labels: their starts.
+        unfinished: number of those that are not complete.
+        guarantee: of the last one; None without any.
+    """
+
+    sketch: str
+    timezone: str
+    labels: Sequence[str]
+    unfinished: int
+    guarantee: Mapping[str, Any] | None
+
+    def page(
+        self, trend: Sequence[report.Section], folds: list[report.Fold], note: str = "", alarms: Sequence[str] = ()
+    ) -> str:
+        """The report.
+
+        Args:
+            trend: of all windows.
+            folds: of the last windows, the last one first.
+            note: before the choice of a window.
+            alarms: others than those of all reports.
+        """
+        count, lead = len(self.labels), "No window is published in that range."
+        if count:
+            span = f"{self.labels[0]} to {self.labels[-1]} (times of {self.timezone})"
+            lead = f"{count:,} window{'s' * (count != 1)}, {span}."
+        unfinished = f"{self.unfinished} of these windows are not complete, or not known to be."
+        others = "" if len(folds) == count else f"; only the last {len(folds)} of {count:,} are here, the table has all"
+        choice = f"{note}Choose a window to see it, the last one first{others}."
+        sections = [
+            *trend,
+            report.Section("One window", (choice,), folds=folds),
+            report.Section("What is guaranteed", lists=words.statement(self.guarantee)),
+        ]
+        return report.page(
+            f"Window by window: {self.sketch}",
+            (lead,),
+            sections if count else [],
+            words.ASKING_IS_FREE,
+            " ".join([*words.warned(self.guarantee), *([unfinished] if self.unfinished else []), *alarms]),
+        )
+
+
 @dataclass
 class WindowsReport:
     """What is kept of each window until the page is written.
@@ -65,39 +115,16 @@ class WindowsReport:
     def page(self) -> str:
         """The report."""
         labels = start_labels(self.starts)
-        alarms = words.warned(self.guarantee)
+        trend = report.Section(
+            "Trend",
+            (words.INTERVALS,),
+            charts=[pages.trend(self.rows, labels, all(self.intervals), self.say)] if self.rows else [],
+            tables=[self._table(labels)],
+        )
         unfinished = sum(status != "complete" and not status.startswith("all ") for status in self.status)
-        if unfinished:
-            alarms.append(f"{unfinished} of these windows are not complete, or not known to be.")
-        if not all(self.intervals):
-            alarms.append(f"Some windows have no intervals. {words.NO_INTERVALS}")
-        sections = [
-            report.Section(
-                "Trend",
-                (words.INTERVALS,),
-                charts=[pages.trend(self.rows, labels, all(self.intervals), self.say)] if self.rows else [],
-                tables=[self._table(labels)],
-            ),
-            report.Section(
-                "One window",
-                (f"Choose a window to see it, the last one first{last(len(self.folds), len(self.rows))}.",),
-                folds=list(reversed(self.folds)),
-            ),
-            report.Section("What is guaranteed", lists=words.statement(self.guarantee)),
-        ]
-        count = len(self.rows)
-        lead = (
-            f"{count:,} windows, {labels[0]} to {labels[-1]} (times of {self.timezone})."
-            if count
-            else "No window is published in that range."
-        )
-        return report.page(
-            f"Window by window: {self.sketch}",
-            (lead,),
-            sections if count else [],
-            words.ASKING_IS_FREE,
-            " ".join(alarms),
-        )
+        alarms = [] if all(self.intervals) else [f"Some windows have no intervals. {words.NO_INTERVALS}"]
+        about = ManyWindows(self.sketch, self.timezone, labels, unfinished, self.guarantee)
+        return about.page([trend], list(reversed(self.folds)), alarms=alarms)
 
     def _table(self, labels: Sequence[str]) -> report.ReportTable:
         """All windows."""
@@ -107,8 +134,3 @@ class WindowsReport:
         for label, row, status, intervals in zip(labels, self.rows, self.status, self.intervals, strict=True):
             rows.append((label, *(show.cell(one, intervals=intervals) for one in row.values()), status))
         return report.ReportTable("All windows: estimate [95% interval]", columns, rows)
-
-
-def last(shown: int, count: int) -> str:
-    """Number of windows with a fold, if not all have one."""
-    return "" if shown == count else f"; only the last {shown} of {count:,} are here, the table has all"
