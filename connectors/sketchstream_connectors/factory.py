@@ -150,7 +150,7 @@ def file_worker(
     return Worker(
         common,
         FileSource(config.input_file, file_layout(config), wanted_fields(config), diagnosed=config.diagnosed),
-        DirectoryStore(config.store_path),
+        DirectoryStore(config.store_path, counts=config.input_file),
         DirectoryPublisher(directory),
         settings=settings(config),
         metrics=metrics or Metrics(diagnostics=config.diagnosed),

@@ -4,7 +4,7 @@ In: snapshots. Out: the newest complete one. Touches: one folder, which it locks
 would have to lie next to them) and have mode 0600: reading this folder once is one look at the state, see
 docs/guarantee.md.
 
-    store.json                      format, id, revision
+    store.json                      format, id, revision, name of the input
     lock                            held while a process uses the store
     p00000/<sequence>.<random>.snapshot   checkpoint, position, names and digests of the blobs it needs
     p00000/<name>.blob              one open sketch, or one sealed sketch on its way out
@@ -48,13 +48,15 @@ class DirectoryStore:
     Args:
         root: folder; made if it does not exist, with mode 0700.
         mend: write a `store.json` that is gone or damaged again, with the newest revision that a snapshot names.
+        counts: the file whose positions are kept; None: nothing that has a name.
 
     Raises:
-        StoreError: it is in use by another process, cannot be written, or is not a store of ours.
+        StoreError: it is in use by another process, cannot be written, is not a store of ours, or that of another file.
     """
 
-    def __init__(self, root: str | Path, *, mend: bool = False) -> None:
+    def __init__(self, root: str | Path, *, mend: bool = False, counts: Path | None = None) -> None:
         self.root = Path(root)
+        self._input = None if counts is None else os.path.relpath(counts, self.root)
         self.rewrite_after_s: float | None = None
         self.superseded_s = 0.0
         self.broker_time: tuple[int, float] | None = None
@@ -102,7 +104,26 @@ class DirectoryStore:
         if not isinstance(revision, int) or data.get("format") != FORMAT:
             msg = f"{about} is not one that this version of sketchstream wrote"
             raise StoreError(msg)
+        if self._input not in (None, data.get("input")):
+            self._require_new(data.get("input"))
+            self._write_about(revision)
         return revision
+
+    def _require_new(self, before: str | None) -> None:
+        """Refuse to go on in one file where another one ended.
+
+        Args:
+            before: the file that was counted, from this folder; None: a release that did not note it.
+        """
+        headers = (newest_snapshot(self.root, partition) for partition in self.partitions())
+        if before is not None and any(header is not None and header["position"] for header in headers):
+            msg = (
+                f"the store {self.root} has counted {before!r:.200}, and would go on in {self._input!r:.200} where "
+                "that ended: give this configuration a store.path and an output.directory of its own; `sketchstream "
+                "reset` lets go of the former file, and one that was only moved can be named in "
+                f"{self.root / 'store.json'}"
+            )
+            raise StoreError(msg)
 
     def _mend(self) -> None:
         revision, known = read_about(self.root)
@@ -111,7 +132,7 @@ class DirectoryStore:
             self.mended = True
 
     def _write_about(self, revision: int) -> None:
-        data = {"format": FORMAT, "id": secrets.token_hex(16), "revision": revision}
+        data = {"format": FORMAT, "id": secrets.token_hex(16), "revision": revision, "input": self._input}
         files.write_durably(
             self.root / "store.json", json.dumps(data, sort_keys=True).encode(), replace=True, step="about"
         )

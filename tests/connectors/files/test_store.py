@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -61,6 +62,36 @@ def test_a_store_serves_one_process(tmp_path: Path) -> None:
         DirectoryStore(tmp_path)
     store.close()
     DirectoryStore(tmp_path).close()
+
+
+def test_a_store_does_not_go_on_in_another_file(tmp_path: Path) -> None:
+    """Not where something was counted; a release that noted no file, and a reset, leave the choice."""
+    root, first, second = tmp_path / "state", tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+
+    def opened(counts: Path | None) -> None:
+        store = DirectoryStore(root, counts=counts)
+        store.take(3)
+        store.close()
+
+    opened(first)
+    opened(second)  # nothing was counted yet
+    store = DirectoryStore(root, counts=second)
+    store.take(3)
+    store.commit(3, snapshot(10, {}))
+    store.close()
+    opened(second)
+    opened(None)
+    with pytest.raises(StoreError, match=r"has counted '../b.jsonl', and would go on in '../a.jsonl' where that ended"):
+        opened(first)
+    about = json.loads((root / "store.json").read_bytes())
+    (root / "store.json").write_text(json.dumps({name: value for name, value in about.items() if name != "input"}))
+    opened(first)
+    with pytest.raises(StoreError, match="would go on in"):
+        opened(second)
+    again = DirectoryStore(root)
+    again.reset()
+    again.close()
+    opened(second)
 
 
 def test_nothing_is_inferred_to_be_a_cold_start(tmp_path: Path) -> None:
