@@ -9,7 +9,7 @@ import pytest
 from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_530, 13_500),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_532, 13_500),
     "members of Kind": (lambda: facts.members_of_kind()[0], 35, 20),
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 0, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 23, 0),
@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_047, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_049, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -59,6 +59,10 @@ in the order of their times took 18; digits by intervals 8; factors 1; sets of g
 several lines 4; names of files and groups 18; names that are no formulas 9; columns within columns and names with
 dots 42; unlimited losses 2; pages that wait for a first answer 7; files that are not UTF-8 14; stores of other files
 14.
+again and lists as tables (100), and sums of few counters (33; 76 of the linear kinds) brought 293,
+intervals of inner products that are skewed 5 (4 of the linear kinds), noise of less than one 3 (6 of the linear kinds),
+ends of means that are cut 7, the audit of presence and joint noise 52, of heavy
+weights 2 (2 of the linear kinds).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

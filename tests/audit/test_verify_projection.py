@@ -90,6 +90,17 @@ def events_that_move_a_neighbour(patch: Patch) -> None:
     patch.setattr(kind.mechanism, "apply", apply)
 
 
+def weights_that_are_not_bounded(patch: Patch) -> None:
+    """Neither where they are read nor where they are added."""
+    honest = mechanism.apply
+    patch.setattr(kind.mechanism, "apply", lambda *given: honest(*given, most=1 << 62))
+
+    def given(lattice: Any, weights: Any, n: int) -> Any:
+        return np.array(weights, np.int64) << lattice.bits, np.ones(n, np.bool_)
+
+    patch.setattr(kind, "in_units", given)
+
+
 def a_merge_that_takes_the_larger(patch: Patch) -> None:
     patch.setattr(ProjectionKind, "add", lambda self, spec, states: np.maximum(states[0], states[1]))
 
@@ -104,6 +115,7 @@ MUTANTS: dict[Callable[[Patch], None], str] = {
     a_release_that_repeats_its_noise: "projection: release, event, gaussian",
     a_release_that_charges_nothing: "projection: ledger, event, gaussian",
     events_that_move_a_neighbour: "projection: matrix, event, rademacher",
+    weights_that_are_not_bounded: "projection: matrix, norm of few features, gaussian",
     a_merge_that_takes_the_larger: "projection: merge, event, gaussian",
 }
 """Each broken build and the check that must refuse it."""

@@ -260,6 +260,7 @@ def _matrix(spec: ProjectionSpec) -> Outcome:
     wrong = []
     seen = []
     unit = 1 << spec.fraction_bits
+    beyond = math.floor(min(one for one in (spec.max_weight, spec.max_total, spec.max_norm) if one is not None)) + 1
     for window in ((0, 1000), (1000, 2000)):
         seed = spec.seed
         if seed is None:
@@ -271,7 +272,8 @@ def _matrix(spec: ProjectionSpec) -> Outcome:
         sketch = _sketch(spec, window)
         for feature in range(FEATURES):
             before = _cells(sketch)
-            sketch.update([(5, feature), (5, FEATURES), (USERS, feature)], [-1, 1, 1], invalid="noop")
+            pairs = [(5, feature), (5, FEATURES), (USERS, feature), (5, feature)]
+            sketch.update(pairs, [-1, 1, 1, beyond], invalid="noop")
             moved = _cells(sketch) - before
             moved[5] += unit * rows[feature]
             if moved.any():
