@@ -53,16 +53,8 @@ names that are no formulas 9, columns within columns and names with dots 42, unl
 first answer 7, files that are not UTF-8 14, windows that a changed plan begins after former ones 21, windows that keep
 their evidence when its noise changes 61, what is missing after a loss, told by the next quorum, 5, records for old
 windows that the service hears of 8, intervals of inner products that are skewed 5 (4 of the linear kinds), noise of
-less than one 3 (6 of the linear kinds), ends of means that are cut 7, the audit of presence and joint noise 52.
-Files that are not
-in the order of their times took 18; digits by intervals 8; factors 1; sets of groups on the first page 3; titles of
-several lines 4; names of files and groups 18; names that are no formulas 9; columns within columns and names with
-dots 42; unlimited losses 2; pages that wait for a first answer 7; files that are not UTF-8 14; stores of other files
-14.
-again and lists as tables (100), and sums of few counters (33; 76 of the linear kinds) brought 293,
-intervals of inner products that are skewed 5 (4 of the linear kinds), noise of less than one 3 (6 of the linear kinds),
-ends of means that are cut 7, the audit of presence and joint noise 52, of heavy
-weights 2 (2 of the linear kinds).
+less than one 3 (6 of the linear kinds), ends of means that are cut 7, the audit of presence and joint noise 52, of
+heavy weights 2, stores of other files 14.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
