@@ -71,6 +71,7 @@ class Chunk:
         decoded: its events.
         raw: returns record i (0 <= i < n) unchanged; valid as long as the chunk, which may outlive several polls.
         n_bytes: size on the wire or on disk, for metrics.
+        tombstones: (n,) records without a value; None: there are none.
     """
 
     partition: int
@@ -81,6 +82,7 @@ class Chunk:
     decoded: Events = field(repr=False)
     raw: Callable[[int], RawRecord] | None = field(default=None, repr=False)
     n_bytes: int = 0
+    tombstones: npt.NDArray[np.bool_] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,21 @@ def test_no_exact_number_of_late_records_is_kept() -> None:
     assert (silent.value, silent.draws) == (0, 0)
 
 
+@pytest.mark.parametrize(("value", "complete"), [(None, True), ({"user": 1}, False)])
+def test_tombstones_are_meant_for_no_window(value: object, complete: bool) -> None:
+    """Without a value there is no event time in it; a value without one may be an event of any window."""
+    driver = Driver(config(), partitions=2, now="2024-01-01T03:00:00Z")
+    for number in range(2000):
+        at = 1_704_067_200_000 + number * 1800
+        driver.send({"user": number % 5000, "ts": at}, timestamp=at)
+        if number % 3 == 0:
+            driver.send(value, key=str(number % 5000).encode(), timestamp=at)
+    driver.advance(hours=3)
+    (window,) = driver.windows("hourly")
+    assert window.whole
+    assert window.complete is complete
+
+
 def lossy(text: str, *, lost: float, events: int = 6000) -> Driver:
     """A driver that was sent an hour of events, some of them to a partition where their item does not belong."""
     driver = Driver(text, partitions=2, now="2024-01-01T03:00:00Z")

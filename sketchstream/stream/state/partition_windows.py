@@ -203,11 +203,13 @@ class PartitionWindows:
         """Count future records, and those of an unreadable time, for the windows in which they were meant to be.
 
         A record whose event time cannot be read is counted for the windows that hold its own timestamp; if it has
-        none, for those that hold the newest event time.
+        none, for those that hold the newest event time. A tombstone is meant for no window.
         """
         from sketchstream.stream import kernels
 
         lost = verdict == kernels.UNREADABLE
+        if chunk.tombstones is not None:
+            lost &= ~chunk.tombstones
         future = verdict == kernels.FUTURE
         if not lost.any() and not future.any():
             return

@@ -328,6 +328,7 @@ class KafkaSource:
                     decoded=decoded,
                     raw=_raw(records),
                     n_bytes=int(records.buffer.size),
+                    tombstones=records.value_start < 0,
                 )
             )
             before = self._positions.read(partition, records.next_position, records.leader_epoch)
