@@ -98,7 +98,7 @@ def weights_that_are_not_bounded(patch: Patch) -> None:
     def given(lattice: Any, weights: Any, n: int) -> Any:
         return np.array(weights, np.int64) << lattice.bits, np.ones(n, np.bool_)
 
-    patch.setattr(kind, "in_units", given)
+    patch.setattr(places, "in_units", given)
 
 
 def a_merge_that_takes_the_larger(patch: Patch) -> None:

@@ -95,7 +95,7 @@ def test_counters_with_other_noise_are_refused(
 
 def test_headers_name_the_law_and_refuse_others() -> None:
     made = Counters.create(BESIDE, COST)
-    data = made.to_list()
+    data = [one.to_dict() for one in made.as_they_are()]
     assert data[0]["noise"] == [{"law": "discrete-gaussian", "sigma2": "324"}]
     assert Counters.from_list(BESIDE, data).as_they_are() == made.as_they_are()
     for wrong in (

@@ -374,5 +374,5 @@ def test_ledgers_of_merges_of_merges_are_read_up_to_their_greatest_depth() -> No
 
 def test_losses_for_people_are_rounded_up() -> None:
     assert [show(value) for value in (0.0, 1.0, 1.00001, 0.0154001, 12345.0)] == [
-        "0", "1", "1.001", "0.01541", "1.235e+04"
+        "0", "1", "1.001", "0.01541", "12,350"
     ]  # fmt: skip
