@@ -65,7 +65,7 @@ def heard(frontier: Frontier | None, window: Span) -> Heard:
         if forgot:
             return Heard(f"about {one.older:,} records came for windows as old as this one, and which is not known")
         if one.since == NO_TIME or window[1] > one.since:
-            if one.noise.refused:
+            if one.noise.refused or one.since == NO_TIME:  # a history says of all its windows that none was refused
                 return Heard("", one.noise)
             break
     return Heard("how many records came too late, or were refused, was not published")

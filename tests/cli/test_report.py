@@ -252,9 +252,7 @@ def test_names_are_no_formulas(name: str) -> None:
     for chart, times in drawn:
         assert chart.svg.count(f">{html.escape(name, quote=False)}</text>") == times
         assert chart.png()[:4] == b"\x89PNG"
-    figure = charts.notebook_figure(4.0, 3.0)
-    charts.draw_bars(figure, name, bars, name)
-    assert figure._repr_png_()
+    assert charts.bars_figure(name, bars, name)._repr_png_()
 
 
 def test_cells_without_a_number_have_no_color() -> None:

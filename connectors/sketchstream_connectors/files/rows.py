@@ -63,7 +63,11 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
             line = data[max(int(starts[0]), 0) : int(ends[0])].removeprefix(codecs.BOM_UTF8)
             separator = separator_of(line)
             header = _header(path, line, separator)
-            wanted = _columns(layout, header)
+            try:
+                wanted = _columns(layout, header)
+            except ConfigError:
+                require_utf8(path, line)  # then nobody finds a name in it
+                raise
             starts, ends = starts[1:], ends[1:]
         skip = max(0, position - number) if path is not None else 0
         number += starts.size
@@ -101,8 +105,9 @@ def require_utf8(path: Path | None, line: bytes) -> None:
 
 
 def _header(path: Path | None, line: bytes, separator: str) -> list[str]:
-    """Names of the columns."""
-    require_utf8(path, line)
+    """Names of the columns; those that are not UTF-8 do not hurt if they are not asked for."""
+    if b"\0" in line:
+        require_utf8(path, line)
     cells = quoted_cells(line, separator)
     if cells is None:
         msg = f"the first line of {path or 'standard input'} is not a line of csv, as the names of its columns would be"

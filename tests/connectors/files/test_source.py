@@ -291,7 +291,7 @@ def test_a_grown_file_is_read_on_and_a_shorter_one_refused(tmp_path: Path) -> No
         ("x.csv", b"a,b\n1,2\n", Layout("csv", "u"), ConfigError, "no column 'u'"),
         ("x.csv", b"u,u\n1,2\n", Layout("csv", "u"), ConfigError, "more than one column 'u' .* another name"),
         ("x.csv", b'u,"b\n1,2\n', Layout("csv", "u"), FormatError, "first line"),
-        ("x.csv", "u,ü\n1,2\n".encode("latin-1"), Layout("csv", "u"), FormatError, "iconv -f ISO-8859-1 -t UTF-8"),
+        ("x.csv", "u,ü\n1,2\n".encode("latin-1"), Layout("csv", "ü"), FormatError, "iconv -f ISO-8859-1 -t UTF-8"),
         ("x.csv", "u,b\n1,2\n".encode("utf-16"), Layout("csv", "u"), FormatError, "iconv -f UTF-16 -t UTF-8"),
         ("x.csv", "u,b\n1,2\n".encode("utf-16-le"), Layout("csv", "u"), FormatError, "iconv -f UTF-16 -t UTF-8"),
         ("x.parquet", b"PAR1 nothing", Layout("parquet", "u"), FormatError, "as parquet"),
