@@ -170,9 +170,7 @@ def chunk_of(partition: int, begin: int, records: Sequence[RawRecord], decoder: 
         Records(offsets, stamps, buffer, key_start, key_end, value_start, value_end, begin, following)
     )
     size, tombstones = len(keys) + len(values), value_start < 0
-    return Chunk(
-        partition, begin, following, offsets, stamps, decoded, lambda index: records[index], size, tombstones
-    )
+    return Chunk(partition, begin, following, offsets, stamps, decoded, lambda index: records[index], size, tombstones)
 
 
 class MemoryStore:

@@ -111,7 +111,9 @@ def test_open_windows_finish_as_they_began_and_later_ones_are_new(
         assert [start for start, _ in spans["other"]] == [EPOCH, EPOCH + HOUR, EPOCH + 2 * HOUR]
     if change == "renamed sketch":
         assert spans["known"][0][0] == spans["seen"][-1][1] == edge
-    assert all(one.fields()["complete"] is not False for windows in seen.values() for one in windows)
+    lacking = [one.window[0] for windows in seen.values() for one in windows if one.fields()["complete"] is False]
+    # partitions end windows of a former width at different times: those about the change may lack some
+    assert lacking == ([EPOCH + 2 * HOUR, edge] if change == "window" else [])
 
 
 @pytest.mark.parametrize("change", [one for one in CHANGES if one not in ("groups", "list of items")])
