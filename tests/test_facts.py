@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_057, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_062, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -47,14 +47,15 @@ of a topic before a start 64, counts below 0 that are not cut 17 (23 of the line
 that `init` names 43, doubts that a worker says 14. Merging what bases of ledgers, formats, sources and plans say took
 273 away (85 of the linear kinds); exact laws of few slots (129), answers under former names, failures that are tried
 again and lists as tables (100), and sums of few counters (33; 76 of the linear kinds) brought 293.
-Spans that are checked without a compiled loop took 7, files that are not in the order of their times 18, digits by
-intervals 8, factors 1, sets of groups on the first page 3, titles of several lines 4, names of files and groups 18,
-names that are no formulas 9, columns within columns and names with dots 42, unlimited losses 2, pages that wait for a
-first answer 7, files that are not UTF-8 18, windows that a changed plan begins after former ones 21, windows that keep
-their evidence when its noise changes 61, what is missing after a loss, told by the next quorum, 5, records for old
-windows that the service hears of 8, intervals of inner products that are skewed 5 (4 of the linear kinds), noise of
-less than one 3 (6 of the linear kinds), ends of means that are cut 7, the audit of presence and joint noise 52, of
-heavy weights 2, stores of other files 14, tombstones 5.
+Merging what two files said took 528 (173 of the linear kinds). Spans that are checked without a compiled loop took 7,
+garbage that is searched for less often 5, files that are not in the order of their times 18, digits by intervals 8,
+factors 1, sets of groups on the first page 3, titles of several lines 4, names of files and groups 18, names that are
+no formulas 9, columns within columns and names with dots 42, unlimited losses 2, pages that wait for a first answer 7,
+files that are not UTF-8 18, windows that a changed plan begins after former ones 21, windows that keep their evidence
+when its noise changes 61, what is missing after a loss, told by the next quorum, 5, records for old windows that the
+service hears of 8, intervals of inner products that are skewed 5 (4 of the linear kinds), noise of less than one 3 (6
+of the linear kinds), ends of means that are cut 7, the audit of presence and joint noise 52, of heavy weights 2, stores
+of other files 14, tombstones 5.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
