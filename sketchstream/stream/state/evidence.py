@@ -348,10 +348,11 @@ class Evidence:
         """
         if not times.size:
             return
-        left = times
+        first, last = int(times.min()), int(times.max())
         for start, end in windows:
-            here = (left >= start) & (left < end)
-            n = int(np.count_nonzero(here))
+            if end <= first or last < start:  # dozens are known, and few are near
+                continue
+            n = int(np.count_nonzero((times >= start) & (times < end)))
             holder = self._of(start, end)
             if not n or not holder.noise.refused:
                 continue

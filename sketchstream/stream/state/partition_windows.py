@@ -420,8 +420,9 @@ class PartitionWindows:
         late = np.zeros(times.size, np.bool_)
         windows = overlapping(track, whole)
         yield from self._claim_opened(track, whole, windows)
-        closed = [one for one in track.evidence.known if one not in windows]  # of a former plan
-        track.evidence.refuse(times[whole.verdict == kernels.ADMITTED], closed, track.through)
+        former = track.evidence.known.difference(windows)
+        if any(start <= whole.high and whole.low < end for start, end in former):
+            track.evidence.refuse(times[whole.verdict == kernels.ADMITTED], former, track.through)
         for start, end in overlapping(track, whole):
             if end <= track.earlier:
                 continue
@@ -681,9 +682,11 @@ class PartitionWindows:
 
     def _note_partial(self, known: int, whole: Admitted) -> None:
         """Note that the watermark, `known` before this chunk, has moved after missing records; see `lack`."""
+        if not self._partial:
+            return
         after = np.append(whole.before[1:], whole.mark)
         moved = int(np.argmax(after > known))
-        if not self._partial or after[moved] <= known:
+        if after[moved] <= known:
             return
         self._partial = False
         read = whole.times[: moved + 1][whole.verdict[: moved + 1] == 0]

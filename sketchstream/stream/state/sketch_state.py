@@ -172,8 +172,10 @@ class Track:
         if self.plan is not None and times.size:
             known = np.zeros(times.size, np.bool_)
             if not self.overlapping:
+                first, last = int(times.min()), int(times.max())
                 for start, end in found:
-                    known |= (times >= start) & (times < end)
+                    if start <= last and first < end:
+                        known |= (times >= start) & (times < end)
             for step in np.unique(self.plan.calendar.starts(times[~known])).tolist()[:MOST_STEPS]:
                 found.update(self.plan.holding(step))
         return sorted(found)
