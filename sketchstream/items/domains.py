@@ -136,8 +136,9 @@ class Index:
         """Add a batch, see `sketchstream.kinds.interface.Places`."""
         _require_ungrouped(items)
         given = weights if self.units is None else self.units(weights, len(items), alone=invalid == "noop")
-        rule: dict[str, Any] = {"max_weight": self.max_weight, "modulus": self.modulus}
-        self.batch(state, items, given, **rule, invalid=invalid, counters=counters).apply()
+        self.batch(
+            state, items, given, max_weight=self.max_weight, modulus=self.modulus, invalid=invalid, counters=counters
+        ).apply()
 
     def batch(
         self,

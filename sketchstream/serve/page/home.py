@@ -223,7 +223,9 @@ def _ranged(
         "Items that come in several windows count in each, so windows do not add up to a range: for distinct items "
         "of a range, a sketch needs windows of that length."
     )
-    alike, bounds = _hashed(service, name)
+    plan = service.plan(name)
+    domain = None if plan is None else plan.spec.domain
+    alike, bounds = _hashed(domain), (*BOUNDS, float(domain.size)) if isinstance(domain, ClosedDomain) else BOUNDS
     groups = service.groups(name)[:GROUPS]
     if groups:
         looked = [*before, *now] if len(before) >= len(now) else now
@@ -289,16 +291,9 @@ def _exceeded(service: Service, windows: Sequence[StoredWindow], metric: str, gr
     ]
 
 
-def _hashed(service: Service, name: str) -> tuple[bool, Collection[float]]:
-    """Whether the same items meet in the same slots in every window, so that errors of windows go together.
-
-    And the possible values at which intervals are cut.
-    """
-    plan = service.plan(name)
-    domain = None if plan is None else plan.spec.domain
-    if not isinstance(domain, ClosedDomain):
-        return True, BOUNDS
-    return domain.sample_rate is not None, (*BOUNDS, float(domain.size))
+def _hashed(domain: object) -> bool:
+    """Whether the same items meet in the same slots in every window, so that errors of windows go together."""
+    return not isinstance(domain, ClosedDomain) or domain.sample_rate is not None
 
 
 def _title(service: Service, stored: StoredWindow, metric: str, group: str | None = None) -> str:

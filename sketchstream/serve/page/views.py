@@ -177,7 +177,7 @@ class Views:
             parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
             parts += [wording.counted(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
             card = home.card(self._service, name, metric, zone, self._drawn.get, int(days or 0))
-            waiting += card.waiting + (card.stored is None and counts.get("pending", 0))
+            waiting += card.waiting if card.stored is not None else counts.get("pending", 0)
             chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
             follows = chosen and not self._service.patterns_alone(name) and metric in self._offered(name)
             found.append(

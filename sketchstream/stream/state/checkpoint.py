@@ -22,7 +22,7 @@ from sketchstream.stream.state.buffers import Buffers
 from sketchstream.stream.state.domain_lists import DomainLists, SavedLists
 from sketchstream.stream.state.outbox import Outgoing, new_name
 from sketchstream.stream.state.sketch_state import OpenWindow, Track
-from sketchstream.stream.state.values import integer, listed, signed, table, tables
+from sketchstream.stream.state.values import digits, integer, listed, signed, table, tables
 from sketchstream.stream.windows.boundary import NEVER
 from sketchstream.stream.windows.window_ranges import Mark
 from sketchstream.stream.windows.windows import NO_TIME
@@ -139,7 +139,7 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
             "announced": track.announced,
             "grown_from": track.grown_from,
             "grown_through": track.grown_through,
-            "late": f"{track.late.value % (1 << 64):016x}",  # one size, whatever it is
+            "late": digits(track.late.value),
             "late_draws": track.late.draws,
             "late_noise": str(track.late.epsilon),
             "evidence": track.evidence.fields(),

@@ -327,9 +327,9 @@ class PublishedRows(LinearAnswers):
         mean = np.maximum(value, 0.0) + tau
         degrees = np.asarray(2 * mean**2 / self.law.squared_norm(mean - tau, tau))
         factor = (value + tau) * degrees / 2
-        return factor / gammainccinv(degrees / 2, outside / 2) - tau, factor / gammaincinv(
-            degrees / 2, outside / 2
-        ) - tau
+        low = factor / gammainccinv(degrees / 2, outside / 2) - tau
+        high = factor / gammaincinv(degrees / 2, outside / 2) - tau
+        return low, high
 
     def _against(
         self, quantity: str, u: Any, image: Floats, vector2: float, level: float, *, located: bool = False
