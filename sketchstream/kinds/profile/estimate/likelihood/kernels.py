@@ -21,6 +21,8 @@ LEAST = 1e-120
 """Least share on a shrinkage path: its square is still a number."""
 PIVOT = 1e-14
 """What is less than this part of the numbers that it is a difference of is rounding."""
+SINGLE, DOUBLE = 24, 13
+"""Rows of scratch memory of `path`. A kernel that makes its own brings numba's module of arrays along."""
 IMPOSSIBLE = -1e300
 """Log-likelihood of data that cannot have come from the law."""
 
@@ -42,10 +44,10 @@ def two_pass(rho: Floats, u: Floats, out: Floats) -> None:
 
 
 @kernel
-def two_pass_columns(rho: Floats, u: Floats, out: Floats) -> None:
-    """Apply `two_pass` to each column. u, out: (m, k)."""
+def two_pass_columns(rho: Floats, u: Floats, out: Floats, run: Floats) -> None:
+    """Apply `two_pass` to each column. u, out: (m, k), run: (k,) scratch memory."""
     m, k = u.shape
-    run = np.zeros(k)
+    run[:] = 0.0
     for i in range(m):
         row, to = u[i], out[i]
         factor = rho[i] if i < m - 1 else 0.0
@@ -392,30 +394,37 @@ def _prior_band(diag: Floats, off: Floats, weight: Floats, p: Floats, out: Float
 
 
 @kernel
+def _copy(source: Floats, target: Floats) -> None:
+    """Target = source, both (m,); `target[:] = source` brings texts of errors about shapes into the machine code."""
+    for i in range(target.size):
+        target[i] = source[i]
+
+
+@kernel
 def path(
     form: Any, rho: Floats, v: Floats, s: Floats, h: Floats, d: Any, q: Any, mult: Any, f0: Floats, taus: Floats,
-    start: Floats, tolerance: Any, out: Floats,
+    start: Floats, tolerance: Any, out: Floats, single: Floats, double: Floats,
 ) -> None:  # fmt: skip
-    """Shrinkage path: Newton in p for each row of taus, warm from the row before. out: (rows, m).
+    """Shrinkage path: Newton in p for each row of taus, warm from the row before.
 
+    out: (rows, m), single: (SINGLE, m) and double: (DOUBLE, 2m) scratch memory.
     Source: docs/theory/profile.md 7.4 and 7.6: interleaved quasi-definite system in (y, p), half-bandwidth 4,
     or pentadiagonal where nothing was added to the histogram.
     """
     rows, m = taus.shape
-    diag, off = np.ones(m), np.zeros(max(m - 1, 1))
+    f, p, mu, y, r, qr, step, df = (
+        single[0], single[1], single[2], single[3], single[4], single[5], single[6], single[7]
+    )  # fmt: skip
+    new_f, new_p, diag, off, prior, narrow = single[8], single[9], single[10], single[11], single[12:15], single[15:18]
+    work, z = single[18:23], single[23, :1]
+    wide, copy, wide_rhs, border, column = double[:5], double[5:10], double[10], double[11], double[12]
+    y[:], z[:], diag[:], off[:] = 0.0, 0.0, 1.0, 0.0
+    _copy(start, f)
     for i in range(m - 1):
         square = 1.0 - rho[i] * rho[i]
         off[i] = -rho[i] / square
         diag[i] += rho[i] * rho[i] / square
         diag[i + 1] += rho[i] * rho[i] / square
-    f, p, mu = start.copy(), np.empty(m), np.empty(m)
-    y, z, work = np.zeros(m), np.zeros(1), np.empty((5, m))
-    r, qr, step, df = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
-    new_f, new_p = np.empty(m), np.empty(m)
-    prior = np.empty((3, m))
-    wide = np.empty((5, 2 * m))
-    wide_rhs, border = np.empty(2 * m), np.empty(2 * m)
-    narrow = np.empty((3, m))
     for row in range(rows):
         tau = taus[row]
         for i in range(m):
@@ -425,7 +434,7 @@ def path(
         for _ in range(30):
             for i in range(m):
                 r[i] = (tau[i] * f0[i] / f[i] - d - tau[i]) / s[i]
-                df[i] = tau[i] * f0[i] / (f[i] * s[i]) ** 2
+                df[i] = tau[i] * f0[i] / (f[i] * s[i] * (f[i] * s[i]))
             _unspread(diag, off, r, qr)
             _prior_band(diag, off, df, p, prior)
             if form == EXACT:
@@ -463,8 +472,9 @@ def path(
                         border[2 * i] = -second
                         corner += second
                 if form == BINS:
-                    copy = wide.copy()
-                    column = border.copy()
+                    for i in range(5):
+                        _copy(wide[i], copy[i])
+                    _copy(border, column)
                     _band_solve(copy, column)
                     _band_solve(wide, wide_rhs)
                     top, bottom = 0.0, corner
@@ -506,12 +516,12 @@ def path(
             if not better:
                 _objective(form, v, p, h, f, f0, tau, d, q, mult, mu, y, z, work)
                 break
-            f[:] = new_f
-            p[:] = new_p
+            _copy(new_f, f)
+            _copy(new_p, p)
             value = new
             if 0.5 * gain < tolerance and scale > 0.5:
                 break
-        out[row] = f
+        _copy(f, out[row])
 
 
 @kernel

@@ -43,8 +43,7 @@ class Pooled(Markov):
 
     def _moved(self, columns: Floats) -> Floats:
         """Expected slots in the bins for columns of s o f. (B, k)."""
-        moved = np.empty_like(columns)
-        kernels.two_pass_columns(self.rho, columns, moved)
+        moved = self.spread_columns(columns, np.empty_like(columns))
         moved *= (self.seen.d * self.v)[:, None]
         return np.asarray(np.add.reduceat(moved, self.first))
 

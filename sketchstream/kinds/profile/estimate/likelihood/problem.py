@@ -95,6 +95,11 @@ class Markov:
         kernels.two_pass(self.rho, u, out)
         return out
 
+    def spread_columns(self, u: Floats, out: Floats) -> Floats:
+        """Fill `out` with A u for the columns of u, both (m, k)."""
+        kernels.two_pass_columns(self.rho, u, out, np.empty(u.shape[1]))
+        return out
+
     def chances(self, f: Floats) -> Floats:
         """P with K f = v p. (m,)."""
         return np.maximum(self.spread(self.s * f), TINY)
@@ -145,7 +150,7 @@ class Markov:
             centre: (k,) f'columns.
         """
         jacobian = np.empty((self.m + (self.seen.form == kernels.BINS), columns.shape[1]))
-        kernels.two_pass_columns(self.rho, columns * (self.s * f)[:, None], jacobian[: self.m])
+        self.spread_columns(columns * (self.s * f)[:, None], jacobian[: self.m])
         jacobian[: self.m] *= (self.seen.d * self.v)[:, None]
         jacobian[: self.m] -= mu[:, None] * centre
         return settle(self.seen, mu, jacobian)
@@ -166,6 +171,7 @@ class Markov:
         kernels.path(
             seen.form, self.rho, self.v, self.s, seen.h, seen.d, seen.q, seen.mult, np.maximum(f0, 1e-10), taus,
             np.maximum(start, 1e-12), tolerance, out,
+            np.empty((kernels.SINGLE, self.m)), np.empty((kernels.DOUBLE, 2 * self.m)),
         )  # fmt: skip
         return out
 

@@ -29,8 +29,11 @@ def held(seen: Seen, mu: Floats, y: Floats) -> Floats:
     if seen.form == CUMULATIVE:
         noise, out = noise_of_sum(seen.q, round(seen.mult)), np.empty(mu.size)
         above = np.rint(np.cumsum(seen.h[:0:-1])[::-1]).astype(np.int64)
-        if mu.size * noise.size**2 <= WORK and chain(mu, above, round(seen.d), noise, out):
-            return out
+        least = np.concatenate([[round(seen.d)], above - noise.size // 2, [0]])
+        if mu.size * noise.size**2 <= WORK:
+            tables, rows = np.zeros((3, least.size, 2 * noise.size - 1)), np.zeros((3, noise.size))
+            if chain(mu, least, noise, out, tables, rows):
+                return out
     return mu * np.exp(y)
 
 
@@ -47,7 +50,7 @@ def noise_of_sum(q: float, times: int) -> Floats:
 
 
 @kernel
-def chain(mu: Floats, above: Ints, d: Any, noise: Floats, out: Floats) -> Any:
+def chain(mu: Floats, least: Ints, noise: Floats, out: Floats, tables: Floats, rows: Floats) -> Any:
     """Expected slots of each cell given noisy numbers of slots above thresholds; False if these are impossible.
 
     The true numbers form a Markov chain from d down to 0: a cell holds a Poisson number of slots. States within the
@@ -55,17 +58,15 @@ def chain(mu: Floats, above: Ints, d: Any, noise: Floats, out: Floats) -> Any:
 
     Args:
         mu: (m,) slots expected before.
-        above: (m-1,) published slots in cells 1.., 2.., and so on.
-        d: slots in all.
+        least: (m+1,) smallest number of slots above each threshold in the sum, from all slots down to 0.
         noise: (2R+1,) law of the noise of one published number.
         out: (m,) filled in.
+        tables: (3, m+1, 4R+1) zeros, scratch memory: chances of numbers of slots in a cell; these times the numbers;
+            probability of the published numbers from a threshold on, given the number above it.
+        rows: (3, 2R+1) zeros, scratch memory.
     """
     m, k = mu.size, noise.size
-    least = np.empty(m + 1, np.int64)  # smallest number of slots above each threshold in the sum
-    least[0], least[m] = d, 0
-    for i in range(1, m):
-        least[i] = above[i - 1] - k // 2
-    chance, slots = np.zeros((m, 2 * k - 1)), np.zeros((m, 2 * k - 1))  # of g slots in a cell, and g times it
+    chance, slots, after = tables[0], tables[1], tables[2]
     for i in range(m):
         rate, highest = math.log(mu[i]), -math.inf
         start = least[i] - least[i + 1] - (k - 1)
@@ -75,7 +76,6 @@ def chain(mu: Floats, above: Ints, d: Any, noise: Floats, out: Floats) -> Any:
         for x in range(max(0, -start), 2 * k - 1):
             chance[i, x] = math.exp(chance[i, x] - highest)
             slots[i, x] = (start + x) * chance[i, x]
-    after = np.zeros((m + 1, k))  # probability of the published numbers from a threshold on, given the number above it
     after[m, 0] = 1.0
     for i in range(m - 1, 0, -1):
         here, top = after[i], 0.0
@@ -91,7 +91,7 @@ def chain(mu: Floats, above: Ints, d: Any, noise: Floats, out: Floats) -> Any:
             return False
         for x in range(k):
             here[x] /= top
-    before, both, mean = np.zeros(k), np.zeros(k), np.zeros(k)
+    before, both, mean = rows[0], rows[1], rows[2]
     before[0] = 1.0
     for i in range(m):
         both[:], mean[:] = 0.0, 0.0

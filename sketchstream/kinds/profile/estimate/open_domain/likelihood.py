@@ -56,9 +56,8 @@ class Sums:
 
     def _noisy(self, columns: Floats) -> Floats:
         """The noise on laws of slots that are columns."""
-        out = np.empty_like(columns, order="C")
-        kernels.two_pass_columns(self.markov.rho, np.ascontiguousarray(columns * self.markov.s[:, None]), out)
-        return np.asarray(out * self.markov.v[:, None])
+        scaled = np.ascontiguousarray(columns * self.markov.s[:, None])
+        return self.markov.spread_columns(scaled, np.empty_like(scaled)) * self.markov.v[:, None]
 
     def met(self, ratios: Floats, laws: Floats) -> Floats:
         """Means of ratios of cells over the laws moved by each node, added over the levels. (m,)."""
