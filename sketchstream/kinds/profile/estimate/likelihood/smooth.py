@@ -177,7 +177,8 @@ def law(model: Model, c: Floats) -> Floats:
 def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: int = 30, weigh: bool = True) -> Fitted:
     """Fisher scoring from c at one strength.
 
-    Steps are scaled to |change of log f| <= 3 and halved while the objective falls; stops at a gain below ENOUGH.
+    Steps are scaled to |change of log f| <= 3 and halved while the objective falls; stops at a gain below ENOUGH, or
+    at a hundredth of it where steps that have to be halved move log f no more.
     """
     q = model.columns
     prior = strength * model.penalty
@@ -206,7 +207,7 @@ def fit(problem: Likelihood, model: Model, strength: float, c: Floats, steps: in
             value, ratio, mu = problem.score(f)
             break
         c, f, target, moved = trial, f_new, new, scale * reach
-        if gain < ENOUGH and scale == 1.0 and reach < 1.0:
+        if gain < ENOUGH and ((scale == 1.0 and reach < 1.0) or (gain < 0.01 * ENOUGH and moved < 0.1)):
             break
     evidence = -math.inf
     if weigh and value > kernels.IMPOSSIBLE:
