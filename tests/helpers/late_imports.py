@@ -3,9 +3,9 @@
 In: files of source. Out: imports without a reason. Touches: nothing.
 
 A module is imported at the top of a file unless it brings a package that is slow to import and that the file does not
-need otherwise, or would close a circle. Three places are exempt as a whole, because what they import is chosen at run
-time: the command line (`sketchstream --help` imports every command), the lazy names of the package, and modules of
-presentation, which a worker never needs.
+need otherwise, or a room of ours that few processes need, or would close a circle. Three places are exempt as a whole,
+because what they import is chosen at run time: the command line (`sketchstream --help` imports every command), the lazy
+names of the package, and modules of presentation, which a worker never needs.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ SLOW: Final = frozenset(
     )
 )
 """Packages that take more than some milliseconds to import, or are not always installed."""
+SELDOM: Final = ("sketchstream.kinds.profile.overlap.published", "sketchstream.kinds.profile.planner")
+"""Doors of rooms of ours with a dozen modules each, which a process that answers other questions never needs."""
 EXEMPT_FILES: Final = ("sketchstream.cli", "sketchstream.kinds", "sketchstream")
 """Packages (the first one with everything in it) whose imports are chosen at run time."""
 PRESENTATION: Final = (
@@ -123,8 +125,9 @@ class Graph:
         return seen
 
     def slow(self, module: str) -> set[str]:
-        """Slow packages that come with a module."""
-        return {name for one in self.brought(module) for name in self.modules[one].foreign} & SLOW
+        """Slow packages and rooms that come with a module."""
+        brought = self.brought(module)
+        return {name for one in brought for name in self.modules[one].foreign} & SLOW | brought & set(SELDOM)
 
     def without_reason(self) -> list[str]:
         """Function-level imports that could stand at the top: "module:line imports module"."""

@@ -35,8 +35,6 @@ from sketchstream.kinds.profile.groups import (
     one_group,
 )
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
-from sketchstream.kinds.profile.overlap.published import overlap_of
-from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
@@ -83,6 +81,8 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
 
     def expected_error(self, spec: ProfileSpec) -> tuple[str, float]:
         """The error of the number of distinct items, where a quarter of the slots is used."""
+        from sketchstream.kinds.profile.planner import plan
+
         return "distinct items", plan(spec, items=max(spec.domain.size // 4, 1))["distinct"].sd
 
     def facts(self, spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
@@ -306,6 +306,8 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
 
     def overlap(self, published: Published, groups: Sequence[str] | None = None) -> Overlap:
         """See `sketchstream.kinds.profile.overlap.answers`."""
+        from sketchstream.kinds.profile.overlap.published import overlap_of
+
         return overlap_of(published, groups)
 
     def profile(self, published: Published, **options: Any) -> Any:
