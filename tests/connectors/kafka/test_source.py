@@ -427,6 +427,23 @@ def test_new_partitions_are_seen(opened: Callable[..., KafkaSource], topic: str)
     assert source.partition_count(fresh=True) == 6
 
 
+def test_a_leader_whose_polls_are_short_takes_up_new_partitions(opened: Callable[..., KafkaSource], topic: str) -> None:
+    """Each poll ends before the brokers answer; a join that only new partitions asked for must not be forgotten."""
+    source = opened(**{"metadata.max.age.ms": 1000})
+    poll_until(source, lambda seen: assigned(seen) == {0, 1, 2, 3})
+    for partitions in (6, 8, 10):
+        source._admin.grow(topic, partitions)
+        events: list[SourceEvent] = []
+        deadline = time.monotonic() + 25
+        while not {partitions - 2, partitions - 1} <= assigned(events):
+            assert time.monotonic() < deadline, events
+            events += source.poll(0.002)
+    since = time.monotonic()
+    while not source.confirmed(since):
+        assert time.monotonic() < since + 30, "it sends no heartbeats"
+        source.poll(0.1)
+
+
 def test_a_missing_topic_and_a_dead_broker_are_said_so(kafka: str) -> None:
     decode, threads = Decoder("value").decode, threading.active_count()
     for address, error in ((kafka, ConfigError), ("127.0.0.1:9", BrokerError)):

@@ -113,6 +113,7 @@ class KafkaSource:
         )
         try:
             self.path = fetch_patch.attach(consumer, self._wanted_path)
+            _finish_rebalances(consumer)
             consumer.subscribe([self.topic], listener=_listener(self))
             self._await_metadata(consumer)
         except BaseException:
@@ -606,6 +607,22 @@ def _raw(records: Records) -> Callable[[int], RawRecord]:
         )
 
     return record
+
+
+def _finish_rebalances(consumer: KafkaConsumer) -> None:
+    """Let a leader whose poll ended in the middle of a rebalance take up its assignment in a later one.
+
+    Where nothing but new partitions made it join, kafka-python 3.0 forgets the join as soon as the partitions are
+    dealt: the member sends no heartbeats, keeps what it had, and is evicted.
+    """
+    coordinator = consumer._coordinator
+    wanted = coordinator.need_rejoin
+
+    def need_rejoin() -> bool:
+        automatic = coordinator._subscription.partitions_auto_assigned()
+        return bool(wanted() or (coordinator.rejoining and automatic))
+
+    coordinator.need_rejoin = need_rejoin
 
 
 def _listener(source: KafkaSource) -> object:
