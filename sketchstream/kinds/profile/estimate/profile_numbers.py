@@ -290,9 +290,10 @@ class ProfileNumbers(Answers):
         return self._marked(Estimate(float(self.counts[count]), low, high), "upper", 1.0, z)
 
     def _counts_ends(self, z: float) -> Floats:
-        """(n+1, 2) ends of the numbers of items with each count."""
+        """(n+1, 2) ends of the numbers of items with each count: at most those with this count or more."""
         if z not in self._counted:
             low, high = _ends(self._known.counts, z, 0.0, self._most)
+            high = np.minimum(high, self.tail_ends(z)[:-1, 2])
             found = _holding(self.counts, (np.maximum(low - self._most_wrapped(z), 0.0), high))
             found.flags.writeable = False
             self._counted = {z: found}  # callers ask for one count after another, at one level

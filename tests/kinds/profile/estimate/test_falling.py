@@ -81,6 +81,9 @@ def test_ends_never_rise_and_estimates_lie_inside(counts, form, method):
             assert ((low < value) | (value <= 0)).all(), "inside, unless at a bound of the possible"
             known = profile._known.tails.band.variance[1:] <= 0  # no item has a count beyond its modulus
             assert ((value < high) | (value >= most) | known).all()
+        if method in ("likelihood", "monotone"):  # the others' numbers are signed: each as the noise has left it
+            for k in range(1, profile.max_count + 1):
+                assert profile.exactly(k).high <= profile.at_least(k).high, "a part is no more than the whole"
 
 
 def test_ends_that_hold_a_falling_truth_still_hold_it_where_no_window_is_used():
