@@ -77,7 +77,7 @@ def print_windows(
                 _print_csv(answer, header=number == unanswered)
             else:
                 found = chosen(answer.profile, numbers)
-                cells = (show.cell(one, intervals=answer.intervals) for one in found.values())
+                cells = (show.cell(name, one, intervals=answer.intervals) for name, one in found.items())
                 rows.append((*_front(window), window.describe(), *cells))
                 untold |= {name: answer.profile.max_count for name, one in found.items() if one is None}
             bar.advance()

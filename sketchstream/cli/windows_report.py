@@ -132,5 +132,5 @@ class WindowsReport:
         columns = ("window", *(names.get(name, name) for name in NUMBERS), "status")
         rows = []
         for label, row, status, intervals in zip(labels, self.rows, self.status, self.intervals, strict=True):
-            rows.append((label, *(show.cell(one, intervals=intervals) for one in row.values()), status))
+            rows.append((label, *(show.cell(name, one, intervals=intervals) for name, one in row.items()), status))
         return report.ReportTable("All windows: estimate [95% interval]", columns, rows)

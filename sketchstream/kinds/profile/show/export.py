@@ -21,6 +21,7 @@ from sketchstream.kinds.profile.estimate.observed import Floats
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.profile.estimate.profile_numbers import ProfileNumbers
 
 SCALARS = ("distinct", "total", "mean", "entropy", "one_hit_ratio", "coverage")
@@ -150,19 +151,27 @@ def _cell(value: float) -> str:
 
 
 def rows(profile: ProfileNumbers) -> list[tuple[str, str, str, str]]:
-    """The most important numbers: name, estimate, low, high."""
-    from sketchstream.pictures.charts import shown
-
+    """The most important numbers: name, estimate, low, high, without digits that say nothing."""
     n, say = profile.max_count, profile.names
-    wanted = [(say(TITLES[name]), profile.number(name)) for name in SCALARS]
-    wanted += [(f"seen {k} times or more", profile.at_least(k)) for k in (2, 3, 5, 10, 30, 100, 300) if k <= n]
-    wanted += [(say(f"count of {round(q * 100)}% of items at most"), profile.quantile(q)) for q in QUANTILES]
+    wanted = [(say(TITLES[name]), name) for name in SCALARS]
+    wanted += [(f"seen {k} times or more", f"at_least.{k}") for k in (2, 3, 5, 10, 30, 100, 300) if k <= n]
+    wanted += [(say(f"count of {round(q * 100)}% of items at most"), f"quantile.{q}") for q in QUANTILES]
     if not profile.blind:
-        wanted.append((f"share above {n}", profile.above))
-    return [
-        (marked(name, e.bound), shown(e.value), shown(e.low), "unknown" if e.high == math.inf else shown(e.high))
-        for name, e in wanted
-    ]
+        wanted.append((f"share above {n}", "above"))
+    return [_row(title, name, profile.number(name)) for title, name in wanted]
+
+
+def _row(title: str, name: str, one: Estimate) -> tuple[str, str, str, str]:
+    """Title, estimate, low and high of one number."""
+    from sketchstream.pictures import charts, numbers
+
+    spell = charts.resolved(one.low, one.high, numbers.spelling(name))
+    return (
+        marked(title, one.bound),
+        spell(one.value),
+        spell(one.low),
+        "unknown" if one.high == math.inf else spell(one.high),
+    )
 
 
 def heading(profile: ProfileNumbers) -> str:

@@ -252,11 +252,15 @@ def test_text_names_numbers_and_what_intervals_cover():
     console = Console(width=140, file=io.StringIO())
     console.print(p)
     assert "distinct items" in console.file.getvalue()
+    assert f"{p.number('coverage').low:.1%}" in text, "shares are in per cent"
     assert repr(p) == f"Profile(method='likelihood', unit='event', d={H.size}, max_count=50)"
     assert str(Estimate(1234.5, 0.5, 2000.0)) == "1,234 [0.5, 2,000]"
     assert str(Estimate(8.0, 6.0, 9.0, "lower")) == "8 [6, 9] or more"
     for one in (Estimate(8.0, 6.0, 9.0, "lower"), Estimate(8.0, 6.0, np.inf, "lower"), Estimate(8.0, 6.0, 9.0)):
-        assert show.cell(one, intervals=True) == str(one), "a table says the same, and nothing twice"
+        assert show.cell("distinct", one, intervals=True) == str(one), "a table says the same, and nothing twice"
+    assert show.cell("distinct", Estimate(0.167, 0.0, 68.2), intervals=True) == "0 [0, 68]", "people are whole"
+    assert show.cell("coverage", Estimate(0.9999, 0.9956, 1.0), intervals=True) == "100.0% [99.6%, 100.0%]"
+    assert show.cell("mean", Estimate(11.7312, 11.1, 12.4), intervals=False) == "11.7", "no digit that nobody knows"
     assert str(Estimate(8.0, 6.0, math.inf, "lower")) == "8 [6, inf]"
     assert Estimate(8.0, 6.0, 9.0, "upper")._repr_html_() == "<b>8</b> [6, 9] or less"
 
