@@ -19,7 +19,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_090, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_092, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -57,7 +57,7 @@ service hears of 8, intervals of inner products that are skewed 5 (4 of the line
 of the linear kinds), ends of means that are cut 7, the audit of presence and joint noise 52, of heavy weights 2, stores
 of other files 14, tombstones 5, windows that are passed over where no record is near 5, scratch memory that kernels are
 given 6, rebalances that are gone on with 8, ends of parts within those of wholes 1, digits of
-tables on a terminal 8.
+tables on a terminal 8, plugins that are not looked for 2.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

@@ -206,20 +206,20 @@ class ServeTable(ConfigTable):
 
 
 class FileTable(ConfigTable):
-    """The whole file."""
+    """The whole file; tables that it leaves out have their defaults, which are valid and need no validator."""
 
     kafka: dict[str, Any] = Field(default_factory=dict)
     input: InputTable
     payload: PayloadTable | None = None
     key: KeyTable | None = None
-    store: StoreTable = StoreTable()
-    output: OutputTable = OutputTable()
+    store: StoreTable = StoreTable.model_construct()
+    output: OutputTable = OutputTable.model_construct()
     history: HistoryTable | None = None
-    privacy: PrivacyTable = PrivacyTable()
-    quality: QualityTable = QualityTable()
-    worker: WorkerTable = WorkerTable()
-    serve: ServeTable = ServeTable()
-    names: NamesTable = NamesTable()
+    privacy: PrivacyTable = PrivacyTable.model_construct()
+    quality: QualityTable = QualityTable.model_construct()
+    worker: WorkerTable = WorkerTable.model_construct()
+    serve: ServeTable = ServeTable.model_construct()
+    names: NamesTable = NamesTable.model_construct()
     sketch: Annotated[
         tuple[Annotated[SketchTable, PlainValidator(read_block)], ...], Field(min_length=1, max_length=64)
     ]

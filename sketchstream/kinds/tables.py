@@ -46,7 +46,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 class ConfigTable(BaseModel):
     """A frozen table of the configuration file; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False, defer_build=True)
 
 
 class DomainTable(ConfigTable):
