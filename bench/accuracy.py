@@ -41,9 +41,9 @@ import data
 
 from helpers.thrown import thrown
 from sketchstream.errors import EstimateError
+from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile.estimate import reconstruct
-from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, closed
 from sketchstream.kinds.profile.estimate.intervals.totals import RatioEnds, TotalEnds
 from sketchstream.kinds.profile.estimate.observed import Observed

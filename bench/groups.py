@@ -25,7 +25,7 @@ from sketchstream.items.columns import RecordColumn
 from sketchstream.items.hashing import Key
 from sketchstream.kernels import compile_first
 from sketchstream.kernels.tokens import STRING
-from sketchstream.kinds.profile.group_list import GroupLimit, Groups
+from sketchstream.kinds.groups.group_list import GroupLimit, Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.interfaces import Chunk, Restored, Snapshot

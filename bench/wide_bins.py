@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import data
 
+from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import reconstruct
-from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 
 N, SLOTS, LEVELS = 300, 8192, 2

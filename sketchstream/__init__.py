@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "sketchstream.spec": ("ClosedDomain", "NoPrivacyWarning", "OpenDomain"),
-    "sketchstream.kinds.profile.group_list": ("Groups",),
+    "sketchstream.kinds.groups.group_list": ("Groups",),
     "sketchstream.kinds.profile.spec": ("ProfileSpec",),
     "sketchstream.kinds.convolution.spec": ("ConvolutionSpec",),
     "sketchstream.items.hashing": ("Key",),
@@ -175,9 +175,9 @@ if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate
     from sketchstream.kinds.gaussian.answers import GaussianEstimate
     from sketchstream.kinds.gaussian.spec import GaussianSpec
+    from sketchstream.kinds.groups.group_list import Groups
     from sketchstream.kinds.hierarchy.spec import HierarchySpec
     from sketchstream.kinds.profile.estimate.result import Profile
-    from sketchstream.kinds.profile.group_list import Groups
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.kinds.projection.spec import ProjectionSpec

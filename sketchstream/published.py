@@ -26,7 +26,6 @@ from sketchstream.errors import EstimateError, FormatError, KeyMismatchError, Me
 from sketchstream.files import PUBLIC, write_durably
 from sketchstream.kinds import closing, groups_of, unit_weight
 from sketchstream.kinds.capabilities import HavingGroups, Reconstructing
-from sketchstream.kinds.profile.spec import Publish
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.guarantee import Context
@@ -37,9 +36,9 @@ from sketchstream.spec import read_rational, whole
 from sketchstream.topics import APART, HISTORY, MOST_TOPICS
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
     from sketchstream.kinds.profile.estimate.result import Profile
-    from sketchstream.kinds.profile.overlap.answers import Overlap
 
 Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 Norm = Literal[1, 2] | float
@@ -596,7 +595,7 @@ class Stack(_Published):
         return self.parts[0].spec
 
     @property
-    def publish(self) -> Publish:
+    def publish(self) -> Literal["histogram", "state"]:
         """Whether the parts are histograms or states."""
         return "histogram" if isinstance(self.parts[0], Release) else "state"
 

@@ -20,7 +20,7 @@ import click
 from sketchstream.cli.options import gathered
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.group_list import GroupLimit, Groups
+    from sketchstream.kinds.groups.group_list import GroupLimit, Groups
     from sketchstream.kinds.profile.overlap.forecast import OverlapForecast
     from sketchstream.kinds.profile.planner import Plan
     from sketchstream.kinds.profile.spec import ProfileSpec
@@ -104,7 +104,7 @@ class DeploymentOptions:
             SpecError: groups that cannot be, more than there may be among them.
         """
         from sketchstream.errors import ConfigError
-        from sketchstream.kinds.profile.group_list import Groups, require_few
+        from sketchstream.kinds.groups.group_list import Groups, require_few
 
         if self.groups is None:
             limited = self.max_groups is not None or self.group_of_item or self.group_limit != "promised"

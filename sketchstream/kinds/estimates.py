@@ -1,6 +1,6 @@
 """A single number of an answer, with its interval: one class for all kinds of sketches.
 
-In: a value and its ends. Out: `Estimate`. Touches: nothing.
+In: a value and its ends, or a level. Out: `Estimate`; ends of normal intervals. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeGuard
 
+from sketchstream.errors import EstimateError
 from sketchstream.pictures.charts import shown
 
 ENDS: Final = frozenset({"value", "low", "high"})
@@ -86,3 +87,17 @@ def estimate_of(one: Mapping[str, Any]) -> Estimate:
     """A number from its plain data; NaN for an end that does not exist."""
     value, low, high = (math.nan if one[end] is None else float(one[end]) for end in ("value", "low", "high"))
     return Estimate(value, low, high, one.get("bound"), one.get("stderr"))
+
+
+def normal_quantile(level: float) -> float:
+    """Z with Pr[|N(0,1)| <= z] = level.
+
+    Raises:
+        EstimateError: a level that is not between 0 and 1.
+    """
+    from statistics import NormalDist
+
+    if not 0.0 < level < 1.0:
+        msg = f"level must be above 0 and below 1, found {level!r:.40}"
+        raise EstimateError(msg)
+    return NormalDist().inv_cdf(0.5 + level / 2.0)

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.kinds.exports import WINDOW, Types
-from sketchstream.kinds.profile.overlap import answers
-from sketchstream.kinds.profile.overlap.expression import member, quoted, regions_of
+from sketchstream.kinds.groups import overlap
+from sketchstream.kinds.groups.expression import member, quoted, regions_of
 from sketchstream.published import Stack, partition_counts
 from sketchstream.query.answers import facts_of
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.overlap.answers import Overlap
+    from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.published import Published
     from sketchstream.query.sealed import SealedWindow
     from sketchstream.query.windows import PublishedWindows
 
 COLUMNS: Final = ("query", "value", "low", "high", "sd")
-TYPES: Final[Types] = {**WINDOW, **answers.TYPES}
+TYPES: Final[Types] = {**WINDOW, **overlap.TYPES}
 """Of the columns that are not text."""
 
 

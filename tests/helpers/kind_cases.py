@@ -11,7 +11,7 @@ import sketchstream as ss
 from helpers.conformance import Case
 from helpers.tally import TallySpec
 from sketchstream import WorkloadSpec
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.workload.queries.universe import Column
 
 LIST = [f"item {i}" for i in range(30)]

@@ -11,7 +11,7 @@ from sketchstream import kernels
 from sketchstream.items.arrays import Items
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking, smallest_prime
 from sketchstream.spec import OpenDomain
 

@@ -11,7 +11,7 @@ import pytest
 import sketchstream as ss
 from helpers.paths import GOLDEN
 from sketchstream import wire
-from sketchstream.kinds.profile.group_list import GroupSample
+from sketchstream.kinds.groups.group_list import GroupSample
 
 VERSIONS = ("v1", "v2")
 NEWEST = "v3"

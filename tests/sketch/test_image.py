@@ -18,7 +18,7 @@ from sketchstream.errors import FormatError, SpecError
 from sketchstream.files import write_durably
 from sketchstream.items.arrays import Items
 from sketchstream.items.hashing import Key
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain

@@ -27,8 +27,8 @@ from sketchstream.errors import ConfigError, DomainError, EstimateError, ItemErr
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import planned
+from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile import groups as groups_module
-from sketchstream.kinds.profile.group_list import Groups
 from sketchstream.kinds.profile.groups import Grouped
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.spec import ProfileSpec

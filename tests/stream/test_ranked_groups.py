@@ -23,7 +23,7 @@ from sketchstream.errors import ConfigError, DomainError, KeyMismatchError, Merg
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.hashing import Key
 from sketchstream.kinds import planned
-from sketchstream.kinds.profile.group_list import Groups, GroupSample
+from sketchstream.kinds.groups.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.groups import Grouped, alone
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.kinds.profile.ranking import smallest_prime

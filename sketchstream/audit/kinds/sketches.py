@@ -22,7 +22,7 @@ import numpy as np
 from sketchstream.audit.cases import Case, Number
 from sketchstream.audit.observed import SURE, UNLIKELY, Ints, Outcome, judge, state_of, untouched
 from sketchstream.items.hashing import Key
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch

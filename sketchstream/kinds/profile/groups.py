@@ -22,8 +22,8 @@ from sketchstream.image import NOTHING, StateImage
 from sketchstream.items.arrays import Items, Pairs, Weights, as_weights
 from sketchstream.items.batch import Invalid, Outside, locate
 from sketchstream.items.domains import GROUPING, Index
+from sketchstream.kinds.groups.group_list import Codes, OneOfGroups
 from sketchstream.kinds.profile import mechanism
-from sketchstream.kinds.profile.group_list import Codes, OneOfGroups
 from sketchstream.kinds.profile.overlap.presence import present, residues
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec

@@ -46,8 +46,8 @@ from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
 if TYPE_CHECKING:
     from sketchstream.items.columns import Choices
     from sketchstream.items.hashing import Key
+    from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.profile.estimate.observed import Observed
-    from sketchstream.kinds.profile.overlap.answers import Overlap
     from sketchstream.published import Origin, Published, Release, SealedState, Stack
 
 OPTIONS = ("max_count", "norm", "beta")
@@ -305,7 +305,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
     # What it answers.
 
     def overlap(self, published: Published, groups: Sequence[str] | None = None) -> Overlap:
-        """See `sketchstream.kinds.profile.overlap.answers`."""
+        """See `sketchstream.kinds.groups.overlap`."""
         from sketchstream.kinds.profile.overlap.published import overlap_of
 
         return overlap_of(published, groups)

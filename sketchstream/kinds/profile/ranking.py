@@ -15,7 +15,7 @@ import numpy.typing as npt
 from sketchstream.errors import KeyMismatchError
 from sketchstream.items.arrays import Ints, Spans
 from sketchstream.items.hashing import Key, Kind
-from sketchstream.kinds.profile.group_list import Codes, Groups
+from sketchstream.kinds.groups.group_list import Codes, Groups
 
 _KINDS: tuple[Kind, ...] = ("int", "str", "bytes")
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.group_list import GroupRule, Groups, GroupSample, OneOfGroups
+from sketchstream.kinds.groups.group_list import GroupRule, Groups, GroupSample, OneOfGroups
 from sketchstream.kinds.profile.overlap.presence import best_modulus
 from sketchstream.kinds.profile.overlap.rules import OverlapRule
 from sketchstream.spec import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee, assumptions, merged_from, not_protected
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.group_list import GroupRule
+    from sketchstream.kinds.groups.group_list import GroupRule
     from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.ledgers.ledger import Ledger
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from sketchstream.kinds.profile.group_list import GroupLimit, Groups, require_few
+from sketchstream.kinds.groups.group_list import GroupLimit, Groups, require_few
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.tables import DomainTable, Number, SketchTable, TableContext, Value
 from sketchstream.spec import ClosedDomain, OpenDomain

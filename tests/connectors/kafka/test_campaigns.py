@@ -28,7 +28,7 @@ from helpers.kafka.app import MINUTE, MISSED_SOON, App
 from sketchstream.image import is_large
 from sketchstream.items.arrays import Items
 from sketchstream.items.hashing import Key
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.stream.windows.windows import DAY_MS, Calendar, Width
 from sketchstream_demo.flights import data_folder

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sketchstream.kinds.profile.group_list import Groups, OneOfGroups
+from sketchstream.kinds.groups.group_list import Groups, OneOfGroups
 from sketchstream.kinds.profile.mechanism import add_view_noise, exact_counts
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise.laws import DiscreteLaplace, battery

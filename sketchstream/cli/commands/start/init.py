@@ -19,7 +19,7 @@ from sketchstream.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from sketchstream.config.draft import Draft
-    from sketchstream.kinds.profile.group_list import Groups
+    from sketchstream.kinds.groups.group_list import Groups
     from sketchstream.kinds.profile.planner import Sizing
     from sketchstream.stream.input.field_survey import Survey
     from sketchstream.stream.windows.windows import Width

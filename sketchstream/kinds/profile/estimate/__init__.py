@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL
+from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile.estimate.observed import Observed
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.groups.group_list import GroupSample
     from sketchstream.kinds.profile.estimate.fit import Fit
     from sketchstream.kinds.profile.estimate.intervals.bands import Ends
     from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
     from sketchstream.kinds.profile.estimate.profile_numbers import Facts
     from sketchstream.kinds.profile.estimate.result import Profile
-    from sketchstream.kinds.profile.group_list import GroupSample
 
 METHODS = ("likelihood", "monotone", "inverse", "circulant")
 MAX_RESOLVED = 10_000_000
@@ -206,7 +207,6 @@ def _inside(fit: Fit, population: float, known: Uncertainty, facts: Facts) -> tu
     if (facts.method, facts.form, facts.unit) != ("likelihood", "bins", "event") or population <= 0.0:
         return fit, population, known
     from sketchstream.kinds.profile.estimate import fit as fits
-    from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
     from sketchstream.kinds.profile.estimate.intervals.falling import between
 
     value = fits.tails(fit, population)

@@ -17,10 +17,10 @@ import numpy as np
 
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Answers, Column
-from sketchstream.kinds.estimates import Bound, Estimate
+from sketchstream.kinds.estimates import Bound, Estimate, normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.fit import Fit, tails
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, normal_quantile
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.intervals.falling import holding
 from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, always

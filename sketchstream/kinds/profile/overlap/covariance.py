@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ import numpy.typing as npt
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.overlap.channel import Kronecker, product
 from sketchstream.kinds.profile.overlap.law import Patterns, Scoring
+
+if TYPE_CHECKING:
+    from sketchstream.kinds.groups.overlap import Covariance
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -31,20 +34,6 @@ ROWS = 64
 """Rows of a large matrix that are transformed at a time."""
 SINGLE = 1 << 10
 """Regions from which on the factor is of single precision, which changes variances by 10^-5 of them."""
-
-
-class Covariance(Protocol):
-    """Of (2^m - 1,) numbers."""
-
-    def parts(self, weights: Floats) -> tuple[Floats, Floats]:
-        """(k, p) and (k, q) rows whose products' difference is the covariance of sums of the numbers.
-
-        Args:
-            weights: (k, 2^m - 1) of the numbers in each sum.
-        """
-
-    def variances(self) -> Floats:
-        """(2^m - 1,) of each number."""
 
 
 class OpenCovariance:

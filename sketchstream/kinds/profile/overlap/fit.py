@@ -1,25 +1,27 @@
 """Numbers of items in all regions of several groups together, by quasi-likelihood, with their covariance.
 
-In: published histograms of patterns (`Patterns`). Out: a `RegionFit`. Touches: nothing.
+In: published histograms of patterns (`Patterns`). Out: a `RegionFit`, an `Overlap`. Touches: nothing.
 Source: docs/theory/overlap.md, section 3 (Bertsekas, SIAM J. Control Optim. 1982, projected Newton steps; Hestenes &
 Stiefel 1952, conjugate gradients).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import EstimateError
+from sketchstream.kinds.groups.overlap import Covariance, Overlap
 from sketchstream.kinds.profile.overlap.covariance import (
     FULL,
     ClosedCovariance,
-    Covariance,
     DoubtedCovariance,
     OpenCovariance,
+    SumCovariance,
 )
 from sketchstream.kinds.profile.overlap.law import PatternLaw, Patterns, Scoring
 
@@ -40,6 +42,8 @@ NEAR = 1e-8
 """A step is the last one if it is shorter than the root of this, in standard errors."""
 SHORTEST = 1e-3
 """Part of a step to which it is shortened at most where the misfit grows."""
+GRAIN = 1024.0
+"""Parts of an item in which regions are counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,32 @@ class RegionFit:
     free: Floats
     regions: Floats
     covariance: Covariance = field(repr=False)
+
+
+def answers_of(
+    groups: tuple[str, ...],
+    fits: Sequence[RegionFit],
+    *,
+    epsilon: Fraction,
+    rate: float,
+    most: float | None,
+    notes: tuple[str, ...] = (),
+) -> Overlap:
+    """The answers of the fits of one or several parts, whose items differ.
+
+    Args:
+        groups: their names.
+        fits: of their items.
+        epsilon: cost of the patterns.
+        rate: share of the items that have slots.
+        most: number of slots of a closed domain.
+        notes: see `Overlap`.
+    """
+    regions = np.sum([one.regions for one in fits], axis=0)
+    counts = np.round(np.concatenate([[0.0], regions]) / rate * GRAIN) / GRAIN
+    free = np.concatenate([[0.0], np.sum([one.free for one in fits], axis=0)]) / rate
+    spread = SumCovariance([one.covariance for one in fits], rate, counts[1:])
+    return Overlap(groups, counts, free, spread, epsilon, None if most is None else most / rate, notes)
 
 
 def fit(table: Patterns, begin: Floats | None = None) -> RegionFit:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.overlap.answers import Overlap
-from sketchstream.kinds.profile.overlap.expression import quoted
-from sketchstream.kinds.profile.overlap.fit import fit
+from sketchstream.kinds.groups.expression import quoted
+from sketchstream.kinds.groups.overlap import Overlap
+from sketchstream.kinds.profile.overlap.fit import answers_of, fit
 from sketchstream.kinds.profile.overlap.law import expected_cells
 from sketchstream.kinds.profile.overlap.published import cell_noise, table_of, without_hidden
 from sketchstream.spec import OpenDomain
@@ -129,5 +129,5 @@ def forecast(spec: ProfileSpec, items: float, *, shared: float = 0.2, parts: int
     if table.is_open and not spec.overlap.histograms:
         table = without_hidden(table, np.full(len(names), items * rate))
     whole = fit(table)
-    found = Overlap.of(names, [whole], epsilon=spec.overlap.epsilon, rate=rate, most=most)
+    found = answers_of(names, [whole], epsilon=spec.overlap.epsilon, rate=rate, most=most)
     return OverlapForecast(spec, items, shared, parts, 1, found)

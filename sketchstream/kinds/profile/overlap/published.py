@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import EstimateError, SpecError
+from sketchstream.kinds.groups.expression import member
+from sketchstream.kinds.groups.overlap import Overlap
 from sketchstream.kinds.profile import mechanism
-from sketchstream.kinds.profile.overlap.answers import Overlap
 from sketchstream.kinds.profile.overlap.channel import Channel, JointChannel, contraction
-from sketchstream.kinds.profile.overlap.expression import member
-from sketchstream.kinds.profile.overlap.fit import RegionFit, fit, start, trusted
+from sketchstream.kinds.profile.overlap.fit import RegionFit, answers_of, fit, start, trusted
 from sketchstream.kinds.profile.overlap.law import Patterns
 from sketchstream.kinds.profile.overlap.wraps import Wraps, law_of_counts
 from sketchstream.noise.laws import DiscreteLaplace
@@ -59,7 +59,7 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
     found = [_fitted(some, names) for some in _alike(parts)]
     rate = spec.domain.sample_rate if isinstance(spec.domain, ClosedDomain) else None
     most = None if isinstance(spec.domain, OpenDomain) else sum(part.slots for part in parts) / spec.group_count
-    return Overlap.of(
+    return answers_of(
         names,
         found,
         epsilon=max(pattern_cost(part) for part in parts),

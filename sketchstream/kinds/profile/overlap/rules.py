@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.spec import Domain, Epsilon, exact_epsilon, flag, require_choice
 
 Counts = Literal["modulus", "presence"]

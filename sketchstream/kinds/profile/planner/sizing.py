@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.kinds.profile.group_list import Groups
+from sketchstream.kinds.groups.group_list import Groups
 from sketchstream.kinds.profile.planner.forecast import Plan
 from sketchstream.kinds.profile.planner.planning import plan, required, resized
 from sketchstream.kinds.profile.spec import MODULUS, ProfileSpec

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.wrapping import marked
 from sketchstream.kinds.profile.estimate.observed import Floats
 

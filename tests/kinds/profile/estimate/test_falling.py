@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
+from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import laws, reconstruct
 from sketchstream.kinds.profile.estimate.fit import Fit, tails, with_tails
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing, normal_quantile
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, decreasing
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
 from sketchstream.kinds.profile.estimate.intervals.falling import (
     CHOSEN,

@@ -14,12 +14,12 @@ import pytest
 
 from sketchstream.items.arrays import Items
 from sketchstream.items.hashing import Key
+from sketchstream.kinds.groups.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.estimate import About, reconstruct, simulate
 from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.intervals.sampled import SampledNumbers, SampledRatios, Widened
 from sketchstream.kinds.profile.estimate.result import Profile
-from sketchstream.kinds.profile.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec

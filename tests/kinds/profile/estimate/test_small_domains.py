@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import laws, reconstruct
-from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
 from sketchstream.kinds.profile.estimate.intervals.falling import Falling
 from sketchstream.kinds.profile.estimate.intervals.few import LARGEST, occurred

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.profile.estimate import laws, reconstruct
-from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
 from sketchstream.kinds.profile.estimate.open_domain.collisions import read_part, wide_estimates
 from sketchstream.kinds.profile.estimate.open_domain.lattice import CountLattice
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish

@@ -15,9 +15,9 @@ import pytest
 import sketchstream as ss
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
+from sketchstream.kinds.groups.overlap import Overlap, SetEstimate
 from sketchstream.kinds.profile.groups import Grouped
-from sketchstream.kinds.profile.overlap.answers import Overlap, SetEstimate
-from sketchstream.kinds.profile.overlap.fit import RegionFit
+from sketchstream.kinds.profile.overlap.fit import RegionFit, answers_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 NAMES = ("a", "b", "c")
@@ -37,7 +37,7 @@ class Given:
 
 def answers(regions: Any = REGIONS, free: Any = None, **more: Any) -> Overlap:
     fit = RegionFit(np.asarray(regions if free is None else free), np.asarray(regions), Given())
-    return Overlap.of(NAMES, [fit], **{"epsilon": Fraction(1, 4), "rate": 1.0, "most": None, **more})
+    return answers_of(NAMES, [fit], **{"epsilon": Fraction(1, 4), "rate": 1.0, "most": None, **more})
 
 
 def test_sets_are_sums_of_regions() -> None:

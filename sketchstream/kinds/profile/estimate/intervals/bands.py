@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 
-from sketchstream.errors import EstimateError
 from sketchstream.kinds.profile.estimate.observed import Floats
 
 Score = Callable[[Floats], Floats]
@@ -222,13 +221,3 @@ def settled(band: Band, model: Band) -> Band:
 def trusted(own: Floats, typical: Floats) -> Floats:
     """`settled` for a covariance, in the order of matrices. (m, m), (m, m) -> (m, m)."""
     return own if np.linalg.eigvalsh(own - typical / 4.0)[0] >= 0.0 else typical
-
-
-def normal_quantile(level: float) -> float:
-    """Z with Pr[|N(0,1)| <= z] = level."""
-    from statistics import NormalDist
-
-    if not 0.0 < level < 1.0 or math.isnan(level):
-        msg = f"level must be above 0 and below 1, found {level!r:.40}"
-        raise EstimateError(msg)
-    return NormalDist().inv_cdf(0.5 + level / 2.0)

@@ -1,4 +1,4 @@
-"""The declared list of groups of a profile sketch.
+"""The declared list of groups of a sketch.
 
 In: names of groups, a promise of the source, events with the name of their group. Out: a checked list, and the position
 of each event's group. Touches: nothing.

@@ -1,6 +1,6 @@
 """Answers about several groups: unions, intersections, differences, increments, shares, all from one fit.
 
-In: a fit. Out: `SetEstimate`s, tables, plain data. Touches: nothing.
+In: numbers of items by region, with their covariance. Out: `SetEstimate`s, tables, plain data. Touches: nothing.
 Source: docs/theory/overlap.md, section 5; Fieller, JRSS B 1954 (ratios).
 
 Every answer is a sum of numbers of items by region (items in exactly these groups). The regions are not negative and
@@ -15,17 +15,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kinds import exports
 from sketchstream.kinds.answers import LEVEL
-from sketchstream.kinds.estimates import Estimate
-from sketchstream.kinds.profile.estimate.intervals.bands import normal_quantile
-from sketchstream.kinds.profile.overlap.covariance import Covariance, SumCovariance
-from sketchstream.kinds.profile.overlap.expression import Mask, member, quoted, regions_of
+from sketchstream.kinds.estimates import Estimate, normal_quantile
+from sketchstream.kinds.groups.expression import Mask, member, quoted, regions_of
 from sketchstream.pictures import upset
 from sketchstream.spec import whole
 
@@ -34,13 +32,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-    from sketchstream.kinds.profile.overlap.fit import RegionFit
-
 Floats = npt.NDArray[np.float64]
 TYPES: exports.Types = dict.fromkeys(("value", "low", "high", "sd"), "float64")
 """Of the columns of rows that are not text."""
-GRAIN = 1024.0
-"""Parts of an item in which regions are counted."""
+
+
+class Covariance(Protocol):
+    """Of (2^m - 1,) numbers."""
+
+    def parts(self, weights: Floats) -> tuple[Floats, Floats]:
+        """(k, p) and (k, q) rows whose products' difference is the covariance of sums of the numbers.
+
+        Args:
+            weights: (k, 2^m - 1) of the numbers in each sum.
+        """
+
+    def variances(self) -> Floats:
+        """(2^m - 1,) of each number."""
 
 
 @dataclass(frozen=True)
@@ -81,33 +89,6 @@ class Overlap:
     most: float | None
     notes: tuple[str, ...] = ()
 
-    @classmethod
-    def of(
-        cls,
-        groups: tuple[str, ...],
-        fits: Sequence[RegionFit],
-        *,
-        epsilon: Fraction,
-        rate: float,
-        most: float | None,
-        notes: tuple[str, ...] = (),
-    ) -> Overlap:
-        """The answers of the fits of one or several parts, whose items differ.
-
-        Args:
-            groups: their names.
-            fits: of their items.
-            epsilon: cost of the patterns.
-            rate: share of the items that have slots.
-            most: number of slots of a closed domain.
-            notes: see `Overlap`.
-        """
-        regions = np.sum([one.regions for one in fits], axis=0)
-        counts = np.round(np.concatenate([[0.0], regions]) / rate * GRAIN) / GRAIN
-        free = np.concatenate([[0.0], np.sum([one.free for one in fits], axis=0)]) / rate
-        spread = SumCovariance([one.covariance for one in fits], rate, counts[1:])
-        return cls(groups, counts, free, spread, epsilon, None if most is None else most / rate, notes)
-
     @property
     def covariance(self) -> Floats:
         """(2^m, 2^m) of `free`; for many groups as large as that."""
@@ -127,7 +108,7 @@ class Overlap:
         """Items of any set of groups.
 
         Args:
-            expression: such as "spring & (summer | ~brand)"; see `sketchstream.kinds.profile.overlap.expression`.
+            expression: such as "spring & (summer | ~brand)"; see `sketchstream.kinds.groups.expression`.
             level: of the interval.
 
         Raises:

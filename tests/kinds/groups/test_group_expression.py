@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import SpecError
-from sketchstream.kinds.profile.overlap.expression import quoted, regions_of
+from sketchstream.kinds.groups.expression import quoted, regions_of
 
 NAMES = ("a", "b", "spring 24", "not")
 EVERY = frozenset(range(16))
