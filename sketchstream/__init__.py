@@ -35,7 +35,7 @@ _HOMES = {
     "sketchstream_connectors.lake.table": ("backfill",),
     "sketchstream_connectors.published": ("windows",),
     "sketchstream.kinds.estimates": ("Estimate",),
-    "sketchstream.kinds.profile.estimate.result": ("Profile",),
+    "sketchstream.kinds.profile_answers": ("Profile",),
     "sketchstream.kinds.profile.planner": ("Plan", "plan", "required"),
     "sketchstream.denoising.methods": ("Denoised", "denoise"),
     "sketchstream.kinds.gaussian.answers": ("GaussianEstimate",),
@@ -177,9 +177,9 @@ if TYPE_CHECKING:
     from sketchstream.kinds.gaussian.spec import GaussianSpec
     from sketchstream.kinds.groups.group_list import Groups
     from sketchstream.kinds.hierarchy.spec import HierarchySpec
-    from sketchstream.kinds.profile.estimate.result import Profile
     from sketchstream.kinds.profile.planner import Plan, plan, required
     from sketchstream.kinds.profile.spec import ProfileSpec
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.kinds.projection.spec import ProjectionSpec
     from sketchstream.kinds.workload.queries.universe import Column, Universe
     from sketchstream.kinds.workload.spec import WorkloadSpec

@@ -38,7 +38,7 @@ from sketchstream.topics import APART, HISTORY, MOST_TOPICS
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
 
 Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 Norm = Literal[1, 2] | float

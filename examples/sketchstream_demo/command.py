@@ -23,7 +23,7 @@ from sketchstream.cli.commands.pipeline import worker
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.spec import Unit
     from sketchstream.stream.worker.worker import Progress as WorkerProgress
     from sketchstream_demo.flights import Flights

@@ -18,7 +18,7 @@ from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.spec import Unit
     from sketchstream_demo.flights import Month
 

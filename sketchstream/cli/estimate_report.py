@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from sketchstream.cli import show
-from sketchstream.cli.windows_report import FOLDS, ManyWindows
+from sketchstream.cli.windows_report import FOLDS, ManyWindows, fold
 from sketchstream.kinds import shown
 from sketchstream.pictures import report
 from sketchstream.query import words
@@ -60,10 +60,8 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
     labels, firm = start_labels(starts), [bool(one.facts.get("complete", True)) for one in answers]
     folds = []
     for start, data in list(zip(starts, found, strict=True))[: -FOLDS - 1 : -1]:
-        pictures = shown.of(data).pictures(data)
-        charts = [one.chart for one in pictures if one.chart is not None]
         title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
-        folds.append(report.Fold(title, charts, [one.table for one in pictures]))
+        folds.append(fold(title, shown.of(data).pictures(data)))
     trend = [*shown.trend(found, labels, firm), *shown.chained(found[-FOLDS:])]
     about = ManyWindows(sketch, timezone, labels, firm.count(False), answers[-1].guarantee if answers else None)
     return about.page([_section(one) for one in trend], folds, f"{words.INTERVALS} ")

@@ -16,7 +16,7 @@ from sketchstream.query import words
 
 if TYPE_CHECKING:
     from sketchstream.cli.windows_report import WindowsReport
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow
@@ -28,12 +28,10 @@ SUMMARY: Final = ("distinct", "at_least.2", "at_least.10", "mean")
 
 def print_one(answer: Answer, form: show.Format) -> None:
     """Print one answer, with the facts of its window before its numbers."""
-    from sketchstream.kinds.profile.show import export
-
     if show.heading(answer, form):
         profile, intervals = answer.profile, answer.intervals
-        click.echo(export.heading(profile))
-        rows = export.rows(profile)
+        click.echo(profile.heading())
+        rows = profile.summary()
         show.table(("", "estimate", "low", "high"), rows if intervals else [(*row[:2], "-", "-") for row in rows])
         click.echo(f"95% intervals; they cover {profile.covers}." if intervals else words.NO_INTERVALS)
 
@@ -51,8 +49,6 @@ def print_windows(
 
     For a window without an answer, such as one with partitions of different sketches, the reason is printed.
     """
-    from sketchstream.kinds.profile.pictures import chosen
-
     rows = []
     untold: dict[str, int] = {}
     unanswered = 0
@@ -76,7 +72,7 @@ def print_windows(
             elif form == "csv":
                 _print_csv(answer, header=number == unanswered)
             else:
-                found = chosen(answer.profile, numbers)
+                found = answer.profile.chosen(numbers)
                 cells = (show.cell(name, one, intervals=answer.intervals) for name, one in found.items())
                 rows.append((*_front(window), window.describe(), *cells))
                 untold |= {name: answer.profile.max_count for name, one in found.items() if one is None}

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from sketchstream.cli import show
-from sketchstream.kinds.profile import pictures as pages
+from sketchstream.kinds import shown
+from sketchstream.kinds.profile_answers import TREND
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import report
 from sketchstream.query import words
@@ -21,12 +22,13 @@ from sketchstream.query.history import start_labels
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate
+    from sketchstream.pictures.numbers import Panel
     from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow
 
 FOLDS: Final = 100
 """So many of the last windows have a fold with their own numbers and chart; the table has all of them."""
-NUMBERS: Final = (*pages.TREND, "mean", "entropy")
+NUMBERS: Final = (*TREND, "mean", "entropy")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,12 @@ class ManyWindows:
         )
 
 
+def fold(title: str, pictures: Sequence[Panel]) -> report.Fold:
+    """One window with its pictures, under a title."""
+    charts = [one.chart for one in pictures if one.chart is not None]
+    return report.Fold(title, charts, [one.table for one in pictures])
+
+
 @dataclass
 class WindowsReport:
     """What is kept of each window until the page is written.
@@ -103,14 +111,13 @@ class WindowsReport:
         start = datetime.fromtimestamp(window.window[0] / 1000, ZoneInfo(self.timezone))
         profile, data = answer.profile, answer.to_dict()
         self.starts.append(start)
-        self.rows.append(pages.chosen(profile, NUMBERS))
+        self.rows.append(profile.chosen(NUMBERS))
         self.status.append(window.describe())
         self.intervals.append(answer.intervals)
         self.guarantee = profile.guarantee
         self.say = profile.names
-        chart = pages.reach_chart(pages.curves(data)[0], self.say)
-        title = f"{start:%Y-%m-%d %H:%M}: {pages.headline(data)}"
-        self.folds.append(report.Fold(title, [chart], [pages.reach_table(data)]))
+        title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
+        self.folds.append(fold(title, shown.main(data)))
 
     def page(self) -> str:
         """The report."""
@@ -118,7 +125,7 @@ class WindowsReport:
         trend = report.Section(
             "Trend",
             (words.INTERVALS,),
-            charts=[pages.trend(self.rows, labels, all(self.intervals), self.say)] if self.rows else [],
+            charts=shown.trend_together(TREND, self.rows, labels, all(self.intervals), self.say) if self.rows else [],
             tables=[self._table(labels)],
         )
         unfinished = sum(status != "complete" and not status.startswith("all ") for status in self.status)

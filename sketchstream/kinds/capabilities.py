@@ -125,6 +125,27 @@ class Reconstructing(ABC):
     def profile(self, published: Any, **options: Any) -> Any:
         """The profile of what was published; see `sketchstream.published.Published.profile`."""
 
+    @abstractmethod
+    def gain(self, spec: Any, epsilons: Sequence[float]) -> float:
+        """Factor by which inverting the noise can amplify an error, at the worst frequency.
+
+        Args:
+            spec: spec of the sketch.
+            epsilons: parameter of each layer of noise.
+        """
+
+    @abstractmethod
+    def wrapped(self, spec: Any, means: Sequence[float]) -> tuple[list[float], str] | None:
+        """Shares of the items whose counts wrap where counts are heavy-tailed; None: counts never wrap.
+
+        Args:
+            spec: spec of the sketch.
+            means: mean counts of the items that occur.
+
+        Returns:
+            The share at each mean, and what happens to answers at the first.
+        """
+
 
 class SlotsOfItems:
     """Answers name items.

@@ -17,10 +17,12 @@ import numpy as np
 
 from sketchstream import kinds
 from sketchstream.kinds.estimates import is_estimate
+from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
 from sketchstream.pictures.numbers import SHORT, Number, Panel, Spell, drawn, ends, interval, value
 
 if TYPE_CHECKING:
+    from sketchstream.kinds.estimates import Bound, Estimate
     from sketchstream.pictures.report import ReportTable
 
 CARD_PICTURES: Final = 2
@@ -96,6 +98,37 @@ def named(kind: str) -> Shown:
     """
     module = kinds.part(kind, "pictures")
     return cast("Shown", import_module(module)) if module else _Plain()
+
+
+def main(answer: Answer) -> list[Panel]:
+    """The picture that stands for an answer among many, if there is one."""
+    draw: Callable[[Answer], Panel] | None = getattr(of(answer), "main", None)
+    return of(answer).pictures(answer)[:1] if draw is None else [draw(answer)]
+
+
+def title(kind: str, spec: Any, name: str, say: Names) -> str:
+    """A number in words, for kinds whose answers all call it the same; empty for others.
+
+    Args:
+        kind: name of the kind.
+        spec: of the sketch; None: it is not known.
+        name: of the number.
+        say: names of items.
+    """
+    tell: Callable[[Any, str, Names], str] | None = getattr(named(kind), "title_of", None)
+    return "" if tell is None else tell(spec, name, say)
+
+
+def bound(kind: str, spec: Any, name: str) -> Bound | None:
+    """What a number is in every answer of a sketch, if it is no estimate.
+
+    Args:
+        kind: name of the kind.
+        spec: of the sketch.
+        name: of the number.
+    """
+    tell: Callable[[Any, str], Bound | None] | None = getattr(named(kind), "bound_of", None)
+    return None if tell is None else tell(spec, name)
 
 
 def chained(answers: Sequence[Answer]) -> list[Panel]:
@@ -185,6 +218,33 @@ def trend(answers: Sequence[Answer | None], labels: Sequence[str], firm: Sequenc
         points = [None if one is None or one[0] != title else one[1] for one in found]
         out.append(over_time(f"trend-{place}", title, points, labels, firm))
     return out
+
+
+def trend_together(
+    lines: Mapping[str, str],
+    rows: Sequence[Mapping[str, Estimate | None]],
+    labels: Sequence[str],
+    intervals: bool = True,
+    say: Names = USUAL,
+) -> list[charts.Chart]:
+    """A few numbers of items over all windows, in one chart; none if matplotlib is not installed.
+
+    Args:
+        lines: names of the numbers, and their labels; those that every window has are drawn.
+        rows: for each window its numbers by name.
+        labels: labels of the windows.
+        intervals: whether to draw intervals; otherwise the ends are the values.
+        say: names of items.
+    """
+    series = []
+    for name, label in lines.items():
+        found = [one for row in rows if (one := row.get(name)) is not None]
+        if len(found) == len(rows):
+            estimates, low, high = np.array([(one.value, one.low, one.high) for one in found], np.float64).T
+            series.append(charts.ChartSeries(label, estimates, *((low, high) if intervals else (estimates, estimates))))
+    caption = "Estimates of each window with their 95% intervals."
+    chart = drawn(lambda: charts.series_chart(series, labels, "Window by window", say("items"), caption))
+    return [] if chart is None else [chart]
 
 
 def over_time(

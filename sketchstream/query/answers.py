@@ -15,7 +15,7 @@ from sketchstream.quality import judge
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published, Release, SealedState
 
 ENDS = ("_low", "_high")
@@ -49,9 +49,7 @@ class Answer:
 
     def to_csv(self) -> str:
         """The numbers as CSV with a header line; ends of invalid intervals are empty."""
-        from sketchstream.kinds.profile.show import export
-
-        text = export.to_csv(self.profile)
+        text = self.profile.counts_csv()
         if self.intervals:
             return text
         names, *rows = (line.split(",") for line in text.splitlines())

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kinds import exports, shown
-from sketchstream.kinds.profile import pictures as pages
+from sketchstream.kinds.profile_answers import TREND
 from sketchstream.pictures import report
-from sketchstream.pictures.cards import drawn
 from sketchstream.query.answers import Answer
 from sketchstream.query.differences import Difference, difference
 from sketchstream.query.windows import to_ms
@@ -27,7 +26,7 @@ from sketchstream.query.windows import to_ms
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published
     from sketchstream.query.estimates import EstimateAnswer
     from sketchstream.query.sealed import SealedWindow
@@ -124,7 +123,7 @@ class Window:
         """
         answer = self.answer
         if isinstance(answer, Answer):
-            return dict(pages.chosen(answer.profile, NUMBERS if names is None else names))
+            return dict(answer.profile.chosen(NUMBERS if names is None else names))
         return answer.named(SUM if names is None else names)
 
     def difference(self, other: Window, number: str) -> Difference:
@@ -248,7 +247,7 @@ class Windows(Sequence[Window]):
             return self._trend_of_estimates()
         from sketchstream.pictures.charts import shown as number
 
-        rows = [one.numbers(tuple(pages.TREND)) for one in self]
+        rows = [one.numbers(tuple(TREND)) for one in self]
         labels = start_labels([one.start for one in self])
         cells = []
         for window, label, row in zip(self, labels, rows, strict=True):
@@ -256,10 +255,10 @@ class Windows(Sequence[Window]):
                 "-" if one is None else str(one) if window.intervals else number(one.value) for one in row.values()
             ]
             cells.append((label, *texts, window.status))
-        columns = ("window", *(name.replace("\n", " ") for name in pages.TREND.values()), "status")
+        columns = ("window", *(name.replace("\n", " ") for name in TREND.values()), "status")
         table = report.ReportTable("Estimates [95% intervals]", columns, cells)
         draw = all(one.intervals for one in self)
-        charts = drawn(lambda: [pages.trend(rows, labels, draw, self[-1].profile.names)]) if rows else []
+        charts = shown.trend_together(TREND, rows, labels, draw, self[-1].profile.names) if rows else []
         note = self[-1].profile.guarantee["seen"][0] if rows and self[-1].profile.guarantee else ""
         return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
 

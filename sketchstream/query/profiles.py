@@ -1,17 +1,16 @@
-"""Queries that only the kind `profile` has.
+"""Queries of the kinds that reconstruct profiles.
 
-In: published objects of that kind. Out: profiles. Touches: nothing.
+In: published objects of those kinds. Out: profiles, growths of errors. Touches: nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sketchstream.kinds.profile.estimate import laws
-from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
+from sketchstream.kinds.capabilities import Reconstructing
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published, SealedState
 
 
@@ -20,14 +19,10 @@ def reconstruct(published: Published) -> Profile:
     return published.profile()
 
 
-def with_known_zeros(profile: Profile, zeros: int) -> Profile:
-    """Add to a profile the items without a published slot, whose count is therefore 0."""
-    return with_zeros(profile, zeros) if zeros else profile
-
-
-def gain(state: SealedState) -> float:
-    """Factor by which inverting this state's noise can amplify an error: at the worst frequency, over all layers."""
-    epsilons = [float(layer.parameter) for layer in state.layers]
-    if state.spec.modulus is not None:
-        return 1 / laws.response_eigenvalue(epsilons, state.spec.modulus)
-    return laws.gain(epsilons)
+def growth(merged: SealedState, part: SealedState) -> float | None:
+    """Factor by which the error of merged states can exceed that of one of them; None: their kind has no profiles."""
+    kind = merged.kind
+    if not isinstance(kind, Reconstructing):
+        return None
+    after, before = (kind.gain(merged.spec, [float(layer.parameter) for layer in one.layers]) for one in (merged, part))
+    return after / before

@@ -38,7 +38,7 @@ from sketchstream.topics import HISTORY
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.privacy.deployments.deployment import Record
     from sketchstream.published import Published
     from sketchstream.query.late import LateRecords
@@ -218,7 +218,7 @@ class PublishedWindows:
         keyed = self.config.input.partitioned_by != "none"
         result = reconstruct(self.result(window))
         if window.whole and keyed:
-            result = profiles.with_known_zeros(result, window.known_zeros)
+            result = result.with_zeros(window.known_zeros)
         result.guarantee = self.guarantee(window)
         result.names = self.config.names
         facts = {**window.fields(), **self.config.names.facts()}
@@ -400,12 +400,8 @@ class PublishedWindows:
             msg = "no window is published in that range"
             raise StoreError(msg)
         sums = [merge(parts) for _, parts in sorted(places.items())]
-        if sums[0].kind.answer != "profile":
-            return (sums[0] if len(sums) == 1 else stack(sums)), None
-        factor = max(
-            profiles.gain(total) / profiles.gain(parts[0])
-            for total, (_, parts) in zip(sums, sorted(places.items()), strict=True)
-        )
+        growths = (profiles.growth(total, places[place][0]) for total, place in zip(sums, sorted(places), strict=True))
+        factor = max((one for one in growths if one is not None), default=None)
         return (sums[0] if len(sums) == 1 else stack(sums)), factor
 
     def deployment(self, since: int | None = None, until: int | None = None) -> Deployment:

@@ -25,7 +25,6 @@ import orjson
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
 from sketchstream.kinds import closing, groups_of, shown
-from sketchstream.kinds.profile import pictures as pages
 from sketchstream.naming import Names
 from sketchstream.privacy.deployments.guarantee import overlapping
 from sketchstream.query import overlaps
@@ -256,7 +255,7 @@ class Service:
 
     def titles(self, metrics: Sequence[str]) -> dict[str, str]:
         """Numbers of profiles in words, by name."""
-        return {metric: pages.title(metric, self.config.names) for metric in metrics}
+        return {metric: shown.title("profile", None, metric, self.config.names) for metric in metrics}
 
     def patterns_alone(self, name: str) -> bool:
         """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
@@ -735,18 +734,17 @@ class Service:
 
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
-        plan, say = self.plan(name), self.config.names
-        if self.answers(name) == "profile":
-            return pages.title(metric, say) if plan is None else pages.title_of(plan.spec, metric, say)
+        plan = self.plan(name)
+        said = shown.title(self.kind(name).name, None if plan is None else plan.spec, metric, self.config.names)
+        if said:
+            return said
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
         return (self.number(newest, question, metric).title if newest is not None else "") or metric
 
     def _bound(self, name: str, metric: str) -> dict[str, str]:
         """`bound` of all points of a series, if counts modulo p make bounds of them."""
         plan = self.plan(name)
-        if plan is None or kinds.of(plan.spec).answer != "profile":
-            return {}
-        bound = pages.bound_of(plan.spec, metric)
+        bound = None if plan is None else shown.bound(plan.spec.kind, plan.spec, metric)
         return {} if bound is None else {"bound": bound}
 
     def numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:

@@ -10,7 +10,6 @@ import pytest
 from sketchstream import ClosedDomain, EstimateError, OpenDomain, Origin, ProfileSpec, Sketch
 from sketchstream.config.loader import Config
 from sketchstream.items.hashing import Key
-from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
 from sketchstream.stream.interfaces import Frontier, SealedEntry
@@ -88,8 +87,8 @@ def test_slots_that_every_partition_has_are_counted_once(tmp_path: Path) -> None
 def test_no_items_can_join_an_open_domain_or_leave_an_empty_one() -> None:
     open_one = Sketch.create(ProfileSpec(epsilon="1", domain=OpenDomain(slots=64, levels=1)), Key(bytes(16)))
     with pytest.raises(EstimateError):
-        with_zeros(open_one.seal().profile(method="inverse"), 1)
+        open_one.seal().profile(method="inverse").with_zeros(1)
     closed = Sketch.create(ProfileSpec(epsilon="1", domain=ClosedDomain(size=8))).seal().profile(method="inverse")
     with pytest.raises(EstimateError):
-        with_zeros(closed, -8)
-    assert with_zeros(closed, 0) is closed
+        closed.with_zeros(-8)
+    assert closed.with_zeros(0) is closed

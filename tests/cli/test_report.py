@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -187,6 +188,19 @@ def test_a_profile_of_every_kind_has_a_report(run: Run, tmp_path: Path, key: Pat
         assert words in text
     assert ("NO PRIVACY" in text) == (kind == "loud")
     assert not re.search(r"\b(nan|inf)\b", re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL))
+
+
+def test_a_report_without_a_plot_library_has_its_tables(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("create", "-o", "s", *KINDS["loud"])
+    run("seal", "s", "-o", "s.sealed")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run("profile", "s.sealed", "--html", "report.html")
+    assert result.code == 0, result.err
+    page = needs_nothing_else((tmp_path / "report.html").read_text())
+    assert page.tags.count("svg") == 0
+    assert page.tags.count("table") == 3
 
 
 def test_reports_that_cannot_be_written_are_errors_of_files(run: Run, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.publication import require_options
 from sketchstream.kinds.profile import estimate, mechanism
-from sketchstream.kinds.profile.estimate import About
+from sketchstream.kinds.profile.estimate import About, laws
 from sketchstream.kinds.profile.groups import (
     Grouped,
     GroupIndex,
@@ -326,6 +326,18 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
             about=about(published),
             **options,
         )
+
+    def gain(self, spec: ProfileSpec, epsilons: Sequence[float]) -> float:
+        """That of randomized response, or of discrete Laplace noise."""
+        return laws.gain(epsilons) if spec.modulus is None else 1 / laws.response_eigenvalue(epsilons, spec.modulus)
+
+    def wrapped(self, spec: ProfileSpec, means: Sequence[float]) -> tuple[list[float], str] | None:
+        """Of counts modulo p; marks of presence do not wrap."""
+        if spec.modulus is None or spec.sums_refused is not None:
+            return None
+        from sketchstream.kinds.profile.planner.heavy import share_beyond, tail_note
+
+        return [share_beyond(spec.modulus, mean) for mean in means], tail_note(spec, means[0])
 
 
 def observed(published: Published) -> list[Observed]:

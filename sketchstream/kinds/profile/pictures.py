@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sketchstream import naming
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marked
+from sketchstream.kinds.profile_answers import resolved
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
 from sketchstream.pictures.cards import drawn
@@ -23,8 +24,8 @@ from sketchstream.pictures.numbers import drawn as one_drawn
 from sketchstream.privacy.deployments.guarantee import summary
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.estimates import Bound, Estimate
-    from sketchstream.kinds.profile.estimate.profile_numbers import ProfileNumbers
+    from sketchstream.kinds.estimates import Bound
+    from sketchstream.kinds.profile_answers import Profile
 
 PURPOSE: Final = "Counts how many items (users, devices) occurred how often"
 
@@ -82,8 +83,14 @@ def title(name: str, say: Names = USUAL) -> str:
 
 
 def title_of(spec: Any, name: str, say: Names) -> str:
-    """Title of a number of a sketch: of counts modulo p, some are bounds."""
-    return marked(title(name, say), bound_of(spec, name))
+    """Title of a number of a sketch: of counts modulo p, some are bounds.
+
+    Args:
+        spec: None: it is not known.
+        name: of the number.
+        say: names of items.
+    """
+    return marked(title(name, say), None if spec is None else bound_of(spec, name))
 
 
 def bound_of(spec: Any, name: str) -> Bound | None:
@@ -95,13 +102,6 @@ def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
     """See `sketchstream.kinds.shown.Shown`: the same for every profile up to the same `max_count`."""
     say, largest = naming.of(answer), answer.get("max_count", math.inf)
     return {name: say(text) for name, text in OFFERED.items() if resolved(name, largest)}
-
-
-def resolved(name: str, max_count: float) -> bool:
-    """Whether profiles up to a largest count can have a number of that name."""
-    kind, _, k = name.partition(".")
-    largest = {"at_least": max_count + 1, "exactly": max_count}
-    return kind not in largest or not k.isdecimal() or int(k) <= largest[kind]
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
@@ -116,12 +116,14 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The k+ curve and the numbers of small counts."""
-    (reach, exact), say = curves(answer), naming.of(answer)
-    charts = (one_drawn(lambda: reach_chart(reach, say)), one_drawn(lambda: exact_chart(exact, say)))
-    return [
-        Panel("reach", "At least k times (k+ reach)", charts[0], reach_table(answer)),
-        Panel("exact", "Exactly k times (the profile)", charts[1], exact_table(answer)),
-    ]
+    chart = one_drawn(lambda: exact_chart(curves(answer)[1], naming.of(answer)))
+    return [main(answer), Panel("exact", "Exactly k times (the profile)", chart, exact_table(answer))]
+
+
+def main(answer: Mapping[str, Any]) -> Panel:
+    """The k+ curve."""
+    chart = one_drawn(lambda: reach_chart(curves(answer)[0], naming.of(answer)))
+    return Panel("reach", "At least k times (k+ reach)", chart, reach_table(answer))
 
 
 def tables(answer: Mapping[str, Any]) -> list[report.ReportTable]:
@@ -240,38 +242,7 @@ def other_table(data: Mapping[str, Any]) -> report.ReportTable:
     return report.ReportTable("What follows from it", ("number", "estimate", "95% interval"), rows)
 
 
-TREND: Final = {"distinct": "distinct", "at_least.2": "2 times\nor more", "at_least.10": "10 times\nor more"}
-"""Numbers of a trend, and their labels."""
-
-
-def trend(
-    rows: Sequence[Mapping[str, Estimate | None]], labels: Sequence[str], intervals: bool = True, say: Names = USUAL
-) -> charts.Chart:
-    """A few numbers over all windows.
-
-    Args:
-        rows: for each window its numbers by name; those of `TREND` that every window has are drawn.
-        labels: labels of the windows.
-        intervals: whether to draw intervals; otherwise the ends are the values.
-        say: names of items.
-    """
-    series = []
-    for name, label in TREND.items():
-        found = [one for row in rows if (one := row.get(name)) is not None]
-        if len(found) == len(rows):
-            estimates, low, high = np.array([(one.value, one.low, one.high) for one in found], np.float64).T
-            series.append(charts.ChartSeries(label, estimates, *((low, high) if intervals else (estimates, estimates))))
-    return charts.series_chart(
-        series, labels, "Window by window", say("items"), "Estimates of each window with their 95% intervals."
-    )
-
-
-def chosen(profile: ProfileNumbers, names: Sequence[str]) -> dict[str, Estimate | None]:
-    """Numbers by name; None for counts that the profile does not resolve."""
-    return {name: profile.number(name) if resolved(name, profile.max_count) else None for name in names}
-
-
-def card(profile: ProfileNumbers) -> str:
+def card(profile: Profile) -> str:
     """The profile in the output of a notebook's cell: k+ numbers, their curve, one line of guarantee."""
     data, said = {**profile.to_dict(), **profile.names.facts()}, profile.guarantee
     note = ""

@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from sketchstream.errors import ConfigError
-from sketchstream.kinds.projection.reading.questions import MOST_AMONG
+from sketchstream.kinds.answers import MOST_AMONG
 from sketchstream.query.estimates import RowQuestion, vector_of
 from sketchstream.serve.reconstruction.questions import METHODS, Question
 from sketchstream.serve.service import LIMIT, read_time, require_order

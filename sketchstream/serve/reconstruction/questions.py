@@ -31,7 +31,7 @@ from sketchstream.serve.store.store import Computed
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published
     from sketchstream.query.sealed import SealedWindow
     from sketchstream.query.windows import PublishedWindows

@@ -21,7 +21,7 @@ from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_page, writing
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow

@@ -218,12 +218,13 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     from sketchstream import kinds
     from sketchstream.config.context import context
     from sketchstream.kinds import groups_of
-    from sketchstream.kinds.profile.estimate import laws
+    from sketchstream.kinds.capabilities import Reconstructing
     from sketchstream.privacy.deployments.guarantee import readers_of_the_topic
 
     spec: Any = plan.spec
     around = context(config, plan, partitions=partitions, retention_ms=retention_ms)
-    said = kinds.of(spec).guarantee(spec, plan.ledger, around).to_dict()
+    kind = kinds.of(spec)
+    said = kind.guarantee(spec, plan.ledger, around).to_dict()
     facts: dict[str, Any] = {
         "name": plan.name,
         "window": plan.window,
@@ -241,14 +242,14 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     if plan.early is not None:
         most, each = plan.early.most, plan.early.epsilon
         facts["early"] = f"up to {most} preliminary answers of each window, at a cost of {each} each"
-    if getattr(spec, "modulus", None) is not None and spec.sums_refused is None:  # counts, and no marks of presence
-        from sketchstream.kinds.profile.planner.heavy import share_beyond, tail_note
-
-        if share_beyond(spec.modulus, MEANS[0]) > WRAPPED:
-            _warn(f"sketch {plan.name}: {tail_note(spec, MEANS[0])}")
+    wrapped = kind.wrapped(spec, MEANS) if isinstance(kind, Reconstructing) else None
+    if wrapped is not None:
+        shares, note = wrapped
+        if shares[0] > WRAPPED:
+            _warn(f"sketch {plan.name}: {note}")
         facts["modulus"] = spec.modulus
         facts["items_beyond_modulus"] = ", ".join(
-            f"{share_beyond(spec.modulus, mean):.2%} at a mean of {mean}" for mean in MEANS
+            f"{share:.2%} at a mean of {mean}" for share, mean in zip(shares, MEANS, strict=True)
         )
     number = len(groups_of(spec))
     if number:
@@ -258,10 +259,11 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
             facts["group_limit"] = spec.groups.limit
     if retention_ms is not None:
         facts["readers_of_the_topic"] = readers_of_the_topic(around)
-    if config.input.partitioned_by == "none" and partitions is not None and spec.kind == "profile":
-        gain = laws.gain([float(spec.epsilon)] * (partitions - 1))
-        facts["merge_factor"] = round(gain, 2)
-        text = f"sketch {plan.name}: merging {partitions} partitions multiplies the error by up to {gain:.3g}"
+    if config.input.partitioned_by == "none" and partitions is not None and isinstance(kind, Reconstructing):
+        epsilon = float(spec.epsilon)
+        growth = kind.gain(spec, [epsilon] * partitions) / kind.gain(spec, [epsilon])
+        facts["merge_factor"] = round(growth, 2)
+        text = f"sketch {plan.name}: merging {partitions} partitions multiplies the error by up to {growth:.3g}"
         text += "; key the topic by item, and it is 1"
         _warn(text)
     return facts

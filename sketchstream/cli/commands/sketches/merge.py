@@ -30,7 +30,7 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     from sketchstream.errors import MergeError
     from sketchstream.files import PUBLIC, write_durably
     from sketchstream.published import SealedState
-    from sketchstream.query.profiles import gain
+    from sketchstream.query.profiles import growth
     from sketchstream.sketch import merge
 
     sketches.require_free(output)
@@ -44,6 +44,7 @@ def command(files: tuple[Path, ...], output: Path, form: show.Format) -> None:
     merged = merge(parts)
     write_durably(output, merged.to_bytes(), mode=PUBLIC)
     facts: dict[str, object] = {"file": str(output), "parts": len(parts), "layers": len(merged.layers)}
-    if merged.kind.answer == "profile":
-        facts["error_factor"] = round(gain(merged) / gain(parts[0]), 4)
+    factor = growth(merged, parts[0])
+    if factor is not None:
+        facts["error_factor"] = round(factor, 4)
     show.facts(facts, form)

@@ -1,6 +1,6 @@
 """Reconstruction: from published histograms of counters to a profile with intervals.
 
-In: `Observed` objects, and nothing else. Out: a `Profile`. Touches: nothing.
+In: `Observed` objects, and nothing else. Out: a `ReconstructedProfile`. Touches: nothing.
 Source: docs/theory/profile.md.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.intervals.bands import Ends
     from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty
     from sketchstream.kinds.profile.estimate.profile_numbers import Facts
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 
 METHODS = ("likelihood", "monotone", "inverse", "circulant")
 MAX_RESOLVED = 10_000_000
@@ -44,7 +44,7 @@ def reconstruct(
     beta: float = 0.05,
     guarantee: Mapping[str, Any] | None = None,
     about: About | None = None,
-) -> Profile:
+) -> ReconstructedProfile:
     """Estimate a profile from published histograms.
 
     Args:
@@ -66,7 +66,7 @@ def reconstruct(
     _check(parts, method, max_count, norm)
     from sketchstream.kinds.profile.estimate.fit import mixed
     from sketchstream.kinds.profile.estimate.intervals import bounds
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 
     settings: dict[str, object] = {}
     chosen = 2.0
@@ -83,7 +83,7 @@ def reconstruct(
 
         fit, population, known = reconstruction.reconstruct(parts, method, max_count)
         whole = _inside(*_whole(fit, population, _with_total(known, about), about, facts), facts)
-        return Profile(*whole, _wrapped(facts, parts[0].modulus, known, measured), guarantee)
+        return ReconstructedProfile(*whole, _wrapped(facts, parts[0].modulus, known, measured), guarantee)
     # import only the chosen method: importing the likelihood takes a tenth of a second
     if method == "likelihood":
         from sketchstream.kinds.profile.estimate.likelihood import estimator
@@ -108,7 +108,7 @@ def reconstruct(
     known = bounds.closed(parts, max_count)
     slots = float(sum(part.slots[0] for part in parts))
     facts = _wrapped(facts, parts[0].modulus, known, lambda n: bounds.closed(parts, n))
-    return Profile(*_whole(fit, slots, _with_total(known, about), about, facts), facts, guarantee)
+    return ReconstructedProfile(*_whole(fit, slots, _with_total(known, about), about, facts), facts, guarantee)
 
 
 def _wrapped(facts: Facts, modulus: int | None, known: Uncertainty, measured: Callable[[int], Uncertainty]) -> Facts:

@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal, overload
+from typing import Any, Self
 
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Answers, Column
+from sketchstream.kinds.answers import LEVEL, Column
 from sketchstream.kinds.estimates import Bound, Estimate, normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.fit import Fit, tails
-from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends
+from sketchstream.kinds.profile.estimate.intervals.bands import Band, Ends, Moved
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.intervals.falling import holding
 from sketchstream.kinds.profile.estimate.intervals.wrapping import Wrapping, always
 from sketchstream.kinds.profile.estimate.observed import Floats
-from sketchstream.naming import USUAL, Names
+from sketchstream.kinds.profile_answers import Profile
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,10 @@ class Facts:
     wrapping: Wrapping | None = None
 
 
-class ProfileNumbers(Answers):
-    """The numbers of a profile, and their intervals: all of `Profile` but what shows it."""
+class ProfileNumbers(Profile):
+    """The numbers of a profile, and their intervals: all of `ReconstructedProfile` but what shows it."""
 
-    question = "at_least"
-    names: Names = USUAL
-    """What items and events are called in its tables and charts; a configuration has the names."""
+    facts: Facts
 
     def __init__(
         self, fit: Fit, population: float, known: Uncertainty, facts: Facts, guarantee: Mapping[str, Any] | None = None
@@ -91,16 +89,6 @@ class ProfileNumbers(Answers):
     def method(self) -> str:  # type: ignore[override]
         """Name of the estimator."""
         return self.facts.method
-
-    @property
-    def guarantee(self) -> dict[str, Any] | None:
-        """The guarantee of the publication, as plain data; None if it is not known."""
-        return self._guarantee
-
-    @guarantee.setter
-    def guarantee(self, said: Mapping[str, Any]) -> None:
-        """Say the guarantee of a deployment, which its configuration knows more of."""
-        self._guarantee = dict(said)
 
     @property
     def layers(self) -> list[dict[str, str]]:
@@ -145,11 +133,6 @@ class ProfileNumbers(Answers):
         _, low, high = self.tail_ends(normal_quantile(level))[:-1].T
         return low, high
 
-    @property
-    def max_count(self) -> int:
-        """Largest count that the profile resolves, n."""
-        return self.fractions.size - 1
-
     @cached_property
     def counts(self) -> Floats:
         """(n+1,) numbers of items that occurred exactly t times, not rounded."""
@@ -169,51 +152,16 @@ class ProfileNumbers(Answers):
         """The unbiased estimate of one k+ number with its variance, 0 <= k <= max_count + 1."""
         return self._known.tails.at(k)
 
-    @property
-    def above(self) -> Estimate:
-        """Share of the items whose count is beyond `max_count`."""
-        return self.number("above")
-
-    @property
-    def distinct(self) -> Estimate:
-        """Number of items that occurred."""
-        return self.number("distinct")
-
-    @property
-    def total(self) -> Estimate:
-        """Total weight of the events."""
-        return self.number("total")
-
-    @property
-    def mean(self) -> Estimate:
-        """Mean count of the items that occurred."""
-        return self.number("mean")
-
-    @property
-    def entropy(self) -> Estimate:
-        """Shannon entropy, in nats, of the distribution of the events over the items."""
-        return self.number("entropy")
-
-    @property
-    def one_hit_ratio(self) -> Estimate:
-        """Share of the items that occurred exactly once, among those that occurred."""
-        return self.number("one_hit_ratio")
-
-    @property
-    def coverage(self) -> Estimate:
-        """Good-Turing coverage 1 - f1/N: probability that one more event is of an item already seen."""
-        return self.number("coverage")
-
     def at_least(self, k: int) -> Estimate:
-        """Number of items that occurred k times or more (k+ reach), 0 <= k <= max_count + 1."""
+        """See `Profile`."""
         return self._at_least(k, normal_quantile(LEVEL))
 
     def exactly(self, k: int) -> Estimate:
-        """Number of items that occurred exactly k times, 0 <= k <= max_count."""
+        """See `Profile`."""
         return self._exactly(k, normal_quantile(LEVEL))
 
     def quantile(self, q: float) -> Estimate:
-        """Smallest count such that a share q of the items that occurred have at most this count."""
+        """See `Profile`."""
         return self._quantile(q, normal_quantile(LEVEL))
 
     def interval(self, level: float | str | None = None, at: float | None = None) -> Any:
@@ -231,25 +179,7 @@ class ProfileNumbers(Answers):
             return self.number(level, LEVEL if at is None else at)
         return super().interval(level)
 
-    @overload
-    def number(  # type: ignore[overload-overlap]
-        self, name: Literal["fractions", "counts"], level: float = LEVEL
-    ) -> Floats: ...
-
-    @overload
-    def number(self, name: str, level: float = LEVEL) -> Estimate: ...
-
-    def number(self, name: str, level: float = LEVEL) -> Estimate | Floats:
-        """Estimate with an interval of another level.
-
-        Args:
-            name: distinct, total, mean, entropy, one_hit_ratio, coverage, above, "at_least.3", "exactly.1",
-                "quantile.0.9", or fractions, counts (an (n+1, 2) array of low and high is returned).
-            level: coverage probability, between 0 and 1.
-
-        Raises:
-            EstimateError: an unknown name, or a level, k or q outside its range.
-        """
+    def _number(self, name: str, level: float) -> Estimate | Floats:
         z = normal_quantile(level)
         if name == "fractions":
             return self._shares_ends(z)
@@ -358,6 +288,39 @@ class ProfileNumbers(Answers):
         below, items = self.max_count + 1.0, max(self._population, 1.0)
         found = replace(found, high=max(found.high, min(found.high + below * wrapping.most(z) / items, 1.0)))
         return replace(found, bound="lower") if self.blind else self._marked(found, "lower", below, z, items)
+
+    def with_zeros(self, zeros: int) -> Self:
+        """Add items with count 0, or remove them (a negative number).
+
+        Raises:
+            EstimateError: an open domain, or fewer than zero items would remain.
+        """
+        if zeros == 0:
+            return self
+        if self.facts.open_domain:
+            msg = "items without a slot are known in closed domains only"
+            raise EstimateError(msg)
+        before = self._population
+        after = before + zeros
+        if after <= 0:
+            msg = f"{-zeros} items cannot leave a domain of {before:.0f}"
+            raise EstimateError(msg)
+        fit, known, scale = self._fit, self._known, before / after
+        fractions = fit.fractions * scale
+        fractions[0] += zeros / after
+        return type(self)(
+            Fit(fractions, fit.heavy, fit.heavy_shares * scale),
+            after,
+            replace(
+                known,
+                fractions=Moved(known.fractions, scale, zeros / after),
+                counts=Moved(known.counts, 1.0, zeros),
+                tails=known.tails.moved(zeros),
+                above=Moved(known.above, scale, 0.0),
+            ),
+            replace(self.facts, d=round(after)),
+            self.guarantee,
+        )
 
     @property
     def blind(self) -> bool:

@@ -1,6 +1,6 @@
 """The profile: the numbers of items that occurred so often, as data, tables, text and pictures.
 
-In: see `profile_numbers`. Out: `Profile`. Touches: nothing.
+In: see `profile_numbers`. Out: `ReconstructedProfile`. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -18,26 +18,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.observed import Floats
 
 
-class Profile(ProfileNumbers):
-    """Numbers of items that occurred exactly t times, and quantities derived from them.
-
-    In a closed domain the shares are over all items of the domain, index 0 the absent ones. In an open domain they
-    are over the distinct items that occurred, and index 0 is 0. Every number comes from one law of counts
-    (`fractions`, and the counts of the share `above`), so they agree with each other. Intervals come from unbiased
-    linear estimates of the same object, whatever the method; `covers` says what they cover. In noisy bins of events
-    of an open domain the law of the likelihood is held inside the 95% intervals of the k+ numbers; other intervals are
-    widened to contain the value.
-
-    Method `inverse` is exactly unbiased count by count, so its `fractions`, `counts` and `above` are signed (noise
-    makes some negative), and k+ numbers need not fall. All other numbers are clipped to possible values: no number of
-    items below 0 or beyond the domain, no ratio outside 0 to 1. If the items of an open domain add up to less than
-    one, its profile is empty, as shares would have no denominator.
-
-    With unit "item" counts are kept modulo p. An `Estimate` says in `bound` where that makes it a bound, and where
-    counts near p show, ends of intervals allow for wrapped ones (`estimate.intervals.wrapping`).
-
-    As answers of any kind, its `values` are the numbers of items with a count of at least 0, 1, .. `max_count`.
-    """
+class ReconstructedProfile(ProfileNumbers):
+    """A profile whose intervals come from the noise of its sketch."""
 
     def sketch_facts(self) -> dict[str, Any]:
         """From the facts and the guarantee; losses are pure."""
@@ -48,6 +30,18 @@ class Profile(ProfileNumbers):
     def more(self, level: float) -> dict[str, Any]:
         """See `export.more`."""
         return export.more(self, level)
+
+    def heading(self) -> str:
+        """See `export.heading`."""
+        return export.heading(self)
+
+    def summary(self) -> list[tuple[str, str, str, str]]:
+        """See `export.rows`."""
+        return export.rows(self)
+
+    def counts_csv(self) -> str:
+        """See `export.to_csv`."""
+        return export.to_csv(self)
 
     def _draw(self, truth: Floats | None = None) -> Figure:
         """The profile and the k+ curve with their bands; `truth` holds true numbers of items at counts 0, 1, .."""

@@ -25,7 +25,7 @@ from sketchstream.kinds.profile.spec import ProfileSpec
 if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate import About
     from sketchstream.kinds.profile.estimate.observed import Observed
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 
 
 REACH = (1, 2, 3, 5, 10, 20, 50, 100)
@@ -38,7 +38,7 @@ NORMAL, QUARTILE = 1.959963984540054, 0.6744897501960817
 """Half widths of a normal law's 95% and 50% intervals."""
 
 
-def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> Profile:
+def read(observed: Observed, max_count: int, method: str, about: About | None = None) -> ReconstructedProfile:
     """Read the numbers of a published object by a method, with intervals that rest on its noise alone."""
     found = estimate.reconstruct([observed], method=method, max_count=max_count, about=about)
     found.facts = replace(found.facts, wrapping=None)
@@ -114,7 +114,7 @@ def truths(names: Sequence[str], items: float, shares: Floats) -> dict[str, floa
     return out
 
 
-def deviation(profile: Profile, name: str) -> float:
+def deviation(profile: ReconstructedProfile, name: str) -> float:
     """Standard deviation of a number: of closed domains' k+ numbers from the estimate, of others from the interval.
 
     For the others, two levels are compared, so that brackets of wide bins, which do not depend on the level, cancel;

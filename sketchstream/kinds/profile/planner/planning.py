@@ -27,7 +27,7 @@ from sketchstream.spec import (
 )
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.estimate.result import Profile
+    from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 
 Vary = Literal["slots", "epsilon"]
 BIAS_DEVIATIONS, BIAS_SHARE = 3.0, 0.02
@@ -205,7 +205,7 @@ def _check(spec: ProfileSpec, items: float, parts: int, merges: int, windows: in
         raise SpecError(msg)
 
 
-def _refuse_crowded(profile: Profile, items: float) -> None:
+def _refuse_crowded(profile: ReconstructedProfile, items: float) -> None:
     """Refuse a sketch whose slots are too crowded to estimate the number of items."""
     off, noise = abs(profile.distinct.value - items), figures.deviation(profile, "distinct")
     if math.isinf(profile.distinct.high):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Column, Floats
+from sketchstream.kinds.answers import LEVEL, MOST_AMONG, Column, Floats
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.pictures import whose
 from sketchstream.kinds.projection.reading.neighbours import nearest
@@ -37,8 +37,6 @@ QUANTITIES: Final = {
     "with_vector": "inner product with a vector",
 }
 """Questions, and what their values are."""
-MOST_AMONG: Final = 100
-"""Most users whose pairs are listed: 4,950 distances. A file or a picture of all distances has more."""
 BESIDE: Final = {"count": "nearest", "later": "drift", "windows": "drift", "vector": "with_vector"}
 """Options that belong to one question."""
 

@@ -21,10 +21,9 @@ from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx
 from sketchstream.kinds.profile.estimate.intervals.falling import Falling
-from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.profile_numbers import Facts
-from sketchstream.kinds.profile.estimate.result import Profile
+from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 from sketchstream.kinds.profile.show import export
 from sketchstream.kinds.profile.show.export import reach_steps
@@ -55,9 +54,9 @@ def test_the_number_of_all_items_of_a_closed_domain_is_whole(slots, size, seed, 
     tails = Falling(Band(np.full(size + 2, float(slots)), np.full(size + 2, float(slots)), np.zeros(size + 2)), {})
     known = Uncertainty(band, band, tails, band, {}, "nothing")
     facts = Facts("likelihood", "item", "bins", slots, (), "1", "1", open_domain=False)
-    p = Profile(Fit(shares[:-1], np.array([size + 1.0]), shares[-1:]), slots, known, facts)
+    p = ReconstructedProfile(Fit(shares[:-1], np.array([size + 1.0]), shares[-1:]), slots, known, facts)
     assert p.at_least(0) == Estimate(slots, slots, slots)
-    assert with_zeros(p, zeros).at_least(0) == Estimate(slots + zeros, slots + zeros, slots + zeros)
+    assert p.with_zeros(zeros).at_least(0) == Estimate(slots + zeros, slots + zeros, slots + zeros)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -17,12 +17,11 @@ from sketchstream.items.hashing import Key
 from sketchstream.kinds.groups.group_list import Groups, GroupSample
 from sketchstream.kinds.profile.estimate import About, reconstruct, simulate
 from sketchstream.kinds.profile.estimate.intervals.bands import Band
-from sketchstream.kinds.profile.estimate.intervals.known_zeros import with_zeros
 from sketchstream.kinds.profile.estimate.intervals.sampled import SampledNumbers, SampledRatios, Widened
-from sketchstream.kinds.profile.estimate.result import Profile
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.kinds.profile_answers import Profile
 from sketchstream.query.differences import difference, subtract
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
@@ -296,7 +295,7 @@ def test_more_items_than_a_closed_domain_has_are_not_found() -> None:
 def test_items_that_are_known_to_be_absent_can_be_added() -> None:
     rng = np.random.default_rng(9)
     profile = answer(rng, population(rng), "30", "closed", "inverse", About(sample=SAMPLE))
-    more = with_zeros(profile, 100)
+    more = profile.with_zeros(100)
     assert more.distinct == profile.distinct
     assert more.at_least(0).low == SLOTS + 100
     assert more.counts[0] == pytest.approx(profile.counts[0] + 100)

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from sketchstream.kinds.profile import pictures
 from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, top_of
-from sketchstream.kinds.profile.estimate.result import Profile
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.planner.heavy import enough, share_beyond
 from sketchstream.kinds.profile.show import export
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.kinds.profile_answers import Profile
 from sketchstream.query.differences import WRAPPED, difference
 from sketchstream.spec import ClosedDomain, OpenDomain
 from tests.helpers.heavy_laws import LAWS, names_of, run, truths
