@@ -9,7 +9,6 @@ guarantee's, a loss is the ledger's times a number of windows that `guarantee` c
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,9 +20,6 @@ from sketchstream.cli.options import gathered
 
 if TYPE_CHECKING:
     from sketchstream.kinds.groups.group_list import GroupLimit, Groups
-    from sketchstream.kinds.profile.overlap.forecast import OverlapForecast
-    from sketchstream.kinds.profile.planner import Plan
-    from sketchstream.kinds.profile.spec import ProfileSpec
     from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream.privacy.ledgers.ledger import Loss
     from sketchstream.stream.windows.plans import EarlyAnswers, Memory, SketchPlan
@@ -57,40 +53,6 @@ class DeploymentOptions:
     def given(self) -> bool:
         """Whether there is anything to say about groups or windows."""
         return self.groups is not None or self.window is not None
-
-    def grouped(self, spec: ProfileSpec, chosen: Collection[str]) -> ProfileSpec:
-        """The spec with its groups.
-
-        Args:
-            spec: without them.
-            chosen: options of it that were given; with `overlap` the others follow from it.
-
-        Raises:
-            ConfigError: options that do not fit together; a list that cannot be read.
-            SpecError: groups that cannot be, more than there may be among them.
-        """
-        from sketchstream.errors import ConfigError
-        from sketchstream.kinds.profile.planner import resized
-
-        groups = self.declared(spec.domain.size or 0, spec.dtype.itemsize)
-        if not self.overlap:
-            if self.epsilon_overlap is not None or (self.counts, self.noise) != ("modulus", "groups"):
-                msg = "--epsilon-overlap, --counts and --noise belong to --overlap: give it too"
-                raise ConfigError(msg)
-            return spec if groups is None else resized(spec, groups=groups)
-        if groups is None:
-            msg = "--overlap needs --groups: it says what groups have in common"
-            raise ConfigError(msg)
-        follow = {name: None for name in ("epsilon_publish", "max_count", "modulus") if name not in chosen}
-        return resized(
-            spec,
-            **follow,
-            groups=groups,
-            overlap=True,
-            epsilon_overlap=self.epsilon_overlap,
-            counts=self.counts,
-            noise=self.noise,
-        )
 
     def declared(self, slots: int, itemsize: int) -> Groups | None:
         """The groups; None without any.
@@ -153,7 +115,7 @@ class DeploymentOptions:
             raise ConfigError(msg)
         return items / groups
 
-    def windows(self, spec: ProfileSpec) -> PlannedWindows | None:
+    def windows(self, spec: Any) -> PlannedWindows | None:
         """The windows of a sketch; None: it has none.
 
         Raises:
@@ -225,17 +187,23 @@ class Around:
     """The groups and windows around a plan.
 
     Args:
-        plan: of one group, or of the sketch.
+        spec: spec of the sketch, with its groups.
+        items: distinct items of a window that were planned for, in one group.
+        parts: partitions that are stacked.
+        merges: states that are merged.
         given: None: the sketch has no windows.
     """
 
-    plan: Plan | OverlapForecast
+    spec: Any
+    items: float
+    parts: int
+    merges: int
     given: PlannedWindows | None
 
     @property
     def partitions(self) -> int:
         """Of the input."""
-        return self.plan.parts * self.plan.merges
+        return self.parts * self.merges
 
     @cached_property
     def windows(self) -> SketchPlan | None:
@@ -245,14 +213,14 @@ class Around:
         if self.given is None:
             return None
         given = self.given
-        return SketchPlan("sketch", self.plan.spec, given.calendar, given.steps, stride=given.stride, early=given.early)
+        return SketchPlan("sketch", self.spec, given.calendar, given.steps, stride=given.stride, early=given.early)
 
     @property
     def ledger(self) -> Any:
         """What one window charges, early answers included."""
         from sketchstream.kinds import planned
 
-        return planned(self.plan.spec) if self.windows is None else self.windows.ledger
+        return planned(self.spec) if self.windows is None else self.windows.ledger
 
     @property
     def overlap(self) -> int:
@@ -266,14 +234,14 @@ class Around:
         from sketchstream.stream.windows.windows import hopping
 
         if self.windows is None or self.given is None:
-            alone = SketchPlan("sketch", self.plan.spec, hopping("1d")[0])
+            alone = SketchPlan("sketch", self.spec, hopping("1d")[0])
             return Memory(alone.window_bytes(self.partitions, checked=self._checked), 1, 0)
         return self.windows.memory(self.given.behind_ms, self.partitions, checked=self._checked)
 
     @property
     def _checked(self) -> bool:
         """Whether partitions hold different items: then they are stacked."""
-        return self.plan.merges == 1
+        return self.merges == 1
 
     @cached_property
     def context(self) -> Context:
@@ -289,7 +257,7 @@ class Around:
         """Guarantee of the sketch with all its groups."""
         from sketchstream import kinds
 
-        found: Guarantee = kinds.of(self.plan.spec).guarantee(self.plan.spec, self.ledger, self.context)
+        found: Guarantee = kinds.of(self.spec).guarantee(self.spec, self.ledger, self.context)
         return found
 
     def losses(self) -> list[tuple[str, int, Loss | None, Loss]]:
@@ -302,7 +270,7 @@ class Around:
             windows_of,
         )
 
-        spec, around = self.plan.spec, self.context
+        spec, around = self.spec, self.context
         one = Beside.of("", self.ledger, around.window_ms, groups=spec.group_losses)
         event, item = one.event.pure, one.item.pure * copies_of_item(around)
         out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
@@ -322,7 +290,7 @@ class Around:
         """Plain data; losses as strings ('3/2', 'unlimited')."""
         from sketchstream.privacy.ledgers.ledger import show
 
-        spec, memory = self.plan.spec, self.memory
+        spec, memory = self.spec, self.memory
         return {
             "groups": None if spec.groups is None else len(spec.groups),
             "groups_of_one_item": None if spec.groups is None else spec.groups.of_one_item,
@@ -347,10 +315,10 @@ class Around:
         """The groups and the memory, for people."""
         from sketchstream.stream.windows.units import spell_bytes
 
-        spec, memory, out = self.plan.spec, self.memory, []
+        spec, memory, out = self.spec, self.memory, []
         if spec.groups is not None:
             out.append(
-                f"{len(spec.groups):,} groups: the numbers above are those of a group of {self.plan.items:,.0f} items"
+                f"{len(spec.groups):,} groups: the numbers above are those of a group of {self.items:,.0f} items"
             )
         text = f"Memory of the counters in one partition: {spell_bytes(memory.window)} a window"
         if self.windows is not None:

@@ -1,12 +1,12 @@
 """The options that describe a sketch, shared by `create` and `plan`, and the spec that they build.
 
-In: options. Out: a `ProfileSpec`. Touches: the list of a closed domain.
+In: options. Out: a spec. Touches: the list of a closed domain.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +16,7 @@ import click
 from sketchstream.cli.options import FILE, gathered
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.profile.spec import ProfileSpec, Publish
     from sketchstream.spec import Domain, Unit
-
 
 OF_PROFILES: Final = ("max_count", "modulus", "bits", "publish")
 OF_BOTH: Final = ("max_weight", "epsilon_publish", "intrusion", "total_share", "max_total")
@@ -44,33 +42,12 @@ class Description:
     bits: str | None
     total_share: str | None
     max_total: str | None
-    publish: Publish | None
+    publish: str | None
     epsilon_publish: str | None
     intrusion: bool | None
 
-    def spec(self) -> ProfileSpec:
-        """The spec.
-
-        Raises:
-            ConfigError: options that do not fit together.
-            SpecError: the sketch is invalid.
-        """
-        from sketchstream.errors import ConfigError
-        from sketchstream.kinds.profile.spec import ProfileSpec
-        from sketchstream.spec import units_in_words
-
-        if self.epsilon is None:
-            msg = "--epsilon is needed, such as --epsilon 1"
-            raise ConfigError(msg)
-        if self.unit is None:
-            msg = f"--unit is needed: {units_in_words('--unit ')}"
-            raise ConfigError(msg)
-        given = self._told(*OF_PROFILES, *OF_BOTH)
-        given |= {name: _whole(given[name], name) for name in ("max_weight", "max_total", "bits") if name in given}
-        return ProfileSpec(epsilon=self.epsilon, unit=self.unit, domain=self.domain(), **given)
-
-    def spec_of(self, kind: str, beside: Mapping[str, Any]) -> Any:
-        """The spec of a sketch of any kind that the command line can make.
+    def spec(self, kind: str = "profile", **beside: Any) -> Any:
+        """The spec of a sketch of a kind that options describe.
 
         Args:
             kind: its name.
@@ -80,27 +57,30 @@ class Description:
             ConfigError: options that do not fit together or that the kind does not have.
             SpecError: the sketch is invalid.
         """
+        from sketchstream import kinds
         from sketchstream.errors import ConfigError
-        from sketchstream.kinds.gaussian.spec import GaussianSpec
+        from sketchstream.spec import units_in_words
 
-        if kind == "profile":
-            _refuse(beside, kind)
-            return self.spec()
-        if kind != "gaussian":
+        if kind not in ("profile", "gaussian"):
             msg = (
                 f"--kind must be profile or gaussian, found {kind!r:.40}; other kinds are described in a file: --table"
             )
             raise ConfigError(msg)
+        given = self._told(*OF_PROFILES, *OF_BOTH)
+        _refuse(beside if kind == "profile" else self._told(*OF_PROFILES), kind)
         if self.epsilon is None:
             msg = "--epsilon is needed, such as --epsilon 1"
             raise ConfigError(msg)
-        if "delta" not in beside:
+        if kind == "profile":
+            if self.unit is None:
+                msg = f"--unit is needed: {units_in_words('--unit ')}"
+                raise ConfigError(msg)
+            given |= {name: _whole(given[name], name) for name in ("max_weight", "max_total", "bits") if name in given}
+        elif "delta" not in beside:
             msg = "--kind gaussian needs --delta, such as --delta 1e-6"
             raise ConfigError(msg)
-        _refuse(self._told(*OF_PROFILES), kind)
         unit = self.unit or "event"
-        given = {**self._told(*OF_BOTH), **beside}
-        return GaussianSpec(epsilon=self.epsilon, unit=unit, domain=self.domain(), **given)  # type: ignore[arg-type]
+        return kinds.named(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **given, **beside)
 
     def _told(self, *names: str) -> dict[str, Any]:
         """Those of these options that were given."""

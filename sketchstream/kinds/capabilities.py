@@ -147,6 +147,23 @@ class Reconstructing(ABC):
         """
 
 
+class Sizable(ABC):
+    """The sketch for given errors can be found."""
+
+    @abstractmethod
+    def fewest(self, *, numbers: Sequence[str], target: float, **wanted: Any) -> Any:
+        """The fewest items of which a sketch tells all numbers with this relative error, and that sketch.
+
+        Args:
+            numbers: names of the numbers wanted.
+            target: relative error wanted, one standard deviation.
+            wanted: `unit` of privacy, `parts` (partitions), `groups` (each with answers of that error; None: none).
+
+        Returns:
+            `spec`, its `plan` and `memory`, and `block`, which writes it as a part of a configuration.
+        """
+
+
 class SlotsOfItems:
     """Answers name items.
 

@@ -22,7 +22,7 @@ from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
 from sketchstream.items.events import Events
-from sketchstream.kinds.capabilities import Deferring, HavingGroups, PerWeight, Reconstructing, Summarising
+from sketchstream.kinds.capabilities import Deferring, HavingGroups, PerWeight, Reconstructing, Sizable, Summarising
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.publication import require_options
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.profile.estimate.observed import Observed
+    from sketchstream.kinds.profile.planner import Sizing
     from sketchstream.published import Origin, Published, Release, SealedState, Stack
 
 OPTIONS = ("max_count", "norm", "beta")
@@ -56,7 +57,7 @@ EDGES_VERSION = 1
 """Rule by which the edges of a published histogram follow from the spec."""
 
 
-class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Reconstructing, PerWeight):
+class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Reconstructing, PerWeight, Sizable):
     """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
 
     name = "profile"
@@ -330,6 +331,12 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Recon
     def gain(self, spec: ProfileSpec, epsilons: Sequence[float]) -> float:
         """That of randomized response, or of discrete Laplace noise."""
         return laws.gain(epsilons) if spec.modulus is None else 1 / laws.response_eigenvalue(epsilons, spec.modulus)
+
+    def fewest(self, *, numbers: Sequence[str], target: float, **wanted: Any) -> Sizing:
+        """See `sketchstream.kinds.profile.planner.fewest`."""
+        from sketchstream.kinds.profile.planner import fewest
+
+        return fewest(numbers=numbers, target=target, **wanted)
 
     def wrapped(self, spec: ProfileSpec, means: Sequence[float]) -> tuple[list[float], str] | None:
         """Of counts modulo p; marks of presence do not wrap."""

@@ -18,7 +18,7 @@ from sketchstream.cli.deployments import LOSSES, Around, DeploymentOptions, depl
 from sketchstream.cli.specs import Description, described
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from sketchstream.cli.deployments import PlannedWindows
     from sketchstream.kinds.profile import planner
@@ -177,7 +177,7 @@ def command(
 
     if description.open_domain and description.slots is None and vary == "slots" and target is not None:
         description = replace(description, slots=SMALLEST)
-    spec = deployment.grouped(description.spec(), description.given())
+    spec = _grouped(deployment, description.spec(), description.given())
     windows_given = deployment.windows(spec)
     expected: dict[str, Any] = {
         "items": deployment.items(items, spec.group_count),
@@ -199,7 +199,7 @@ def command(
         found = planner.plan(spec, **expected)
     else:
         found = planner.required(spec, target=target, number=number, vary=vary, **expected)
-    around = Around(found, windows_given)
+    around = Around(found.spec, found.items, found.parts, found.merges, windows_given)
     early = None if windows_given is None else windows_given.early
     released = (
         None if early is None else planner.plan(planner.resized(found.spec, epsilon_publish=early.epsilon), **expected)
@@ -236,6 +236,41 @@ def command(
         _print_around(around)
     if early is not None and released is not None:
         _print_early(early, found, released)
+
+
+def _grouped(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collection[str]) -> ProfileSpec:
+    """The spec with its groups.
+
+    Args:
+        deployment: options of groups.
+        spec: without them.
+        chosen: options of it that were given; with `overlap` the others follow from it.
+
+    Raises:
+        ConfigError: options that do not fit together; a list that cannot be read.
+        SpecError: groups that cannot be, more than there may be among them.
+    """
+    from sketchstream.errors import ConfigError
+    from sketchstream.kinds.profile.planner import resized
+
+    groups = deployment.declared(spec.domain.size or 0, spec.dtype.itemsize)
+    if not deployment.overlap:
+        if deployment.epsilon_overlap is not None or (deployment.counts, deployment.noise) != ("modulus", "groups"):
+            msg = "--epsilon-overlap, --counts and --noise belong to --overlap: give it too"
+            raise ConfigError(msg)
+        return spec if groups is None else resized(spec, groups=groups)
+    if groups is None:
+        msg = "--overlap needs --groups: it says what groups have in common"
+        raise ConfigError(msg)
+    return resized(
+        spec,
+        **{name: None for name in ("epsilon_publish", "max_count", "modulus") if name not in chosen},
+        groups=groups,
+        overlap=True,
+        epsilon_overlap=deployment.epsilon_overlap,
+        counts=deployment.counts,
+        noise=deployment.noise,
+    )
 
 
 def _print_early(early: EarlyAnswers, final: planner.Plan, released: planner.Plan) -> None:
@@ -279,7 +314,7 @@ def _print_around(around: Around) -> None:
     said = around.guarantee
     for sentence in said.protects[:1] + said.seen:
         click.echo(f"  - {sentence}")
-    for sentence in assumed_of_groups(around.plan.spec):
+    for sentence in assumed_of_groups(around.spec):
         click.echo(f"  - assumed: {sentence}")
 
 
@@ -290,7 +325,7 @@ def _print_sets(
     from sketchstream.kinds.profile.overlap.forecast import COLUMNS, forecast
 
     found = forecast(spec, expected["items"], shared=shared, parts=expected["parts"])
-    around = Around(found, given)
+    around = Around(found.spec, found.items, found.parts, found.merges, given)
     if form == "json":
         click.echo(show.as_json(found.to_dict() | around.to_dict()))
         return

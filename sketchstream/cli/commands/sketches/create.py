@@ -72,7 +72,7 @@ def command(
         "fraction_bits": fraction_bits,
     }
     beside = {name: value for name, value in beside.items() if value is not None}
-    spec: Any = _described_in(table, description, beside) if table is not None else description.spec_of(kind, beside)
+    spec: Any = _described_in(table, description, beside) if table is not None else description.spec(kind, **beside)
     sketches.require_free(output)
     key = sketches.load_key(key_file)
     # Drawing is about two thirds of the time, the rest goes into checksum and disk.

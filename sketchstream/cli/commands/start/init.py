@@ -20,10 +20,11 @@ from sketchstream.cli.progress import ProgressBar
 if TYPE_CHECKING:
     from sketchstream.config.draft import Draft
     from sketchstream.kinds.groups.group_list import Groups
-    from sketchstream.kinds.profile.planner import Sizing
     from sketchstream.stream.input.field_survey import Survey
     from sketchstream.stream.windows.windows import Width
 
+KIND: Final = "profile"
+"""Kind of the sketch that is configured."""
 NAME: Final = "people"
 NUMBERS: Final = ("distinct", "at_least.3")
 PROVISIONAL: Final = f"""[[sketch]]
@@ -94,9 +95,10 @@ def command(
       sketchstream init --file events.jsonl --item user_id --unit item --window 1h --error 5%
       sketchstream init --file events.jsonl --group-by campaign --groups spring,summer --error 20%
     """  # noqa: D205 - the first paragraph is the summary
+    from sketchstream import kinds
     from sketchstream.config.draft import Draft
     from sketchstream.errors import StoreError
-    from sketchstream.kinds.profile import planner
+    from sketchstream.kinds.capabilities import Sizable
     from sketchstream.stream.windows.windows import Width
 
     if (topic is None) == (file is None):
@@ -140,9 +142,11 @@ def command(
     wait_s = _wait_s(Width.parse(str(window)))
     target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
     wanted = numbers or NUMBERS
+    kind = kinds.named(KIND)
+    assert isinstance(kind, Sizable)
     with ProgressBar("sizing the sketch") as bar:
         bar.reach(0)
-        found = planner.fewest(numbers=wanted, target=target, unit=unit, parts=partitions, groups=split.groups)
+        found = kind.fewest(numbers=wanted, target=target, unit=unit, parts=partitions, groups=split.groups)
     draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s, time_unit=survey.unit(time))
     listed = None if split.file is None else _relative(split.file, folder)
     _write(draft, found.block(NAME, str(window), split.field, listed), key, output)
@@ -327,7 +331,7 @@ def _write(draft: Draft, block: str, key: Path, output: Path) -> None:
     click.echo(f"sketchstream: wrote {output}", err=True)
 
 
-def _print(draft: Draft, found: Sizing, output: Path) -> None:
+def _print(draft: Draft, found: Any, output: Path) -> None:
     """Say what it costs, how many items it takes, and what the sample says about the fields."""
     from sketchstream import kinds
     from sketchstream.config.loader import Config
@@ -354,7 +358,7 @@ def _print(draft: Draft, found: Sizing, output: Path) -> None:
         click.echo(f"sketchstream: warning: {text}", err=True)
 
 
-def _warn_of_few(file: Path, form: str, found: Sizing) -> None:
+def _warn_of_few(file: Path, form: str, found: Any) -> None:
     """Say that a file does not hold what the answers were sized for."""
     from sketchstream_connectors import first_records
 
@@ -389,7 +393,7 @@ def _wait_s(width: Width) -> int | None:
     return width.count * 10 if width.unit == "minute" and width.count < 60 else None
 
 
-def _print_next(draft: Draft, found: Sizing, window: str, output: Path) -> None:
+def _print_next(draft: Draft, found: Any, window: str, output: Path) -> None:
     """The commands that follow, and when the first answer comes."""
     named = f"-c {output}"
     columns = "".join(f" --number {one}" for one in found.numbers)
