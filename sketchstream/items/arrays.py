@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import msgpack
@@ -25,6 +24,7 @@ from sketchstream.items.hashing import Kind
 I64 = npt.NDArray[np.int64]
 Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Weights: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+Arrays: TypeAlias = tuple[npt.NDArray[Any], ...]
 
 CHUNK = 4096
 """Number of objects of a list that are packed at a time."""
@@ -43,80 +43,16 @@ class ObjectArray(Protocol):
     def __getitem__(self, index: slice, /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Ints:
-    """(n,) int64 items."""
-
-    values: I64
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def arrays(self) -> tuple[I64]:
-        """What kernels take."""
-        return (self.values,)
-
-    def work(self) -> int:
-        """Size of the batch for `kernels.spared`."""
-        from sketchstream.kernels import plain
-
-        return plain.work_of(len(self), self.values.itemsize)
-
-    def take(self, chosen: npt.NDArray[Any]) -> Ints:
-        """Select items by a mask or an array of positions."""
-        return Ints(self.values[chosen])
-
-    def cut(self, first: int, last: int) -> Ints:
-        """View of the items from `first` to `last`, which is excluded."""
-        return Ints(self.values[first:last])
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Spans:
-    """(n,) items, item i being the bytes buffer[starts[i]:ends[i]]."""
-
-    buffer: npt.NDArray[np.uint8]
-    starts: Offsets
-    ends: Offsets
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def arrays(self) -> tuple[npt.NDArray[np.uint8], Offsets, Offsets]:
-        """What kernels take."""
-        return self.buffer, self.starts, self.ends
-
-    def work(self) -> int:
-        """Size of the batch for `kernels.spared`."""
-        from sketchstream.kernels import plain
-
-        return plain.work_of(len(self), int((self.ends - self.starts).max(initial=0)))
-
-    def take(self, chosen: npt.NDArray[Any]) -> Spans:
-        """Select items by a mask or an array of positions; the buffer is shared."""
-        return Spans(self.buffer, self.starts[chosen], self.ends[chosen])
-
-    def cut(self, first: int, last: int) -> Spans:
-        """View of the items from `first` to `last`, which is excluded."""
-        return Spans(self.buffer, self.starts[first:last], self.ends[first:last])
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Objects:
-    """(n,) Python objects, checked and packed chunk by chunk when they are used."""
-
-    values: ObjectArray
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-
 class Items:
     """A batch of items of one type; `Items.of` makes one from any supported source.
 
     A list is checked only when it is used, so it must not change in between; arrays are checked at once.
+
+    Args:
+        kind: the type of the items.
+        arrays: what kernels take, where the items lie in one piece: (n,) int64 values; or a buffer, (n,) starts and
+            (n,) ends, item i being the bytes buffer[starts[i]:ends[i]]. Empty where there are parts instead.
+        parts: batches of one piece, and lists of objects, which are packed piece by piece when they are used.
 
     Examples:
         >>> batch = Items.of(["a", "b", "c"])
@@ -124,11 +60,12 @@ class Items:
         (3, 'str')
     """
 
-    __slots__ = ("_parts", "kind")
+    __slots__ = ("_parts", "arrays", "kind")
 
-    def __init__(self, kind: Kind, parts: Sequence[Ints | Spans | Objects]) -> None:
+    def __init__(self, kind: Kind, arrays: Arrays = (), parts: Sequence[Items | ObjectArray] = ()) -> None:
         self.kind: Kind = kind
-        self._parts = tuple(parts)
+        self.arrays = arrays
+        self._parts = parts
 
     @classmethod
     def of(cls, source: object, kind: Kind | None = None) -> Items:
@@ -149,7 +86,7 @@ class Items:
             if len(made):
                 msg = f"items must be of type {kind}, found {made.kind}"
                 raise ItemError(msg)
-            made = cls(kind, ())
+            made = cls(kind)
         return made
 
     @classmethod
@@ -161,7 +98,7 @@ class Items:
         if isinstance(source, tuple) and len(source) == 2 and isinstance(source[1], np.ndarray):
             return cls.packed(source[0], source[1], kind or "bytes")
         if isinstance(source, (list, tuple)):
-            return cls(_kind_of(source[0], 0), (Objects(source),)) if source else cls("int", ())
+            return cls(_kind_of(source[0], 0), parts=(source,)) if source else cls("int")
         module = type(source).__module__
         if module.partition(".")[0] == "pyarrow" and "pyarrow" in sys.modules:
             return _from_arrow(source)
@@ -200,7 +137,7 @@ class Items:
         if bad >= 0:
             msg = f"offsets must ascend inside the buffer of {len(view)} bytes, they do not at position {bad}"
             raise ItemError(msg)
-        return cls(kind, (Spans(view, starts, ends),))
+        return cls(kind, (view, starts, ends))
 
     @staticmethod
     def concat(batches: Sequence[Items]) -> Items:
@@ -210,48 +147,70 @@ class Items:
         if len(kinds) > 1:
             msg = f"a batch holds items of one type, found {' and '.join(sorted(kinds))}"
             raise ItemError(msg)
-        kind = full[0].kind if full else batches[0].kind if batches else "int"
-        return Items(kind, [part for batch in full for part in batch._parts])
+        if not full:
+            return Items(batches[0].kind if batches else "int")
+        if len(full) == 1:
+            return full[0]
+        return Items(full[0].kind, parts=[part for batch in full for part in batch._parts or (batch,)])
 
     def take(self, chosen: npt.NDArray[Any]) -> Items:
         """Select items by a (n,) bool mask or an array of positions."""
         if chosen.dtype == np.bool_ and len(chosen) != len(self):
             msg = f"a mask must have one entry for each of the {len(self)} items, found {len(chosen)}"
             raise ItemError(msg)
-        whole = self.whole()
-        return Items(self.kind, (whole.take(chosen),))
+        arrays = self.whole().arrays
+        return Items(self.kind, (*arrays[:-2], *(one[chosen] for one in arrays[-2:])))  # a buffer is shared
 
-    def whole(self) -> Ints | Spans:
-        """The batch as one array, or one buffer with spans; copies only if it has several parts."""
-        if len(self._parts) == 1 and not isinstance(self._parts[0], Objects):
-            return self._parts[0]
-        pieces = [_copied(piece) for _, piece in self.pieces()]
+    def cut(self, first: int, last: int) -> Items:
+        """View of the items from `first` to `last`, which is excluded."""
+        arrays = self.whole().arrays
+        return Items(self.kind, (*arrays[:-2], *(one[first:last] for one in arrays[-2:])))
+
+    def work(self) -> int:
+        """Size of a piece for `kernels.spared`."""
+        from sketchstream.kernels import plain
+
         if self.kind == "int":
-            return Ints(np.concatenate([piece.values for piece in pieces if isinstance(piece, Ints)] or [_NO_INTS]))
-        spans = [piece for piece in pieces if isinstance(piece, Spans)]
-        before = np.cumsum([0, *(len(piece.buffer) for piece in spans)])
-        return Spans(
-            np.concatenate([piece.buffer for piece in spans] or [np.empty(0, np.uint8)]),
-            np.concatenate([piece.starts + at for piece, at in zip(spans, before, strict=False)] or [_NO_INTS]),
-            np.concatenate([piece.ends + at for piece, at in zip(spans, before, strict=False)] or [_NO_INTS]),
+            return plain.work_of(len(self), self.arrays[0].itemsize)
+        _, starts, ends = self.arrays
+        return plain.work_of(len(self), int((ends - starts).max(initial=0)))
+
+    def whole(self) -> Items:
+        """The batch in one piece; copies only if it has parts."""
+        if self.arrays:
+            return self
+        pieces = [tuple(array.copy() for array in piece.arrays) for _, piece in self.pieces()]
+        if self.kind == "int":
+            return Items("int", (np.concatenate([values for (values,) in pieces] or [_NO_INTS]),))
+        before = np.cumsum([0, *(len(buffer) for buffer, _, _ in pieces)])
+        return Items(
+            self.kind,
+            (
+                np.concatenate([buffer for buffer, _, _ in pieces] or [np.empty(0, np.uint8)]),
+                np.concatenate([starts + at for (_, starts, _), at in zip(pieces, before, strict=False)] or [_NO_INTS]),
+                np.concatenate([ends + at for (_, _, ends), at in zip(pieces, before, strict=False)] or [_NO_INTS]),
+            ),
         )
 
-    def pieces(self) -> Generator[tuple[int, Ints | Spans], None, None]:
+    def pieces(self) -> Generator[tuple[int, Items], None, None]:
         """Iterate over (position of the first item, piece). A piece of a list is valid until the next one is requested.
 
         Raises:
             ItemError: a list holds something that is not an item, or items of two types.
         """
+        if self.arrays:
+            yield 0, self
+            return
         position = 0
         for part in self._parts:
-            if isinstance(part, Objects):
-                yield from _packed_chunks(part.values, self.kind, position)
-            else:
+            if isinstance(part, Items):
                 yield position, part
+            else:
+                yield from _packed_chunks(part, self.kind, position)
             position += len(part)
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return len(self.arrays[-1]) if self.arrays else sum(map(len, self._parts))
 
     def __repr__(self) -> str:
         return f"Items({len(self)} of type {self.kind})"
@@ -375,12 +334,10 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
         out = _whole_weights(weights)
     else:
         try:
-            piece = Items.of(weights, kind="int").whole()
+            (out,) = Items.of(weights, kind="int").whole().arrays
         except ItemError as error:
             msg = f"weights must be integers of at most 64 bits: {str(error).replace('items', 'weights')}"
             raise WeightError(msg) from None
-        assert isinstance(piece, Ints)
-        out = piece.values
     if len(out) != n:
         msg = f"weights must hold one integer for each item, found {len(out)} weights for {n} items"
         raise WeightError(msg)
@@ -457,7 +414,7 @@ def _plain(item: object, kind: Kind, position: int) -> int | str | bytes:
     return bytes(item)
 
 
-def _packed_chunks(objects: ObjectArray, kind: Kind, position: int) -> Iterator[tuple[int, Ints | Spans]]:
+def _packed_chunks(objects: ObjectArray, kind: Kind, position: int) -> Iterator[tuple[int, Items]]:
     """Pack CHUNK objects at a time; msgpack's tags check the types on the way, in one pass over the objects."""
     packer = msgpack.Packer(autoreset=False)
     scratch = np.empty(1 << 17, np.uint8)
@@ -478,10 +435,7 @@ def _packed_chunks(objects: ObjectArray, kind: Kind, position: int) -> Iterator[
                 if n != _read(scratch[:size], kind, starts[:n], ends[:n]):
                     msg = f"cannot read the {n} items of type {kind} from position {position + first} on"
                     raise ItemError(msg)
-            if kind == "int":
-                yield position + first, Ints(starts[:n])
-            else:
-                yield position + first, Spans(scratch, starts[:n], ends[:n])
+            yield position + first, Items(kind, (starts[:n],) if kind == "int" else (scratch, starts[:n], ends[:n]))
     finally:
         starts[:] = 0
         ends[:] = 0
@@ -520,13 +474,6 @@ def _filled(scratch: npt.NDArray[np.uint8], packer: Any, size: int) -> npt.NDArr
     return scratch
 
 
-def _copied(piece: Ints | Spans) -> Ints | Spans:
-    """Copy a piece, so that it stays valid after the next one is requested."""
-    if isinstance(piece, Ints):
-        return Ints(piece.values.copy())
-    return Spans(piece.buffer.copy(), piece.starts.copy(), piece.ends.copy())
-
-
 def _shape(array: npt.NDArray[Any]) -> str:
     """Shape and type of an array, for messages."""
     return f"shape {array.shape} of {array.dtype}"
@@ -559,13 +506,13 @@ def _from_array(array: npt.NDArray[Any]) -> Items:
             position = int(np.argmax(array >= np.uint64(1 << 63)))
             msg = f"an int item must fit in 64 bits with its sign, found a larger one at position {position}"
             raise ItemError(msg)
-        return Items("int", (Ints(np.ascontiguousarray(array, dtype=np.int64)),))
+        return Items("int", (np.ascontiguousarray(array, dtype=np.int64),))
     if kind in "SUTO":
         if len(array) == 0:
-            return Items("str" if kind in "UT" else "bytes" if kind == "S" else "int", ())
-        return Items(_kind_of(array[:1].tolist()[0], 0), (Objects(array),))
+            return Items("str" if kind in "UT" else "bytes" if kind == "S" else "int")
+        return Items(_kind_of(array[:1].tolist()[0], 0), parts=(array,))
     if len(array) == 0:  # numpy makes a float array of an empty list
-        return Items("int", ())
+        return Items("int")
     hint = f"; {_FLOAT}" if kind == "f" else ""
     msg = f"{_WANTED}, found an array of {array.dtype}{hint}"
     raise ItemError(msg)
@@ -612,12 +559,12 @@ def _from_arrow_array(array: Any, before: int) -> Items:
             offset = array.offset
         data = array.buffers()[1]
         values = np.frombuffer(data, np.int64, n, 8 * offset) if n else _NO_INTS
-        return Items("int", (Ints(values),))
+        return Items("int", (values,))
     text = pa.types.is_string(found) or pa.types.is_large_string(found)
     if text or pa.types.is_binary(found) or pa.types.is_large_binary(found):
         kind: Kind = "str" if text else "bytes"
         if n == 0:
-            return Items(kind, ())
+            return Items(kind)
         large = pa.types.is_large_string(found) or pa.types.is_large_binary(found)
         _, offsets, data = array.buffers()
         bounds: Offsets

@@ -8,7 +8,7 @@ so far are subtracted again. Counters wrap, so the subtraction restores every co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DomainError, ItemError, WeightError
-from sketchstream.items.arrays import Ints, Items, Spans, Weights, as_weights
+from sketchstream.items.arrays import Items, Weights, as_weights
 
 Invalid = Literal["error", "skip", "noop"]
 """What an invalid event does: rejects its batch; is left out if only its item is outside; is left out."""
@@ -26,8 +26,6 @@ Outside = Literal["error", "noop"]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 State: TypeAlias = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
-
-Pieces: TypeAlias = Iterable[tuple[int, Ints | Spans]]
 
 
 def require_invalid(invalid: object) -> None:
@@ -112,14 +110,14 @@ def require_sums(sums: object, events: object, n: int, most: int | None) -> tupl
     return values, counts
 
 
-def locate(piece: Ints | Spans, route: Any, out: npt.NDArray[np.uint64]) -> None:
+def locate(piece: Items, route: Any, out: npt.NDArray[np.uint64]) -> None:
     """Find the slots of one piece: NOWHERE outside the domain, UNSAMPLED inside it but not sampled."""
     from sketchstream import kernels
 
     arguments = (*piece.arrays, route, out)
     loop, twin = (
         (kernels.locate_ints, kernels.plain.locate_ints)
-        if isinstance(piece, Ints)
+        if piece.kind == "int"
         else (kernels.locate_spans, kernels.plain.locate_spans)
     )
     known = route.way in kernels.plain.ROUTES
@@ -175,35 +173,33 @@ class Batch:
             if position + len(piece) >= left:
                 break
 
-    def _add(self, piece: Ints | Spans, position: int, sign: int = 1) -> bool:
+    def _add(self, piece: Items, position: int, sign: int = 1) -> bool:
         """Add (or subtract) the events of a piece; False if the next block is invalid."""
         from sketchstream import kernels
 
         weights = self.weights[position : position + len(piece)]
         counted = self.done if sign > 0 else np.zeros(1, np.int64)
         rule = (self.max_weight, self.modulus, sign, self._mode, counted)
-        update = kernels.update_ints if isinstance(piece, Ints) else kernels.update_spans
+        update = kernels.update_ints if piece.kind == "int" else kernels.update_spans
         arguments = (self.state, *piece.arrays, weights, self.route, *rule, self.counters)
         plain = self.route.way in kernels.plain.ROUTES
         if plain and kernels.spared(update, piece.work, (self.state.dtype, weights.dtype), arguments):
             return self._add_plain(piece, weights, rule)
         return bool(update(*arguments))
 
-    def _add_plain(self, piece: Ints | Spans, weights: Weights, rule: tuple[int, int, int, int, I64]) -> bool:
+    def _add_plain(self, piece: Items, weights: Weights, rule: tuple[int, int, int, int, I64]) -> bool:
         """`_add` without compiled loops."""
         from sketchstream import kernels
 
         slots = np.empty(len(piece), np.uint64)
         try:
-            if isinstance(piece, Ints):
-                kernels.plain.locate_ints(piece.values, self.route, slots)
-            else:
-                kernels.plain.locate_spans(*piece.arrays, self.route, slots)
+            find: Callable[..., None] = kernels.plain.locate_ints if piece.kind == "int" else kernels.plain.locate_spans
+            find(*piece.arrays, self.route, slots)
             return kernels.plain.add(self.state, slots, weights, *rule, self.counters)
         finally:
             slots[:] = 0
 
-    def _refuse(self, piece: Ints | Spans, position: int) -> NoReturn:
+    def _refuse(self, piece: Items, position: int) -> NoReturn:
         """Find the first invalid event after the processed ones, and raise an error that names its position."""
         from sketchstream import kernels
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ItemError, KeyMismatchError, SpecError
-from sketchstream.items.arrays import Ints, Items, as_weights
+from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Batch, Invalid, Outside, locate, require_invalid
 from sketchstream.items.hashing import Key, Kind
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
@@ -40,10 +40,10 @@ def hashes(items: Items, key: Key) -> npt.NDArray[np.uint64]:
     key0, key1 = key.item_key(items.kind)
     out = np.empty(len(items), np.uint64)
     for position, piece in items.pieces():
-        arguments = (*piece.arrays, key0, key1, out[position : position + len(piece)])
+        arguments: tuple[Any, ...] = (*piece.arrays, key0, key1, out[position : position + len(piece)])
         loop, twin = (
             (kernels.hash_ints, kernels.plain.hash_ints)
-            if isinstance(piece, Ints)
+            if items.kind == "int"
             else (kernels.hash_spans, kernels.plain.hash_spans)
         )
         (twin if kernels.spared(loop, piece.work, None, arguments) else loop)(*arguments)
@@ -331,15 +331,11 @@ def _listed(domain: ClosedDomain, key: Key, keep: Mask | None) -> Index:
         arguments = (values[kind], table)
         few = kernels.spared(kernels.fill_table, partial(len, batch), None, arguments)
         (kernels.plain.fill_table if few else kernels.fill_table)(*arguments)
-        piece = batch.whole()
-        items: dict[str, Any] = (
-            {"ints": piece.values}
-            if isinstance(piece, Ints)
-            else {
-                "buffer": piece.buffer,
-                "starts": piece.starts.astype(np.int64),
-                "ends": piece.ends.astype(np.int64),
-            }
-        )
+        arrays = batch.whole().arrays
+        names = ("ints",) if kind == "int" else ("buffer", "starts", "ends")
+        items = {
+            name: array if name == "buffer" else array.astype(np.int64, copy=False)
+            for name, array in zip(names, arrays, strict=True)
+        }
         routes[kind] = _route(kernels.LISTED, key0=key0, key1=key1, table=table, slots=slots[position[kind]], **items)
     return _closed(int(chosen.sum()), routes)

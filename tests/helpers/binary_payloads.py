@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sketchstream.items.arrays import Ints, Items
+from sketchstream.items.arrays import Items
 from sketchstream_connectors.decode.records import from_client_records
 from sketchstream_connectors.decode.slots import SlotPlaces
 
@@ -74,6 +74,7 @@ def records_of(bodies: list[bytes | None]) -> Any:
 
 def items_of(items: Items) -> list[Any]:
     whole = items.whole()
-    if isinstance(whole, Ints):
-        return whole.values.tolist()
-    return [whole.buffer[a:b].tobytes() for a, b in zip(whole.starts, whole.ends, strict=True)]
+    if whole.kind == "int":
+        return whole.arrays[0].tolist()
+    buffer, starts, ends = whole.arrays
+    return [buffer[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]

@@ -94,7 +94,7 @@ def test_the_ranking_follows_from_key_kind_and_item_alone() -> None:
         for _, piece in batch.pieces():
             hashes = np.empty(len(piece), np.uint64)
             given = np.full(len(piece), group, np.int32)
-            found += Ranking.of(groups, key).first(batch.kind, piece, given, hashes).tolist()
+            found += Ranking.of(groups, key).first(piece, given, hashes).tolist()
         return found
 
     items = [f"u{i}" for i in range(300)]
@@ -113,7 +113,7 @@ def test_a_place_in_the_ranking_says_nothing_about_the_slot() -> None:
     groups = Groups(["a", "b", "c", "d"], max_groups=1, limit="ranked")
     (_, piece), *_ = Items.of(items).pieces()
     hashes = np.empty(items.size, np.uint64)
-    inside = Ranking.of(groups, key).first("int", piece, np.zeros(items.size, np.int32), hashes) == 0
+    inside = Ranking.of(groups, key).first(piece, np.zeros(items.size, np.int32), hashes) == 0
     table = np.bincount(slots * 2 + inside, minlength=16).reshape(8, 2)
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / items.size
     assert ((table - expected) ** 2 / expected).sum() < 24.3, "chi squared with 7 degrees, 99.9%"

@@ -362,7 +362,7 @@ def test_listed_items_with_equal_hashes_are_not_mixed_up():
     out = np.full(5, 77, np.uint64)
     from sketchstream.kernels import routing
 
-    routing._look_up_spans(piece.buffer, piece.starts, piece.ends, route._replace(table=table), out)
+    routing._look_up_spans(*piece.arrays, route._replace(table=table), out)
     assert out.view(np.int64).tolist() == [1, 0, -1, 2, -1]
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from helpers.json_texts import broken_texts, numbers, texts
 from helpers.twins import twins_run
 from sketchstream.errors import SpecError, WeightError
-from sketchstream.items.arrays import Ints, Items, Pairs
+from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.columns import Choices, RecordColumn
 from sketchstream.items.lattice import Lattice, Units
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
@@ -48,9 +48,10 @@ def fields(values: list[bytes], names: list[str]) -> list[RecordColumn]:
 def plain(batch: Items) -> list[Any]:
     """Items as Python objects."""
     whole = batch.whole()
-    if isinstance(whole, Ints):
-        return [int(value) for value in whole.values]
-    return [whole.buffer[a:b].tobytes() for a, b in zip(whole.starts, whole.ends, strict=True)]
+    if whole.kind == "int":
+        return [int(value) for value in whole.arrays[0]]
+    buffer, starts, ends = whole.arrays
+    return [buffer[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]
 
 
 def held(values: Any, valid: Any) -> list[Any]:

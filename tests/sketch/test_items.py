@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sketchstream.errors import ItemError, WeightError
-from sketchstream.items.arrays import CHUNK, Ints, Items, Spans, as_weights
+from sketchstream.items.arrays import CHUNK, Items, as_weights
 from sketchstream.items.domains import hashes
 from sketchstream.items.hashing import Key
 
@@ -25,10 +25,11 @@ MARK = "marked-item-7391"
 def listed(items: Items) -> list[int | str | bytes]:
     """The items of a batch as Python objects."""
     whole = items.whole()
-    if isinstance(whole, Ints):
-        return whole.values.tolist()
-    raw = whole.buffer.tobytes()
-    spans = zip(whole.starts.tolist(), whole.ends.tolist(), strict=True)
+    if whole.kind == "int":
+        return whole.arrays[0].tolist()
+    buffer, starts, ends = whole.arrays
+    raw = buffer.tobytes()
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
     blobs = [raw[start:end] for start, end in spans]
     return [blob.decode() for blob in blobs] if items.kind == "str" else blobs
 
@@ -131,14 +132,15 @@ def test_fixed_size_binary_and_numpy_byte_strings_are_items():
 def test_arrow_and_packed_sources_are_not_copied():
     array = pa.array(np.arange(1000))
     whole = Items.of(array).whole()
-    assert isinstance(whole, Ints)
-    assert whole.values.ctypes.data == array.buffers()[1].address
+    (held,) = whole.arrays
+    assert held.ctypes.data == array.buffers()[1].address
     texts = pa.array(["a", "b"])
-    spans = Items.of(texts).whole()
-    assert isinstance(spans, Spans)
-    assert spans.buffer.ctypes.data == texts.buffers()[2].address
+    buffer, _, _ = Items.of(texts).whole().arrays
+    assert buffer.ctypes.data == texts.buffers()[2].address
+    (held,) = Items.of(pa.chunked_array([pa.array([], pa.int64()), array])).whole().arrays
+    assert held.ctypes.data == array.buffers()[1].address
     values = np.arange(5)
-    assert np.shares_memory(Items.of(values).whole().values, values)
+    assert np.shares_memory(Items.of(values).whole().arrays[0], values)
 
 
 REFUSED = [
@@ -259,7 +261,8 @@ def test_take_and_concat_choose_and_join():
 
 def test_pieces_of_a_list_are_cleared_when_the_batch_has_gone_by():
     pieces = [piece for _, piece in Items.of([MARK] * 10).pieces()]
-    assert all(not piece.buffer.any() for piece in pieces if isinstance(piece, Spans))
+    assert pieces
+    assert all(not piece.arrays[0].any() for piece in pieces)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items.arrays import Ints as IntItems
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Mask, refuse_first
 from sketchstream.items.lattice import MOST_BITS, Lattice, Units, exact_number
@@ -35,13 +34,14 @@ def located(items: Items, places: int, find: Callable[[str], int] | None) -> npt
     out = np.full(len(items), -1, np.int64)
     seen: dict[bytes, int] = {}
     for position, piece in items.pieces():
-        if isinstance(piece, IntItems):
-            outside = (piece.values < 0) | (piece.values >= places)
-            out[position : position + len(piece)] = np.where(outside, -1, piece.values)
+        if items.kind == "int":
+            (values,) = piece.arrays
+            outside = (values < 0) | (values >= places)
+            out[position : position + len(piece)] = np.where(outside, -1, values)
         elif find is not None and items.kind == "str":
-            ends = zip(piece.starts.tolist(), piece.ends.tolist(), strict=True)
-            for at, (start, end) in enumerate(ends, position):
-                text = piece.buffer[start:end].tobytes()
+            buffer, starts, ends = piece.arrays
+            for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True), position):
+                text = buffer[start:end].tobytes()
                 if text not in seen:
                     seen[text] = find(text.decode(errors="replace"))
                 out[at] = seen[text]

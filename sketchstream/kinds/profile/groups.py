@@ -182,7 +182,7 @@ class GroupIndex:
         out, hashes = np.empty(len(batch), np.int32), np.empty(len(batch), np.uint64)
         for position, piece in batch.items.pieces():
             here = slice(position, position + len(piece))
-            out[here] = self.ranking.first(batch.items.kind, piece, batch.codes[here], hashes[here])
+            out[here] = self.ranking.first(piece, batch.codes[here], hashes[here])
         hashes[:] = 0
         return out
 
@@ -239,7 +239,7 @@ class GroupIndex:
                     locate(part, route, found)
                     codes = batch.codes[here]
                     if self.ranking is not None:
-                        codes = self.ranking.first(batch.items.kind, part, codes, hashes[: len(part)])
+                        codes = self.ranking.first(part, codes, hashes[: len(part)])
                     begins = np.uint64(state.size if image is None else image.read_slots)
                     later = NOTHING if image is None else image.room(len(part))
                     held = (begins, later.slots, later.weights, later.filled)

@@ -7,13 +7,14 @@ Source: docs/theory/privacy.md, section 5 (groups).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import KeyMismatchError
-from sketchstream.items.arrays import Ints, Spans
+from sketchstream.items.arrays import Items
 from sketchstream.items.hashing import Key, Kind
 from sketchstream.kinds.groups.group_list import Codes, Groups
 
@@ -46,21 +47,18 @@ class Ranking:
             raise KeyMismatchError(msg)
         return cls({kind: key.ranking_key(kind) for kind in _KINDS}, len(groups), groups.of_one_item)
 
-    def first(self, kind: Kind, part: Ints | Spans, codes: Codes, hashes: npt.NDArray[np.uint64]) -> Codes:
+    def first(self, part: Items, codes: Codes, hashes: npt.NDArray[np.uint64]) -> Codes:
         """(n,) positions of the events' groups, -1 where an event does not count.
 
         Args:
-            kind: of the items.
-            part: n items.
+            part: n items in one piece.
             codes: (n,) positions of their groups, -1: none.
             hashes: memory for n hashes; the caller overwrites it afterwards.
         """
         from sketchstream import kernels
 
-        if isinstance(part, Ints):
-            kernels.hash_ints(part.values, *self.keys[kind], hashes)
-        else:
-            kernels.hash_spans(part.buffer, part.starts, part.ends, *self.keys[kind], hashes)
+        hash_items: Callable[..., None] = kernels.hash_ints if part.kind == "int" else kernels.hash_spans
+        hash_items(*part.arrays, *self.keys[part.kind], hashes)
         out = np.empty(len(codes), np.int32)
         kernels.first_groups(hashes, codes, self.most, self.groups, smallest_prime(self.groups), out)
         return out

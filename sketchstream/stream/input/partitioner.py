@@ -11,14 +11,14 @@ empty item belongs to no partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.items.arrays import Ints, Items
+from sketchstream.items.arrays import Items
 from sketchstream.spec import ClosedDomain
 
 Partitioner = Literal["murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random"]
@@ -64,13 +64,12 @@ def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], parti
     way = HASHES[partitioner]
     table = _crc_table()
     valid = np.array(sorted(set(counts)), np.uint64)
-    whole = items.whole()
-    if isinstance(whole, Ints):
-        kernels.belongs_ints(whole.values, way, table, valid, partition, out)
-        return out
-    kernels.belongs_spans(whole.buffer, whole.starts, whole.ends, way, table, valid, partition, out)
-    if partitioner in SPREADS_EMPTY:
-        out &= whole.ends > whole.starts
+    arrays = items.whole().arrays
+    test: Callable[..., None] = kernels.belongs_ints if items.kind == "int" else kernels.belongs_spans
+    test(*arrays, way, table, valid, partition, out)
+    if items.kind != "int" and partitioner in SPREADS_EMPTY:
+        _, starts, ends = arrays
+        out &= ends > starts
     return out
 
 
@@ -79,11 +78,8 @@ def spread(items: Items) -> npt.NDArray[np.uint64]:
     from sketchstream.stream import kernels
 
     out = np.empty(len(items), np.uint64)
-    whole = items.whole()
-    if isinstance(whole, Ints):
-        kernels.spread_ints(whole.values, out)
-    else:
-        kernels.spread_spans(whole.buffer, whole.starts, whole.ends, out)
+    hash_all: Callable[..., None] = kernels.spread_ints if items.kind == "int" else kernels.spread_spans
+    hash_all(*items.whole().arrays, out)
     return out
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from sketchstream.items.arrays import Ints, Items, Spans
+from sketchstream.items.arrays import Items
 from sketchstream.noise import selection
 from sketchstream.noise.entropy import WordSource
 from sketchstream.stream.input.partitioner import HASHES, Partitioner, belongs
@@ -100,12 +100,13 @@ class Placements:
         return selection.choose(self.scores(), EPSILON, entropy)
 
 
-def _names(whole: Ints | Spans) -> list[Any]:
-    """Items as keys of a dictionary."""
-    if isinstance(whole, Ints):
-        return list(whole.values.tolist())
-    buffer = whole.buffer.tobytes()
-    return [buffer[start:end] for start, end in zip(whole.starts.tolist(), whole.ends.tolist(), strict=True)]
+def _names(whole: Items) -> list[Any]:
+    """Items of one piece as keys of a dictionary."""
+    if whole.kind == "int":
+        return list(whole.arrays[0].tolist())
+    buffer, starts, ends = whole.arrays
+    held = buffer.tobytes()
+    return [held[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def missing(choice: Choice, partitions: int, extent: str) -> str:

@@ -19,7 +19,7 @@ from helpers.kafka.batches import Batch, Record
 from helpers.kafka.whole import parse_batches
 from helpers.records import PlainRecord, records_of
 from sketchstream.errors import ConfigError
-from sketchstream.items.arrays import Ints, Items, Spans
+from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.fields import Decoder
@@ -32,10 +32,10 @@ NOTHING = object()
 def items_of(items: Items) -> list[Any]:
     """As plain objects."""
     whole = items.whole()
-    if isinstance(whole, Ints):
-        return [int(value) for value in whole.values]
-    assert isinstance(whole, Spans)
-    parts = [whole.buffer[a:b].tobytes() for a, b in zip(whole.starts, whole.ends, strict=True)]
+    if whole.kind == "int":
+        return [int(value) for value in whole.arrays[0]]
+    buffer, starts, ends = whole.arrays
+    parts = [buffer[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]
     return [part.decode() for part in parts] if items.kind == "str" else parts
 
 

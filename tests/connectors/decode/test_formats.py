@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import ConfigError
-from sketchstream.items.arrays import Ints, Items
+from sketchstream.items.arrays import Items
 from sketchstream.stream import formats
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import from_client_records
@@ -42,9 +42,10 @@ def decoded(reader: formats.Reader, payloads: list[bytes | None]) -> Any:
 def plain(items: Items) -> object:
     """The bytes of a single item, or its number."""
     whole = items.whole()
-    if isinstance(whole, Ints):
-        return int(whole.values[0])
-    return bytes(whole.buffer[int(whole.starts[0]) : int(whole.ends[0])])
+    if whole.kind == "int":
+        return int(whole.arrays[0][0])
+    buffer, starts, ends = whole.arrays
+    return bytes(buffer[int(starts[0]) : int(ends[0])])
 
 
 def outcome(found: Any, record: int) -> tuple[object, ...]:

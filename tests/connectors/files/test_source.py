@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, StoreError
-from sketchstream.items.arrays import Ints, Items
+from sketchstream.items.arrays import Items
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors import first_records
@@ -63,9 +63,10 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def texts(items: Items) -> list[bytes | int]:
     whole = items.whole()
-    if isinstance(whole, Ints):
-        return [int(value) for value in whole.values]
-    return [whole.buffer[a:b].tobytes() for a, b in zip(whole.starts, whole.ends, strict=True)]
+    if whole.kind == "int":
+        return [int(value) for value in whole.arrays[0]]
+    buffer, starts, ends = whole.arrays
+    return [buffer[a:b].tobytes() for a, b in zip(starts, ends, strict=True)]
 
 
 def read(path: Path | None, layout: Layout, position: int = 0) -> list[tuple[Any, ...]]:

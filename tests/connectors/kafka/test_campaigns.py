@@ -347,7 +347,7 @@ def require_sampled(
     for first, piece in Items.of(everybody).pieces():
         for at, group in enumerate(groups):
             codes = np.full(len(piece), at, np.int32)
-            kept = ranking.first("str", piece, codes, np.empty(len(piece), np.uint64)) >= 0
+            kept = ranking.first(piece, codes, np.empty(len(piece), np.uint64)) >= 0
             inside[group] |= {everybody[first + place] for place in np.flatnonzero(kept)}
     assert sorted(itertools.chain(*inside.values())) == everybody, "each in one group"
     assert {(start_ms(start), group) for start, group in found} == wanted.keys()

@@ -44,7 +44,7 @@ def inside(rng: np.random.Generator) -> np.ndarray:
     ranking = Ranking.of(GROUPS, Key(rng.bytes(16)))
     (_, piece), *_ = Items.of(np.arange(ITEMS)).pieces()
     codes = np.full(ITEMS, SAMPLE.position, np.int32)
-    return ranking.first("int", piece, codes, np.empty(ITEMS, np.uint64)) >= 0
+    return ranking.first(piece, codes, np.empty(ITEMS, np.uint64)) >= 0
 
 
 def answer(
@@ -325,7 +325,7 @@ def test_a_difference_of_two_groups_with_the_same_items_is_covered(groups: int, 
         answers: list[dict[str, Any]] = []
         for position in (0, groups // 2):
             codes = np.full(items, position, np.int32)
-            seen = float((ranking.first("int", piece, codes, np.empty(items, np.uint64)) >= 0).sum())
+            seen = float((ranking.first(piece, codes, np.empty(items, np.uint64)) >= 0).sum())
             band = Band(np.array([seen]), np.array([seen]), np.zeros(1))
             low, high = SampledNumbers(band, most / groups, 1.0).ends(1.959964)
             one = {"value": seen * groups / most, "low": float(low[0]), "high": float(high[0])}
