@@ -14,12 +14,12 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 0, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 0, 0),
     "own frames from Sketch.update to the kernel": (facts.frames_of_update, 4, 4),
-    "classes that hold a batch": (facts.holders_of_a_batch, 8, 5),
+    "classes that hold a batch": (facts.holders_of_a_batch, 7, 5),
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 0, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_106, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_105, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 

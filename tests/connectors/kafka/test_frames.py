@@ -313,6 +313,21 @@ def test_a_connection_that_ends_in_a_frame_gives_its_memory_back() -> None:
     other.close()
 
 
+def test_the_memory_of_a_turn_comes_back_with_its_responses_while_the_connection_waits() -> None:
+    wire = Wire(raw=True)
+    wire.ask(12)
+    stream, answers = stream_of(12, [LONG]), []
+    while stream:
+        stream = stream[wire.far.send(stream[:50_000]) :]
+        data, _ = wire.transport._sock_recv()  # the client's reading task keeps it until more comes
+        answers += wire.parser.receive_bytes(data)
+    assert (len(answers), wire.pool.waiting) == (1, 0)
+    answers.clear()
+    assert wire.pool.waiting >= LONG
+    assert len(data) > 0
+    wire.close()
+
+
 def test_a_closed_connection_receives_nothing() -> None:
     wire = Wire(raw=True)
     wire.transport._sock = None

@@ -28,20 +28,10 @@ LOW_WATER = 1 << 20
 """Bytes that must have come before a connection with an open frame is looked at again: fewer, longer turns."""
 
 
-class Received:
-    """What a connection received in one turn: whole frames, and why there will be no more."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.frames: list[memoryview] = []
-        self.wrong: Exception | None = None
-
-    def __len__(self) -> int:
-        return self.size
-
-
 class Receiver:
     """One connection's way of receiving.
+
+    The client takes it for the bytes of a turn: it asks for their number, and has them parsed before the next turn.
 
     Args:
         transport: the client's transport, of TCP or TLS; it gets this receiver's methods.
@@ -56,9 +46,16 @@ class Receiver:
         self._open: memoryview | None = None
         self._filled = 0
         self._low = 1
+        self._frames: list[memoryview] = []
+        self._size = 0
+        self._wrong: Exception | None = None
         transport._sock_recv = self.receive
         if getattr(transport._protocol, "parser", None) is not None:
             self._adopt(transport._protocol.parser)
+
+    def __len__(self) -> int:
+        """Bytes of this turn."""
+        return self._size
 
     def _adopt(self, parser: Any) -> None:
         """Go on where the client's parser is, which may be in the middle of a frame."""
@@ -70,27 +67,27 @@ class Receiver:
             self._head = bytes(parser._header[: parser._header.tell()])
         parser._reset_buffer()
         parse = weakref.WeakMethod(self.parse)  # the transport alone keeps this receiver, and the frame that is open
-        parser.receive_bytes = lambda received: cast("Any", parse())(received)
+        parser.receive_bytes = lambda _: cast("Any", parse())()
         self._parser = weakref.ref(parser)
 
-    def receive(self) -> tuple[Received, Exception | None]:
-        """All that the socket has to give, up to `MOST_BYTES`; and why there will be no more, or None."""
+    def receive(self) -> tuple[Receiver, Exception | None]:
+        """Take all that the socket has to give, up to `MOST_BYTES`; and why there will be no more, or None."""
         import kafka.errors
 
         transport = cast("Any", self._transport())
         sock = transport._sock
-        received = Received()
+        self._frames, self._size, self._wrong = [], 0, None
         if sock is None or transport._protocol is None:
-            return received, kafka.errors.KafkaConnectionError("closed")
+            return self, kafka.errors.KafkaConnectionError("closed")
         if self._parser is None:
             self._adopt(transport._protocol.parser)
         error: Exception | None = None
         # what TLS has decrypted already makes no socket readable: it is taken to the end
-        while received.wrong is None and (
-            received.size < MOST_BYTES or (isinstance(sock, ssl.SSLSocket) and sock.pending() > 0)
+        while self._wrong is None and (
+            self._size < MOST_BYTES or (isinstance(sock, ssl.SSLSocket) and sock.pending() > 0)
         ):
             try:
-                got = self._fill(sock, received)
+                got = self._fill(sock)
             except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except Exception as failure:  # as the client does: whatever it is, the connection is over
@@ -99,12 +96,12 @@ class Receiver:
             if not got:
                 error = kafka.errors.KafkaConnectionError("socket disconnected")
                 break
-            received.size += got
+            self._size += got
         if error is not None:
-            self._open = None
+            self._open, self._frames = None, []
         else:
             self._wait_for(sock)
-        return received, error
+        return self, error
 
     def _wait_for(self, sock: Any) -> None:
         """How much makes the socket readable: never more than the frame that is open still lacks."""
@@ -115,21 +112,21 @@ class Receiver:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
         self._low = low
 
-    def _fill(self, sock: Any, received: Received) -> int:
+    def _fill(self, sock: Any) -> int:
         """One read; the number of bytes, 0 at the end of the connection."""
         if self._open is not None:
             got = int(sock.recv_into(self._open[self._filled :]))
             self._filled += got
             if self._filled == len(self._open):
-                received.frames.append(self._open)
+                self._frames.append(self._open)
                 self._open = None
             return got
         part = sock.recv(WINDOW)
         if part:
-            self._cut(self._head + part if self._head else part, received)
+            self._cut(self._head + part if self._head else part)
         return len(part)
 
-    def _cut(self, data: bytes, received: Received) -> None:
+    def _cut(self, data: bytes) -> None:
         """The frames in `data`, which begins with a frame's length; the last one may stay open."""
         view = memoryview(data)
         at = 0
@@ -138,7 +135,7 @@ class Receiver:
             try:
                 cast("Any", self._parser)()._validate_frame_size(length)
             except Exception as error:  # raised where the client raises it, when frames are parsed
-                received.wrong = error
+                self._wrong = error
                 return
             at += 4
             if length > len(view) - at:
@@ -146,19 +143,22 @@ class Receiver:
                 self._open[: self._filled] = view[at:]
                 self._head = b""
                 return
-            received.frames.append(view[at : at + length])
+            self._frames.append(view[at : at + length])
             at += length
         self._head = bytes(view[at:])
 
-    def parse(self, received: Received) -> list[tuple[int, Any]]:
-        """Correlation ids and responses; stands where the client's `receive_bytes` stood.
+    def parse(self) -> list[tuple[int, Any]]:
+        """Correlation ids and responses of this turn; stands where the client's `receive_bytes` stood.
+
+        The frames are then the responses' alone: while the connection waits, their memory can be used again.
 
         Raises:
             kafka.errors.KafkaProtocolError: as the client's, which closes the connection then.
         """
-        answers = [self._answer(frame) for frame in received.frames]
-        if received.wrong is not None:
-            raise received.wrong
+        frames, self._frames = self._frames, []
+        answers = [self._answer(frame) for frame in frames]
+        if self._wrong is not None:
+            raise self._wrong
         return answers
 
     def _answer(self, frame: memoryview) -> tuple[int, Any]:
