@@ -161,7 +161,7 @@ def file_rounds(codec: str, records: int, few: int) -> dict[str, tuple[Round, in
     """A container file: everything up to items, weights and times, and fastavro's reader of the first blocks."""
     import fastavro
 
-    from sketchstream_connectors.files.source import Layout, pieces
+    from sketchstream_connectors.files.source import Layout, chunks
 
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
@@ -178,7 +178,7 @@ def file_rounds(codec: str, records: int, few: int) -> dict[str, tuple[Round, in
                 pass
 
     def ours() -> None:
-        for _ in pieces(folder / "all.avro", layout):
+        for _ in chunks(folder / "all.avro", layout):
             pass
 
     return {"ours": (ours, records), "fastavro": (library, few)}

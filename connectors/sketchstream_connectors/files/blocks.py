@@ -1,6 +1,6 @@
 """Reads lines and msgpack maps from a file or standard input, in blocks that end at record boundaries.
 
-In: a file, a layout, the first byte to read. Out: pieces. Touches: the file or standard input, for reading.
+In: a file, a layout, the first byte to read. Out: chunks. Touches: the file or standard input, for reading.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from sketchstream.errors import FormatError
 from sketchstream.files import reading
-from sketchstream.stream.interfaces import RawRecord
+from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.files import compression
-from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, Piece, require_length
+from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, require_length
 
 BLOCK_BYTES = 4 << 20
 LONGEST_BYTES = 64 << 20
@@ -28,15 +28,15 @@ LONGEST_BYTES = 64 << 20
 
 def records(
     path: Path | None, layout: Layout, position: int, wait_s: float | None, *, growing: bool = False
-) -> Iterator[Piece | None]:
-    """Pieces of a file of lines or maps; see `files.pieces`."""
+) -> Iterator[Chunk | None]:
+    """Chunks of a file of lines or maps; see `files.chunks`."""
     decoder = layout.decoder
     for part in parts(path, layout.format, position, wait_s, growing=growing):
         if part is None:
             yield None
             continue
         data, starts, ends = part
-        yield _piece(decoder, data, starts, ends, position)
+        yield _chunk(decoder, data, starts, ends, position)
         position += len(data)
 
 
@@ -152,7 +152,7 @@ def _maps(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
     return marks[:-1], marks[1:], int(marks[-1])
 
 
-def _piece(decoder: Decoder, data: bytes, starts: Ints, ends: Ints, position: int) -> Piece:
+def _chunk(decoder: Decoder, data: bytes, starts: Ints, ends: Ints, position: int) -> Chunk:
     """Lines or maps as records without keys."""
     n = starts.size
     none = np.full(n, -1, np.int64)
@@ -173,4 +173,4 @@ def _piece(decoder: Decoder, data: bytes, starts: Ints, ends: Ints, position: in
         return RawRecord(int(records.offsets[index]), -1, None, records.value(index))
 
     decoded = decoder.decode(records)
-    return Piece(records.offsets, records.next_position, decoded, len(data), raw, decoder.format == "json")
+    return Chunk(0, position, records.next_position, records.offsets, None, decoded, raw, len(data))

@@ -1,6 +1,6 @@
 """Reads Avro container files: blocks of records, with the schema of their writer in front.
 
-In: a file or a folder of files, a layout, the first row to read. Out: pieces. Touches: the files, for reading.
+In: a file or a folder of files, a layout, the first row to read. Out: chunks. Touches: the files, for reading.
 Source: the Avro 1.12 specification, "Object Container Files".
 
 Damage to what lies around a block (its number of records, its size, the marker behind it) is an error: where the next
@@ -24,7 +24,7 @@ from sketchstream.errors import ConfigError, FormatError
 from sketchstream.events import say
 from sketchstream.files import reading
 from sketchstream.stream.formats import Fields
-from sketchstream.stream.interfaces import RawRecord
+from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
@@ -32,7 +32,7 @@ from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 from sketchstream_connectors.files.codecs import Codec, codec
-from sketchstream_connectors.files.layout import Layout, Piece, require_length
+from sketchstream_connectors.files.layout import Layout, require_length
 from sketchstream_connectors.files.rows import files_of
 from sketchstream_connectors.registry import sources
 
@@ -48,13 +48,13 @@ MOST_BYTES: Final = 64 << 20
 MOST_RECORDS: Final = 1 << 22
 """Of a block."""
 ROWS: Final = 1 << 16
-"""Records of a piece."""
+"""Records of a chunk."""
 GATHERED: Final = 1 << 22
 """Bytes of blocks that are decoded together."""
 
 
-def avro_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:
-    """Rows of a container file, or of all files of a folder in the order of their names; see `files.pieces`."""
+def avro_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Chunk]:
+    """Rows of a container file, or of all files of a folder in the order of their names; see `files.chunks`."""
     number = 0
     for file in _files(path):
         with reading(file):
@@ -68,7 +68,7 @@ def documents(path: Path, most: int) -> Iterator[dict[str, Any]]:
 
     Raises:
         OSError: a file cannot be read.
-        FormatError: see `files.pieces`.
+        FormatError: see `files.chunks`.
     """
     for file in _files(path):
         with _opened(file) as container:
@@ -225,7 +225,7 @@ def _number(file: IO[bytes], path: Path) -> int:
     raise FormatError(msg)
 
 
-def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[Piece, None, int]:
+def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[Chunk, None, int]:
     """Rows of one file whose first row has the number `number`; returns the number behind its last row."""
     with _opened(path) as container:
         fields = cast("Fields", replace(layout, time=layout.time or RECORD_TIME))
@@ -246,8 +246,8 @@ def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[P
             skip = max(0, position - number)
             for at in range(skip, starts.size, ROWS):
                 part = slice(at, at + ROWS)
-                piece = _piece(reader, data, starts[part], ends[part], number + at)
-                yield replace(piece, n_bytes=n_bytes * piece.offsets.size // starts.size)
+                chunk = _chunk(reader, data, starts[part], ends[part], number + at)
+                yield replace(chunk, n_bytes=n_bytes * chunk.offsets.size // starts.size)
             number += starts.size
         return max(number, first + container.skipped)
 
@@ -281,7 +281,7 @@ def _split(splitter: BlockSplitter, blocks: list[_Block]) -> tuple[npt.NDArray[n
     return buffer, starts, ends, [block for block, good in zip(blocks, whole.tolist(), strict=True) if not good]
 
 
-def _piece(reader: AvroReader, buffer: npt.NDArray[np.uint8], starts: Ints, ends: Ints, number: int) -> Piece:
+def _chunk(reader: AvroReader, buffer: npt.NDArray[np.uint8], starts: Ints, ends: Ints, number: int) -> Chunk:
     """Records number .. number+n-1."""
     n = starts.size
     none = np.full(n, -1, np.int64)
@@ -300,4 +300,4 @@ def _piece(reader: AvroReader, buffer: npt.NDArray[np.uint8], starts: Ints, ends
     def raw(index: int) -> RawRecord:
         return RawRecord(int(records.offsets[index]), -1, None, reader.shown(records.value(index)))
 
-    return Piece(records.offsets, records.next_position, reader.decode(records), 0, raw, json=True)
+    return Chunk(0, number, records.next_position, records.offsets, None, reader.decode(records), raw)

@@ -1,11 +1,10 @@
-"""Layouts of input files, the pieces that readers return, and the errors of files that cannot be read.
+"""Layouts of input files, and the errors of files that cannot be read.
 
-In: names of fields and columns. Out: layouts, pieces, errors. Touches: nothing.
+In: names of fields and columns. Out: layouts, errors. Touches: nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -15,9 +14,8 @@ import numpy.typing as npt
 
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.items.columns import ItemType
-from sketchstream.items.events import Events
 from sketchstream.stream.formats import TimeUnit
-from sketchstream.stream.interfaces import MOST_COLUMNS, RawRecord
+from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder
 
 Ints = npt.NDArray[np.int64]
@@ -79,6 +77,11 @@ class Layout:
             raise ConfigError(msg)
 
     @property
+    def documents(self) -> bool:
+        """Whether `Chunk.raw` has records as JSON documents."""
+        return self.format in {"jsonl", "avro"}
+
+    @property
     def decoder(self) -> Decoder:
         """Decoder of the records' values."""
         if self.format == "jsonl":
@@ -87,27 +90,6 @@ class Layout:
         if self.format == "msgpack":
             return Decoder("packed", None, self.item_type, None, "t" if self.time else RECORD_TIME)
         return Decoder("value", None, self.item_type)
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """Consecutive records of a file.
-
-    Args:
-        offsets: (n,) position of each record.
-        next_position: behind the last one.
-        decoded: their contents.
-        n_bytes: that were read for them.
-        raw: record i as bytes of the file, if it is bytes.
-        json: whether those bytes are JSON.
-    """
-
-    offsets: Ints
-    next_position: int
-    decoded: Events
-    n_bytes: int
-    raw: Callable[[int], RawRecord] | None = None
-    json: bool = False
 
 
 def require_length(path: Path, length: int, position: int, unit: str) -> None:

@@ -1,6 +1,6 @@
-"""Reads rows of csv and parquet files: columns of texts or numbers become pieces of records.
+"""Reads rows of csv and parquet files: columns of texts or numbers become chunks of records.
 
-In: a file, a layout, the first row to read. Out: pieces. Touches: the file or standard input, for reading.
+In: a file, a layout, the first row to read. Out: chunks. Touches: the file or standard input, for reading.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.input.sampling import SHOWN
+from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.decoded import read_weights
 from sketchstream_connectors.decode.times import in_ms, text_times
 from sketchstream_connectors.files import blocks
-from sketchstream_connectors.files.layout import Flags, Ints, Layout, Piece, require_length
+from sketchstream_connectors.files.layout import Flags, Ints, Layout, require_length
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -44,7 +45,7 @@ class Numbers:
 SEPARATORS: Final = ",;\t|"
 
 
-def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | None) -> Iterator[Piece | None]:
+def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | None) -> Iterator[Chunk | None]:
     """Rows of a CSV file with a header; empty cells are nulls.
 
     A row is one line of the file, parsed by itself: what one of them holds, an open quote included, says nothing about
@@ -72,7 +73,7 @@ def csv_rows(path: Path | None, layout: Layout, position: int, wait_s: float | N
         skip = max(0, position - number) if path is not None else 0
         number += starts.size
         if skip < starts.size:
-            yield _csv_piece(layout, wanted, len(header), separator, data, starts[skip:], ends[skip:], number)
+            yield _csv_chunk(layout, wanted, len(header), separator, data, starts[skip:], ends[skip:], number)
     if header is None:
         msg = f"{path or 'standard input'} is empty: a csv file begins with the names of its columns"
         raise FormatError(msg)
@@ -134,7 +135,7 @@ def _columns(layout: Layout, header: Sequence[str]) -> dict[str, int]:
     return out
 
 
-def _csv_piece(
+def _csv_chunk(
     layout: Layout,
     wanted: Mapping[str, int],
     columns: int,
@@ -143,7 +144,7 @@ def _csv_piece(
     starts: Ints,
     ends: Ints,
     number: int,
-) -> Piece:
+) -> Chunk:
     """Lines number-n .. number-1 of a file with this number of columns."""
     cells, broken = _table(data, starts, ends, columns, separator, wanted)
     n = starts.size
@@ -155,7 +156,7 @@ def _csv_piece(
         times = text_times(cells[layout.time], layout.time_unit)
     items = cells[layout.item] if layout.item is not None else None
     further = {name: cells[name] for name in layout.columns}
-    return _piece(layout, items, broken, valid, times, (weights, weight), further, number, len(data))
+    return _chunk(layout, items, broken, valid, times, (weights, weight), further, number, len(data))
 
 
 def _table(
@@ -205,7 +206,7 @@ def quoted_cells(line: bytes, separator: str = ",") -> list[bytes] | None:
     return [cell.encode("latin-1") for cell in rows[0]] if len(rows) == 1 else None
 
 
-def _piece(
+def _chunk(
     layout: Layout,
     cells: RecordColumn | None,
     broken: Flags,
@@ -215,7 +216,7 @@ def _piece(
     columns: Mapping[str, RecordColumn],
     number: int,
     n_bytes: int,
-) -> Piece:
+) -> Chunk:
     """Rows number-n .. number-1.
 
     Args:
@@ -237,10 +238,11 @@ def _piece(
         items, there = cells.items(layout.item_type)
         valid &= there
         null = cells.absent & ~broken
-    return Piece(offsets, number, Events(None, items, weights[0], valid, times, null, weights[1], columns), n_bytes)
+    events = Events(None, items, weights[0], valid, times, null, weights[1], columns)
+    return Chunk(0, number - n, number, offsets, None, events, n_bytes=n_bytes)
 
 
-def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Piece]:
+def parquet_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Chunk]:
     """Rows of a Parquet file, or of all files of a folder in the order of their names."""
     if path is None:
         msg = "parquet cannot be read from standard input: its index is at the end; give a file"
@@ -276,7 +278,7 @@ def files_of(path: Path, ending: str) -> list[Path]:
     return sorted(found, key=lambda one: one.relative_to(path).parts)
 
 
-def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Generator[Piece, None, int]:
+def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Generator[Chunk, None, int]:
     """Rows of one file whose first row has the number `number`; returns the number behind its last row."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -297,7 +299,7 @@ def _parquet_file(path: Path, layout: Layout, position: int, number: int) -> Gen
                         rows = batch.slice(skip)
                         if nested:
                             (rows,) = _flat(pa.Table.from_batches([rows])).combine_chunks().to_batches()
-                        yield arrow_piece(layout, rows, number)
+                        yield arrow_chunk(layout, rows, number)
     except pa.ArrowException as error:
         msg = f"{path} cannot be read as parquet ({type(error).__name__})"
         raise FormatError(msg) from None
@@ -313,7 +315,7 @@ def _flat(table: Any) -> Any:
     return table
 
 
-def arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
+def arrow_chunk(layout: Layout, batch: Any, number: int) -> Chunk:
     """Rows number-n .. number-1 as a record batch holds them.
 
     Raises:
@@ -347,7 +349,7 @@ def arrow_piece(layout: Layout, batch: Any, number: int) -> Piece:
     items = _arrow_texts(batch.column(layout.item), layout.item) if layout.item is not None else None
     further = {name: _arrow_column(batch.column(name), name) for name in layout.columns}
     none = np.zeros(n, np.bool_)
-    return _piece(layout, items, none, valid, times, (weights, weight), further, number, int(batch.nbytes))
+    return _chunk(layout, items, none, valid, times, (weights, weight), further, number, int(batch.nbytes))
 
 
 def no_instant(name: str) -> str:

@@ -27,9 +27,9 @@ from sketchstream.stream.input.sampling import PARSED, Sample, Wanted
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, Source, SourceEvent
 from sketchstream_connectors.decode import pools
 from sketchstream_connectors.files import blocks, compression, containers, rows
-from sketchstream_connectors.files.layout import FileFormat, Layout, Piece
+from sketchstream_connectors.files.layout import FileFormat, Layout
 
-__all__ = ["FileFormat", "FileSource", "Layout", "Piece", "batches", "end_of", "look", "pieces", "sample_of"]
+__all__ = ["FileFormat", "FileSource", "Layout", "batches", "chunks", "end_of", "look", "sample_of"]
 
 log = logging.getLogger("sketchstream.worker")
 
@@ -37,9 +37,9 @@ COUNTED: Final = ("csv", "parquet", "avro")
 """Formats whose positions are numbers of rows."""
 
 
-def pieces(
+def chunks(
     path: Path | None, layout: Layout, position: int = 0, wait_s: float | None = None, *, growing: bool = False
-) -> Iterator[Piece | None]:
+) -> Iterator[Chunk | None]:
     """The records of a file from a position on.
 
     Args:
@@ -68,15 +68,15 @@ def end_of(path: Path | None, layout: Layout) -> int | None:
     """The position behind the present last record of a file; None for standard input or a missing file.
 
     Raises:
-        FormatError, ConfigError, StoreError: see `pieces`.
+        FormatError, ConfigError, StoreError: see `chunks`.
     """
     if path is None or not path.exists():
         return None
     if layout.format not in COUNTED and not compression.compressed(path):
         return path.stat().st_size
     end = 0
-    for piece in pieces(path, layout):
-        end = end if piece is None else piece.next_position
+    for chunk in chunks(path, layout):
+        end = end if chunk is None else chunk.next_position
     return end
 
 
@@ -100,7 +100,7 @@ class FileSource(Source):
         self._path = path
         self._layout = layout
         self._position = 0
-        self._pieces: Iterator[Piece | None] | None = None
+        self._chunks: Iterator[Chunk | None] | None = None
         self._shift = 0
         self._paused = True
         self._announced = False
@@ -112,7 +112,7 @@ class FileSource(Source):
         return self._announced
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
-        """The next piece of the file."""
+        """The next chunk of the file."""
         if not self._announced:
             self._announced = True
             return [Assigned((0,))]
@@ -121,28 +121,28 @@ class FileSource(Source):
             return []
         begin = self._position
         try:
-            if self._pieces is None:
-                self._pieces, self._shift = pieces(self._path, self._layout, begin, timeout_s, growing=True), 0
-            piece = next(self._pieces)
+            if self._chunks is None:
+                self._chunks, self._shift = chunks(self._path, self._layout, begin, timeout_s, growing=True), 0
+            chunk = next(self._chunks)
         except StopIteration:
             self._ended = True
             return [Ended(0)]
         except (FormatError, ConfigError, StoreError, DataLossError, MissingExtraError) as error:
-            self._pieces = None
+            self._chunks = None
             return [PartitionError(0, _halting(error))]
-        if piece is None:
+        if chunk is None:
             pools.rest()
             return []
         if self._wanted is not None:
-            self._look(piece, first=begin == 0)
-        self._position = piece.next_position + self._shift
-        offsets = piece.offsets + self._shift
-        return [Chunk(0, begin, self._position, offsets, None, piece.decoded, piece.raw, piece.n_bytes)]
+            self._look(chunk, first=begin == 0)
+        self._position = chunk.next_position + self._shift
+        offsets = chunk.offsets + self._shift
+        return [replace(chunk, from_position=begin, next_position=self._position, offsets=offsets)]
 
-    def _look(self, piece: Piece, *, first: bool) -> None:
+    def _look(self, chunk: Chunk, *, first: bool) -> None:
         """Compare the first records with the configured fields: refuse them before any sketch exists, warn later."""
         assert self._wanted is not None
-        sample = look(piece, Sample(self._wanted))
+        sample = look(self._layout, chunk, Sample(self._wanted))
         self._wanted = None
         mistakes, warnings = sample.verdict(doubts=self._diagnosed)
         if mistakes and first:
@@ -156,7 +156,7 @@ class FileSource(Source):
         if self._path is None:
             self._shift += position - self._position
         else:
-            self._pieces = None
+            self._chunks = None
         self._position, self._ended = position, False
 
     def pause(self, partition: int) -> None:
@@ -186,13 +186,13 @@ class FileSource(Source):
     def close(self, *, leave: bool = False) -> None:
         """Close the file."""
         del leave
-        self._pieces = None
+        self._chunks = None
 
 
-def look(piece: Piece, sample: Sample) -> Sample:
-    """Take the records of a piece into a sample."""
-    raw = piece.raw
-    sample.add(piece.decoded, None if raw is None or not piece.json else lambda index: raw(index).value)
+def look(layout: Layout, chunk: Chunk, sample: Sample) -> Sample:
+    """Take the records of a chunk of a file into a sample."""
+    raw = chunk.raw if layout.documents else None
+    sample.add(chunk.decoded, None if raw is None else lambda index: raw(index).value)
     return sample
 
 
@@ -200,12 +200,12 @@ def sample_of(path: Path, layout: Layout, wanted: Wanted) -> Sample:
     """The first records of a file, as a sample.
 
     Raises:
-        FormatError, StoreError, ConfigError: see `pieces`.
+        FormatError, StoreError, ConfigError: see `chunks`.
     """
     sample = Sample(wanted)
-    for piece in pieces(path, layout):
-        if piece is not None:
-            look(piece, sample)
+    for chunk in chunks(path, layout):
+        if chunk is not None:
+            look(layout, chunk, sample)
         if sample.records >= PARSED:
             break
     return sample
@@ -224,7 +224,7 @@ def batches(
     layout: Layout,
     *,
     skip_invalid: bool = False,
-    inspect: Callable[[Piece], None] | None = None,
+    inspect: Callable[[Chunk], None] | None = None,
 ) -> Iterator[tuple[Events, int]]:
     """Yield the events of a file, without event times, in the form that `Kind.events` takes.
 
@@ -232,7 +232,7 @@ def batches(
         path: of the file; None: standard input.
         layout: how it is read; `time` is not used.
         skip_invalid: leave out records that cannot be used, instead of raising.
-        inspect: sees every piece before its items are given.
+        inspect: sees every chunk before its items are given.
 
     Yields:
         Events, whose columns have the names of their fields, and how many records were left out. Null items are no-ops
@@ -240,16 +240,16 @@ def batches(
 
     Raises:
         ItemError: a record is invalid; gives its line, row or byte, never its content.
-        FormatError, StoreError, ConfigError: see `pieces`.
+        FormatError, StoreError, ConfigError: see `chunks`.
     """
     plain = replace(layout, time=None)
     lines = 0
-    for piece in pieces(path, plain):
-        if piece is None:
+    for chunk in chunks(path, plain):
+        if chunk is None:
             continue
         if inspect is not None:
-            inspect(piece)
-        found = piece.decoded
+            inspect(chunk)
+        found = chunk.decoded
         wrong = found.poison
         left_out = int(np.count_nonzero(wrong))
         if left_out and not skip_invalid:
@@ -257,10 +257,10 @@ def batches(
             record = at if found.record is None else int(found.record[at])
             number = "a weight" if layout.decimals else "an integer weight"
             what = f"{number} and an item" if layout.weight else "an item"
-            place = f"byte {int(piece.offsets[record])}" if layout.format == "msgpack" else f"line {lines + record + 1}"
+            place = f"byte {int(chunk.offsets[record])}" if layout.format == "msgpack" else f"line {lines + record + 1}"
             if layout.format in COUNTED:
                 place = f"row {lines + record + 1}"
             msg = f"{place} of {path or 'standard input'} does not hold {what} of type {layout.item_type}"
             raise ItemError(msg)
-        lines += piece.offsets.size
+        lines += chunk.offsets.size
         yield found.usable(), left_out

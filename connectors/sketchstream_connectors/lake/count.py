@@ -35,7 +35,7 @@ from sketchstream.sketch import Sketch, require_sums_mean_events
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream_connectors.decode.times import TO_MS
 from sketchstream_connectors.files.layout import Layout
-from sketchstream_connectors.files.rows import arrow_piece, no_instant
+from sketchstream_connectors.files.rows import arrow_chunk, no_instant
 from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, WEIGHED, EngineQuestion, engine
 
 Ints = npt.NDArray[np.int64]
@@ -279,7 +279,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     table = pa.RecordBatch.from_arrays(
         [*(batch.column(name) for name in names), pa.array(times)], [*names, str(layout.time)]
     )
-    decoded = arrow_piece(replace(layout, time_unit="ms"), table, len(events)).decoded
+    decoded = arrow_chunk(replace(layout, time_unit="ms"), table, len(events)).decoded
     columns = {role: decoded.columns[field] for role, field in plan.fields.items()}
     found = kind.events(spec, replace(decoded, columns=columns, window=window))
     good = decoded.valid if found.good is None else decoded.valid & found.good

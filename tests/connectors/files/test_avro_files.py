@@ -33,7 +33,7 @@ from sketchstream_connectors.decode.avro import zigzag
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
 from sketchstream_connectors.decode.avro.schema import parse
 from sketchstream_connectors.files import codecs, containers
-from sketchstream_connectors.files.source import Layout, batches, end_of, pieces
+from sketchstream_connectors.files.source import Layout, batches, chunks, end_of
 
 SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -85,10 +85,10 @@ def write_by_apache(path: Path, values: list[dict[str, Any]], codec: str, schema
 def found(path: Path, position: int = 0, layout: Layout = LAYOUT) -> list[tuple[int, int, int] | None]:
     """(item, weight, time) of each record, None where it is of no use; positions are checked."""
     out: list[tuple[int, int, int] | None] = []
-    for piece in pieces(path, layout, position):
-        assert piece is not None
-        decoded = piece.decoded
-        assert piece.offsets.tolist() == list(range(position + len(out), piece.next_position))
+    for chunk in chunks(path, layout, position):
+        assert chunk is not None
+        decoded = chunk.decoded
+        assert chunk.offsets.tolist() == list(range(position + len(out), chunk.next_position))
         assert decoded.weights is not None
         values = zip(items_of(decoded.items), decoded.weights.tolist(), decoded.times.tolist(), strict=True)
         out += [value if good else None for value, good in zip(values, decoded.valid.tolist(), strict=True)]
@@ -138,7 +138,7 @@ def test_a_file_without_the_fields_is_refused_and_says_which_it_has(tmp_path: Pa
     with pytest.raises(ConfigError, match=r"no field 'userid'.*user\.id"):
         found(path, layout=Layout("avro", item="userid"))
     with pytest.raises(ConfigError, match="standard input"):
-        list(pieces(None, LAYOUT))
+        list(chunks(None, LAYOUT))
     with pytest.raises(StoreError, match="cannot read"):
         found(tmp_path / "none.avro")
     (tmp_path / "empty").mkdir()
@@ -153,10 +153,10 @@ def test_a_recursive_schema_is_read_by_the_tree(tmp_path: Path) -> None:
         "fields": [{"name": "user", "type": "int"}, {"name": "n", "type": ["null", "Node"], "default": None}],
     }
     path = write(tmp_path / "e.avro", 0, 50, "deflate", 30, schema)
-    (piece,) = pieces(path, Layout("avro", item="user", item_type="int"))
-    assert piece is not None
-    assert items_of(piece.decoded.items) == list(range(50))
-    assert set(piece.decoded.times.tolist()) == {NO_TIME}
+    (chunk,) = chunks(path, Layout("avro", item="user", item_type="int"))
+    assert chunk is not None
+    assert items_of(chunk.decoded.items) == list(range(50))
+    assert set(chunk.decoded.times.tolist()) == {NO_TIME}
 
 
 # ------------------------------------------------------------------------------------------------------ damage
@@ -273,10 +273,10 @@ def test_damage_around_blocks_is_an_error_that_shows_no_payload(tmp_path: Path, 
 def test_what_lies_before_a_damaged_marker_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "e.avro"
     path.write_bytes(container([(1, ONE), (1, ONE)], SMALL)[:-1] + b"x")
-    read = pieces(path, TEXT)
-    piece = next(read)
-    assert piece is not None
-    assert piece.next_position == 1
+    read = chunks(path, TEXT)
+    chunk = next(read)
+    assert chunk is not None
+    assert chunk.next_position == 1
     with pytest.raises(FormatError, match="marker"):
         next(read)
 

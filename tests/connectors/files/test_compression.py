@@ -75,7 +75,7 @@ def test_a_compressed_file_that_is_not_called_so_is_named(tmp_path: Path, ending
     path = tmp_path / "events.jsonl"
     path.write_bytes(PACKERS[ending](TEXTS["jsonl"]))
     with pytest.raises(FormatError, match=rf"name it events\.jsonl\{ending}"):
-        next(source.pieces(path, Layout("jsonl", "user")))
+        next(source.chunks(path, Layout("jsonl", "user")))
     for plain in (b"", b"\x1f\x8b", b"{}\n"):
         path.write_bytes(plain)
         assert not compression.compressed(path)
@@ -92,12 +92,12 @@ def test_reading_on_from_a_position_counts_decompressed_bytes(
     size = len(TEXTS["jsonl"])
     assert source.end_of(path, layout) == size
     for begin in (0, TEXTS["jsonl"].index(b"\n") + 1, TEXTS["jsonl"].rindex(b"\n", 0, size - 1) + 1, size):
-        found = [piece for piece in source.pieces(path, layout, begin) if piece is not None]
-        offsets = np.concatenate([piece.offsets for piece in found]) if found else np.empty(0)
+        found = [chunk for chunk in source.chunks(path, layout, begin) if chunk is not None]
+        offsets = np.concatenate([chunk.offsets for chunk in found]) if found else np.empty(0)
         assert offsets.size == TEXTS["jsonl"].count(b"\n", begin)
         assert begin == size or offsets[0] == begin
     with pytest.raises(DataLossError, match="was cut or replaced"):
-        list(source.pieces(path, layout, size + 1))
+        list(source.chunks(path, layout, size + 1))
 
 
 @pytest.mark.parametrize("ending", PACKERS)
@@ -113,10 +113,10 @@ def test_a_file_that_is_cut_altered_or_something_else_is_refused(tmp_path: Path,
     ):
         path.write_bytes(wrong)
         with pytest.raises(FormatError, match=words):
-            list(source.pieces(path, layout))
+            list(source.chunks(path, layout))
     path.unlink()
     with pytest.raises(StoreError, match="cannot read"):
-        list(source.pieces(path, layout))
+        list(source.chunks(path, layout))
 
 
 def test_blocks_are_about_as_large_as_asked_whatever_they_were_packed_from(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_zstd_without_its_package_names_it(tmp_path: Path, monkeypatch: pytest.M
     path.write_bytes(zst(b"{}\n"))
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(MissingExtraError, match="pip install zstandard"):
-        list(source.pieces(path, Layout("jsonl", "user")))
+        list(source.chunks(path, Layout("jsonl", "user")))
 
 
 def test_update_and_a_worker_read_compressed_files(tmp_path: Path) -> None:

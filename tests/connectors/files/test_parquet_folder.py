@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError
-from sketchstream_connectors.files.source import Layout, batches, end_of, pieces
+from sketchstream_connectors.files.source import Layout, batches, chunks, end_of
 
 LAYOUT = Layout("parquet", item="u", item_type="int", time="t")
 
@@ -27,10 +27,10 @@ def write(folder: Path, name: str, first: int, rows: int) -> None:
 
 def found(folder: Path, position: int = 0) -> list[int]:
     out: list[int] = []
-    for piece in pieces(folder, LAYOUT, position):
-        assert piece is not None
-        assert piece.offsets.tolist() == list(range(position + len(out), position + len(out) + piece.offsets.size))
-        out += (piece.decoded.times // 1000).tolist()
+    for chunk in chunks(folder, LAYOUT, position):
+        assert chunk is not None
+        assert chunk.offsets.tolist() == list(range(position + len(out), position + len(out) + chunk.offsets.size))
+        out += (chunk.decoded.times // 1000).tolist()
     return out
 
 
@@ -66,9 +66,9 @@ def test_timestamps_need_a_time_zone(tmp_path: Path, unit: str) -> None:
     for zone in ("UTC", "America/New_York"):
         times = moments.cast(pa.timestamp("s")).cast(pa.timestamp(unit, zone))
         pq.write_table(pa.table({"u": [1, 2], "t": times}), tmp_path / "zoned.parquet")
-        (piece,) = pieces(tmp_path / "zoned.parquet", LAYOUT, 0)
-        assert piece is not None
-        assert piece.decoded.times.tolist() == [1_764_000_000_000, 1_764_003_600_000]
+        (chunk,) = chunks(tmp_path / "zoned.parquet", LAYOUT, 0)
+        assert chunk is not None
+        assert chunk.decoded.times.tolist() == [1_764_000_000_000, 1_764_003_600_000]
     pq.write_table(pa.table({"u": [1, 2], "t": moments.cast(pa.timestamp(unit))}), tmp_path / "naive.parquet")
     with pytest.raises(ConfigError, match="'t' has timestamps without a time zone"):
-        list(pieces(tmp_path / "naive.parquet", LAYOUT, 0))
+        list(chunks(tmp_path / "naive.parquet", LAYOUT, 0))

@@ -26,7 +26,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors import first_records
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files import rows as file_rows
-from sketchstream_connectors.files.source import FileSource, Layout, batches, pieces
+from sketchstream_connectors.files.source import FileSource, Layout, batches, chunks
 
 ROWS: list[dict[str, Any]] = [
     {"u": "a", "n": 1, "t": 1_700_000_000_000},
@@ -72,9 +72,9 @@ def texts(items: Items) -> list[bytes | int]:
 def read(path: Path | None, layout: Layout, position: int = 0) -> list[tuple[Any, ...]]:
     """(item, weight, time, valid, null) of each occurrence."""
     out = []
-    for piece in pieces(path, layout, position):
-        assert piece is not None
-        found = piece.decoded
+    for chunk in chunks(path, layout, position):
+        assert chunk is not None
+        found = chunk.decoded
         items = texts(found.items)
         for at, item in enumerate(items):
             record = at if found.record is None else int(found.record[at])
@@ -241,7 +241,7 @@ def test_positions_resume_anywhere(tmp_path: Path, suffix: str, monkeypatch: pyt
         layout = Layout(suffix, "u", "int", time="t")  # type: ignore[arg-type]
     whole = read(path, layout)
     assert [row[0] for row in whole] == list(range(40))
-    edges = [piece.next_position for piece in pieces(path, layout) if piece is not None]
+    edges = [chunk.next_position for chunk in chunks(path, layout) if chunk is not None]
     assert len(edges) > 5
     for edge in edges:
         rest = read(path, layout, edge)
@@ -274,7 +274,7 @@ def test_columns_in_columns_of_parquet_are_read_by_their_paths(tmp_path: Path) -
 def test_a_grown_file_is_read_on_and_a_shorter_one_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", ROWS[:2])
     layout = Layout("jsonl", "u")
-    end = [piece.next_position for piece in pieces(path, layout) if piece is not None][-1]
+    end = [chunk.next_position for chunk in chunks(path, layout) if chunk is not None][-1]
     with path.open("a") as file:
         file.write(json.dumps(ROWS[4]))
     assert [row[0] for row in read(path, layout, end)] == [b"c"]

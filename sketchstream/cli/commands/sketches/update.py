@@ -18,7 +18,8 @@ from sketchstream.cli import options, progress
 if TYPE_CHECKING:
     from sketchstream.items.columns import ItemType
     from sketchstream.sketch import Sketch
-    from sketchstream_connectors.files.source import FileFormat, Layout, Piece
+    from sketchstream.stream.interfaces import Chunk
+    from sketchstream_connectors.files.source import FileFormat, Layout
 
 STDIN: Final = Path("-")
 
@@ -134,11 +135,11 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
     )
     sample = Sample(wanted)
 
-    def inspect(piece: Piece) -> None:
+    def inspect(chunk: Chunk) -> None:
         if left_out is not None:
-            left_out.without_item += int(piece.decoded.null.sum())
+            left_out.without_item += int(chunk.decoded.null.sum())
         if sample.records < ENOUGH:
-            files.look(piece, sample)
+            files.look(layout, chunk, sample)
             if sample.records >= ENOUGH:
                 sample.require()
 
