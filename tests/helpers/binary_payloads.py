@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from sketchstream.items.arrays import Items
+from sketchstream_connectors.decode.named_fields import Found
 from sketchstream_connectors.decode.records import from_client_records
-from sketchstream_connectors.decode.slots import SlotPlaces
 
 KINDS = {0: "absent", 1: "absent", 2: "text", 3: "integer", 4: "useless", 5: "decimal"}
 
@@ -41,7 +41,7 @@ def laid_out(bodies: list[bytes], guarded: bool = False) -> tuple[Any, Any, Any]
     return part, ends - sizes, ends
 
 
-def told(places: SlotPlaces, n: int) -> list[list[tuple[str, Any]] | None]:
+def told(places: Found, n: int) -> list[list[tuple[str, Any]] | None]:
     """What was found, in the words of the strict reader."""
     out: list[list[tuple[str, Any]] | None] = []
     for i in range(n):

@@ -1,4 +1,4 @@
-"""What is wanted of binary payloads, and what the loops over them leave: slots and places.
+"""What is wanted of binary payloads: slots, and event times of what was found in them.
 
 In: the wanted fields. Out: slots; times. Touches: nothing.
 """
@@ -46,25 +46,6 @@ class Slot:
     number: bool = False
     time: bool = False
     unit: tuple[int, int] = (1, 1)
-
-
-@dataclass(frozen=True, eq=False)
-class SlotPlaces:
-    """Where the slots of n values are; see `scan_avro`.
-
-    Args:
-        buffer: of the bounds.
-        kinds: (k, n).
-        starts: (k, n).
-        ends: (k, n).
-        broken: (n,) malformed values.
-    """
-
-    buffer: Bytes
-    kinds: Bytes
-    starts: Ints
-    ends: Ints
-    broken: Flags
 
 
 def slots_of(fields: Fields) -> tuple[tuple[Slot, ...], int]:

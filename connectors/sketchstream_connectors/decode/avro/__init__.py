@@ -20,7 +20,7 @@ from sketchstream.stream.formats import Fields
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.finder import AvroFinder, Lookup
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
-from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
+from sketchstream_connectors.decode.named_fields import assemble, check_paths, nested, wanted_fields
 from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.decode.slots import binary_times, slots_of, varint
 from sketchstream_connectors.registry import sources
@@ -46,8 +46,7 @@ class AvroReader:
         Raises:
             SchemaUnavailableError: a schema is needed and cannot be read now; nothing was decoded.
         """
-        places = self._finder.find(records.buffer, records.value_start, records.value_end)
-        found = Found(places.buffer, places.kinds, places.starts, places.ends, places.broken, binary=True)
+        found = self._finder.find(records.buffer, records.value_start, records.value_end)
         return assemble(self.fields, records, found, lambda _: binary_times(found.column(self._time)))
 
     def shown(self, payload: bytes | None) -> bytes | None:

@@ -20,9 +20,10 @@ from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import Type
+from sketchstream_connectors.decode.named_fields import Found
 from sketchstream_connectors.decode.pools import columns as number_rows
 from sketchstream_connectors.decode.records import read_only
-from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Slot, SlotPlaces
+from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Slot
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -93,7 +94,7 @@ class AvroFinder:
         rows[rows[:, 0] == kernels.UNION, 1] += self._jumps.size
         rows[rows[:, 0] == kernels.TAKE_ENUM, 3] += self._symbols.size - 1
 
-    def find(self, buffer: Bytes, starts: Ints, ends: Ints) -> SlotPlaces:
+    def find(self, buffer: Bytes, starts: Ints, ends: Ints) -> Found:
         """Find the slots in all values.
 
         Args:
@@ -121,7 +122,7 @@ class AvroFinder:
         side = self._by_tree(buffer, starts, ends, status, kinds, found, sum(part.size for part in parts))
         if self._symbol_bytes.size or state[1] or side.size:
             buffer = read_only(np.concatenate([*parts, side]))
-        return SlotPlaces(buffer, kinds, *found, status == kernels.BROKEN)
+        return Found(buffer, kinds, *found, status == kernels.BROKEN, binary=True)
 
     def _by_tree(
         self, buffer: Bytes, starts: Ints, ends: Ints, status: Bytes, kinds: Bytes, found: tuple[Ints, Ints], base: int

@@ -78,8 +78,7 @@ class ProtobufReader:
         Raises:
             SchemaUnavailableError: a descriptor is needed and cannot be read now; nothing was decoded.
         """
-        places = self._finder.find(records.buffer, records.value_start, records.value_end)
-        found = Found(places.buffer, places.kinds, places.starts, places.ends, places.broken, binary=True)
+        found = self._finder.find(records.buffer, records.value_start, records.value_end)
         return assemble(self.fields, records, found, lambda _: _times(found, self.fields.time_unit))
 
     def shown(self, payload: bytes | None) -> bytes | None:

@@ -1,6 +1,6 @@
 """Finds fields in framed Protobuf messages: plans of all message types that were met, and the loop over them.
 
-In: bounds of values, wanted fields, a source of message types. Out: `SlotPlaces`. Touches: the source.
+In: bounds of values, wanted fields, a source of message types. Out: `Found`. Touches: the source.
 
 A type is looked up once, outside of the loop, as for Avro (`decode.avro.finder`).
 """
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from sketchstream.kernels.tokens import MISSING, STRING
 from sketchstream_connectors.decode import binary_kernels as kernels
+from sketchstream_connectors.decode.named_fields import Found
 from sketchstream_connectors.decode.pools import columns as number_rows
 from sketchstream_connectors.decode.protobuf.plan import (
     DESCEND,
@@ -28,7 +29,7 @@ from sketchstream_connectors.decode.protobuf.plan import (
 )
 from sketchstream_connectors.decode.protobuf.schema import Message
 from sketchstream_connectors.decode.records import read_only
-from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, SlotPlaces
+from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -103,7 +104,7 @@ class ProtobufFinder:
         self._symbols = np.concatenate([self._symbols, self._symbols[-1] + np.cumsum(sizes)])
         self._symbol_bytes = np.concatenate([self._symbol_bytes, np.frombuffer(b"".join(plan.symbols), np.uint8)])
 
-    def find(self, buffer: Bytes, starts: Ints, ends: Ints) -> SlotPlaces:
+    def find(self, buffer: Bytes, starts: Ints, ends: Ints) -> Found:
         """Find the slots in all values.
 
         Args:
@@ -129,7 +130,7 @@ class ProtobufFinder:
             self._learn(*self._key(buffer, starts[at], ends[at]))
         if self._symbol_bytes.size or texts.size:
             buffer = read_only(np.concatenate([buffer, self._symbol_bytes, texts]))
-        return SlotPlaces(buffer, kinds, *found, status == kernels.BROKEN)
+        return Found(buffer, kinds, *found, status == kernels.BROKEN, binary=True)
 
     def _key(self, buffer: Bytes, start: int, end: int) -> tuple[int, int]:
         """Message indexes and id of a value whose frame is good."""
