@@ -56,12 +56,9 @@ when its noise changes 61, what is missing after a loss, told by the next quorum
 service hears of 8, intervals of inner products that are skewed 5 (4 of the linear kinds), noise of less than one 3 (6
 of the linear kinds), ends of means that are cut 7, the audit of presence and joint noise 52, of heavy weights 2, stores
 of other files 14, tombstones 5, windows that are passed over where no record is near 5, scratch memory that kernels are
-given 6, rebalances that are gone on with 8, ends of parts within those of wholes 1, digits of
-tables on a terminal 8, plugins that are not looked for 2.
-of other files 14, tombstones 5, windows that are passed over where no record is near 5, what readers ask of profiles,
-sets of groups and sizes without naming a kind 51.
-of other files 14, tombstones 5, windows that are passed over where no record is near 5. Merging classes that held a
-batch took 51 away.
+given 6, rebalances that are gone on with 8, ends of parts within those of wholes 1, digits of tables on a terminal 8,
+plugins that are not looked for 2, what readers ask of profiles, sets of groups and sizes without naming a kind 53.
+Merging classes that held a batch took 51 away.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),
