@@ -737,7 +737,7 @@ def merge(parts: Sequence[SealedState] | Sequence[Sketch]) -> SealedState | Sket
     if all(isinstance(part, SealedState) for part in parts):
         sealed: list[SealedState] = list(parts)  # type: ignore[arg-type]
         _require_mergeable(sealed)
-        state = kinds.of(sealed[0].spec).add(sealed[0].spec, [part.state for part in sealed])
+        state = kinds.add(sealed[0].spec, [part.state for part in sealed])
         state.flags.writeable = False
         return SealedState(
             spec=sealed[0].spec,
@@ -778,7 +778,7 @@ def _merge_open(sketches: list[Sketch]) -> Sketch:
         first.spec,
         first.key,
         first._index,
-        first.kind.add(first.spec, states),
+        kinds.add(first.spec, states),
         Counters.merge([part._content.counters for part in sketches]),
         tuple(layer for part in sketches for layer in part.layers),
         _merged_ledger([part.ledger for part in sketches]),

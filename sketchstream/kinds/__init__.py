@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.capabilities import (
+    Adding,
     Closing,
     Continuing,
     Deferring,
@@ -153,6 +154,17 @@ def deferring(spec: object) -> Add | None:
     """Function that adds deferred events of a spec; None if they cannot be deferred."""
     kind = of(spec)
     return kind.defers(spec) if isinstance(kind, Deferring) else None
+
+
+def add(spec: object, states: Sequence[State]) -> State:
+    """The sum of states of one spec, in a new array; wrapping, unless its kind has another group."""
+    kind = of(spec)
+    if isinstance(kind, Adding):
+        return kind.add(spec, states)
+    total: State = states[0].copy()
+    for state in states[1:]:
+        total += state
+    return total
 
 
 def with_noise(spec: object, state: State, cost: Fraction) -> State:

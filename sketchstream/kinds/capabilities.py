@@ -65,6 +65,14 @@ class Deferring(ABC):
         """Function that adds deferred events; None if events of this spec cannot be deferred."""
 
 
+class Adding(ABC):
+    """States are added in a group of the kind's own; those of other kinds wrap, as integers of their width do."""
+
+    @abstractmethod
+    def add(self, spec: Any, states: Sequence[State]) -> State:
+        """The sum of states of one spec, in a new array."""
+
+
 class Closing(ABC):
     """Positions of a series can be published when they close, before the seal."""
 

@@ -21,7 +21,7 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
        because of, the value of a counter.
     5. An event outside the domain, or with an invalid weight, is an error that leaves the state as it was
        (`invalid="error"`), or no event at all ("noop"); that is decided from the event alone.
-    6. `add` is the sum of that group: sketches of two halves of a stream, added, hold the stream.
+    6. `kinds.add` is the sum of that group: sketches of two halves of a stream, added, hold the stream.
     7. One protected unit moves component i of the state by at most `components(spec)[i].sensitivity`, in the norm of
        its law.
     8. `view` reads the state and leaves it as it is; what it returns has fresh noise of the given cost.
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 State = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 Progress = Callable[[int], None]
-Part = "Release | SealedState"
 AnyLedger = SketchHistory
 """What the engine needs from a sketch's ledger, whatever its measure."""
 
@@ -390,14 +389,6 @@ class Kind(ABC, Generic[S]):
             cost: of the layer.
             progress: told how many counters have their noise.
         """
-
-    def add(self, spec: S, states: Sequence[State]) -> State:
-        """The sum of states of one spec, in a new array; wrapping, unless the kind has another group."""
-        del spec
-        total: State = states[0].copy()
-        for state in states[1:]:
-            np.add(total, state, out=total)
-        return total
 
     def most_weight(self, spec: S) -> int | None:
         """Largest absolute whole weight of an event; None where any weight will do."""

@@ -102,7 +102,7 @@ def weights_that_are_not_bounded(patch: Patch) -> None:
 
 
 def a_merge_that_takes_the_larger(patch: Patch) -> None:
-    patch.setattr(ProjectionKind, "add", lambda self, spec, states: np.maximum(states[0], states[1]))
+    patch.setattr(kinds, "add", lambda spec, states: np.maximum(states[0], states[1]))
 
 
 MUTANTS: dict[Callable[[Patch], None], str] = {

@@ -139,10 +139,10 @@ def updates_are_linear(case: Case) -> None:
     whole = applied(empty, np.arange(n))
     assert (applied(empty, order) == whole).all()
     assert (applied(empty, *np.array_split(order, 4)) == whole).all()
-    assert (kind.add(spec, [applied(empty, order[: n // 2]), applied(empty, order[n // 2 :])]) == whole).all()
+    assert (kinds.add(spec, [applied(empty, order[: n // 2]), applied(empty, order[n // 2 :])]) == whole).all()
     noisy = empty.copy()
     kind.draw(spec, noisy, kind.creation_cost(spec))
-    assert (applied(noisy, np.arange(n)) == kind.add(spec, [noisy, whole])).all()
+    assert (applied(noisy, np.arange(n)) == kinds.add(spec, [noisy, whole])).all()
     assert (whole != empty).any()
 
 

@@ -79,10 +79,12 @@ def members_of_kind() -> tuple[int, int]:
     (interface,) = (one for one in _classes(CORE / "kinds" / "interface.py") if one.name == "Kind")
     members = _members(interface)
     overriding: Counter[str] = Counter()
+    derived = {"Kind", "LinearKind"}
     for path in (CORE / "kinds").glob("*/kind.py"):
         for one in _classes(path):
-            shared = path.parent.name == "linear"
-            overriding.update(dict.fromkeys(_members(one) & members, len(LINEAR) if shared else 1))
+            if derived & _bases(one):
+                shared = path.parent.name == "linear"
+                overriding.update(dict.fromkeys(_members(one) & members, len(LINEAR) if shared else 1))
     return len(members), sum(1 for member in members if overriding[member] == 1)
 
 
@@ -176,6 +178,12 @@ def _sources() -> Iterable[Path]:
 def _classes(path: Path) -> list[ast.ClassDef]:
     """Classes of a file."""
     return [one for one in statements(path.read_text()) if isinstance(one, ast.ClassDef)]
+
+
+def _bases(one: ast.ClassDef) -> set[str]:
+    """Names of the classes from which a class derives, without what they are generic in."""
+    named = (base.value if isinstance(base, ast.Subscript) else base for base in one.bases)
+    return {base.id for base in named if isinstance(base, ast.Name)}
 
 
 def _members(one: ast.ClassDef) -> set[str]:

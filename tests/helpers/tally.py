@@ -198,10 +198,6 @@ class TallyKind(Kind[TallySpec]):
     def draw(self, spec: TallySpec, state: Any, cost: Fraction, progress: Any = None) -> None:
         noise.discrete_laplace(state, cost)
 
-    def add(self, spec: TallySpec, states: Sequence[Any]) -> Any:
-        with np.errstate(over="ignore"):
-            return np.sum(states, axis=0, dtype=np.int64)
-
     def view(self, spec: TallySpec, state: Any, cost: Fraction) -> Any:
         out = state.copy()
         noise.discrete_laplace(out, cost)

@@ -24,7 +24,7 @@ from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
-from sketchstream.kinds.linear.publication import require_method, require_options, shown
+from sketchstream.kinds.linear.publication import added_up, require_method, require_options, shown
 from sketchstream.privacy.deployments.guarantee import assumptions
 
 if TYPE_CHECKING:
@@ -156,8 +156,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         parts = shown(self, published)
         spec: HierarchySpec = parts[0].spec
         variance = sum((one for part in parts for one in part.parameters), Fraction(0))
-        state = self.add(spec, [part.numbers for part in parts])
-        return estimate(spec, variance, state, method, **options).about(published)
+        return estimate(spec, variance, added_up(parts), method, **options).about(published)
 
 
 KIND: Final = HierarchyKind()

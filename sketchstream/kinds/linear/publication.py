@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from sketchstream import kinds
 from sketchstream.errors import EstimateError
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ def shown(kind: Kind[Any], published: Published) -> list[PublishedPart]:
         own = () if cost is None else (kind.parameter(part.spec, cost),)
         out.append(PublishedPart(part.spec, part.origin, part.key_id, numbers, layers, own))
     return out
+
+
+def added_up(parts: Sequence[PublishedPart]) -> State:
+    """The sum of the numbers of parts of one sketch."""
+    return kinds.add(parts[0].spec, [part.numbers for part in parts])
 
 
 def require_method(method: object, known: Sequence[str]) -> None:

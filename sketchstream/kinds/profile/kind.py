@@ -22,7 +22,15 @@ from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
 from sketchstream.items.events import Events
-from sketchstream.kinds.capabilities import Deferring, HavingGroups, PerWeight, Reconstructing, Sizable, Summarising
+from sketchstream.kinds.capabilities import (
+    Adding,
+    Deferring,
+    HavingGroups,
+    PerWeight,
+    Reconstructing,
+    Sizable,
+    Summarising,
+)
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.publication import require_options
@@ -57,7 +65,7 @@ EDGES_VERSION = 1
 """Rule by which the edges of a published histogram follow from the spec."""
 
 
-class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Summarising, Reconstructing, PerWeight, Sizable):
+class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarising, Reconstructing, PerWeight, Sizable):
     """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
 
     name = "profile"

@@ -23,7 +23,7 @@ from sketchstream.kinds.expansion import Expansion
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.kind import LinearKind
-from sketchstream.kinds.linear.publication import require_method, shown
+from sketchstream.kinds.linear.publication import added_up, require_method, shown
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.forecast import expected
 from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS
@@ -277,7 +277,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
                 msg = "the sketch was made with another hash key; give the one it was created with"
                 raise EstimateError(msg)
             matrix = matrix_of(spec, key, secret_scope(parts[0].origin))
-        cells = self.add(spec, [part.numbers for part in parts]).reshape(spec.shape)
+        cells = added_up(parts).reshape(spec.shape)
         return Projection(spec, cells, variance, matrix)
 
 

@@ -19,7 +19,7 @@ from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
 from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
-from sketchstream.kinds.linear.publication import require_method, require_options, shown
+from sketchstream.kinds.linear.publication import added_up, require_method, require_options, shown
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
@@ -204,8 +204,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         spec: WorkloadSpec = parts[0].spec
         laws = [spec.law_of(self.cost(spec, one)) for part in parts for one in part.parameters]
         feasible = None if method == "unbiased" else method
-        state = self.add(spec, [part.numbers for part in parts])
-        return estimate(spec, laws, state, feasible=feasible, **options).about(published)
+        return estimate(spec, laws, added_up(parts), feasible=feasible, **options).about(published)
 
 
 KIND: Final = WorkloadKind()

@@ -22,7 +22,7 @@ from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level, pla
 from sketchstream.kinds.convolution.reading.answers import FilterAnswers, answers, closed_values, described, drawn
 from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.publication import require_method, require_options, shown
+from sketchstream.kinds.linear.publication import added_up, require_method, require_options, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -225,7 +225,7 @@ def _held(published: Published) -> tuple[list[NoiseLayer], npt.NDArray[np.int64]
     layers = [spec.layer_of(kind.cost(spec, one)) for part in parts for one in part.parameters]
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None
-    return layers, np.sum([part.numbers for part in parts], axis=0, dtype=np.int64), window
+    return layers, added_up(parts), window
 
 
 def columns_of(spec: ConvolutionSpec) -> tuple[str, ...]:
