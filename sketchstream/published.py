@@ -573,7 +573,7 @@ class Instalment:
                 msg = "the words are not those of the positions that their header says"
                 raise FormatError(msg)
             layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-            ledger = kind.read_ledger(spec, header["ledger"])
+            ledger = kind.accounting.read_ledger(spec, header["ledger"])
             require_accounted(spec, layers, ledger, (), View("publication", None))
             origin = Origin.from_dict(header)
         return cls(spec, layers, body, first, stop, _identifier(header["seal_id"]), origin, ledger)
@@ -702,11 +702,11 @@ def _common_fields(kind: str, part: Release | SealedState) -> dict[str, Any]:
 
 def _read_common(header: Mapping[str, Any], spec: Any, view: View) -> dict[str, Any]:
     """What `_common_fields` wrote, and the seal id, as arguments; required to account for the noise of this view."""
-    kind = kinds.of(spec)
+    accounting = kinds.of(spec).accounting
     layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-    ledger = kind.read_ledger(spec, header["ledger"])
+    ledger = accounting.read_ledger(spec, header["ledger"])
     final = view.kind == "publication"
-    counters = read_counters(kind.components(spec)[1:], header.get("counters", ()), final=final)
+    counters = read_counters(accounting.components(spec)[1:], header.get("counters", ()), final=final)
     require_accounted(spec, layers, ledger, counters, view)
     return {
         "spec": spec,
@@ -820,15 +820,15 @@ def require_accounted(
         FormatError: the ledger describes other noise, another publication, another unit or weight, or another stage of
             the life cycle.
     """
-    kind = kinds.of(spec)
-    held = [(layer.law, kind.cost(spec, layer.parameter), layer.lineage) for layer in layers]
+    accounting = kinds.of(spec).accounting
+    held = [(layer.law, accounting.cost(spec, layer.parameter), layer.lineage) for layer in layers]
     noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
     drawn = [entry.cost for entry in ledger.layers]
     if view is not None and view.cost is not None:
         drawn.append(kinds.shared_cost(spec, view.cost, final=view.kind == "publication"))
-    wrong = held != noted or any(law != kind.law(spec) for law, _, _ in held)
+    wrong = held != noted or any(law != accounting.law(spec) for law, _, _ in held)
     named = {counter.name: counter for counter in counters}
-    for component in kind.components(spec)[1:]:
+    for component in accounting.components(spec)[1:]:
         counter = named.get(component.name)
         if counter is not None and component.own is None:
             wrong |= [draw.parameter for draw in counter.noise] != [component.parameter(one) for one in drawn]
@@ -844,7 +844,7 @@ def require_accounted(
     if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, unit_weight(spec), sealed):
         msg = "the ledger in these bytes is that of another sketch; take an undamaged copy"
         raise FormatError(msg)
-    if not _charged(ledger, kind.promise(spec), view):
+    if not _charged(ledger, accounting.promise(spec), view):
         shown = "what the seal of its spec will publish"
         if view is not None:
             shown = "the bare state" if view.cost is None else f"a {view.kind} of cost {view.cost}"

@@ -162,12 +162,12 @@ class Sketch:
         if key is not None:
             _require_key(key)
         index = _index(spec, key, keep, origin)
-        cost = kind.creation_cost(spec)
+        cost = kind.accounting.creation_cost(spec)
         layer = _new_layer(spec, cost)
-        ledger = kind.ledger(spec, layer.lineage, max_epsilon, max_delta)
+        ledger = kind.accounting.ledger(spec, layer.lineage, max_epsilon, max_delta)
         state = np.zeros(index.slots, spec.dtype)
         kind.draw(spec, state, cost, progress)
-        counters = Counters.create(kind.components(spec)[1:], cost)
+        counters = Counters.create(kind.accounting.components(spec)[1:], cost)
         return cls(spec, key, index, state, counters, (layer,), ledger, origin)
 
     def __repr__(self) -> str:
@@ -229,7 +229,7 @@ class Sketch:
         require_home(self._home, "update")
         require_invalid(invalid)
         if columns:
-            items, weights = arguments_of(items, columns, weights, pairs="row" in self.kind.carries)
+            items, weights = arguments_of(items, columns, weights, pairs="row" in self.kind.intake.carries)
         with self._turn:  # written out, not `_in_turn`: a call less for each of many small batches
             state, counters = self._require_open("update"), self._content.counters.moved()
             beside: dict[str, Any] = {}
@@ -258,7 +258,7 @@ class Sketch:
         require_outside(invalid)
         require_sums_mean_events(self.spec)
         state, given = self._open_state("update_sums"), self.kind.items(items)
-        most = self.spec.lattice.most if hasattr(self.spec, "lattice") else self.kind.most_weight(self.spec)
+        most = self.spec.lattice.most if hasattr(self.spec, "lattice") else self.kind.intake.most_weight(self.spec)
         rows = require_sums(sums, events, len(given), most)
         moved = self._content.counters.moved()
         self._index.apply_sums(state, given, *rows, invalid=invalid, counters=moved)
@@ -300,7 +300,7 @@ class Sketch:
             BudgetError: the loss, including the promised publication, would exceed the budget.
         """
         state = self._open_state("release")
-        cost = self.kind.asked_cost(self.spec, epsilon, delta)
+        cost = self.kind.accounting.asked_cost(self.spec, epsilon, delta)
         charged = self.ledger.charge_release(cost)
         self._content = self._content._replace(ledger=charged)
         return self._publish(state, cost, charged, final=False)
@@ -314,8 +314,8 @@ class Sketch:
             delta: delta of the new layer, for kinds whose losses have a delta.
         """
         state = self._open_state("refresh")
-        kind = self.kind
-        exact = kind.creation_cost(self.spec) if epsilon is None else kind.asked_cost(self.spec, epsilon, delta)
+        costs = self.kind.accounting
+        exact = costs.creation_cost(self.spec) if epsilon is None else costs.asked_cost(self.spec, epsilon, delta)
         layer = _new_layer(self.spec, exact)
         ledger = self.ledger.record_look().add_layer(kinds.entry(self.spec, layer.lineage, exact))
         before = self._content.counters
@@ -335,7 +335,7 @@ class Sketch:
         state = self._open_state("seal")
         spec, layers = self.spec, self.layers
         sealed: Release | SealedState
-        promise = self.kind.promise(spec)
+        promise = self.kind.accounting.promise(spec)
         if promise.kind == "histogram":
             assert promise.cost is not None
             ledger = self.ledger.charge_publication()
@@ -426,7 +426,7 @@ class Sketch:
         if fresh.any():
             added = np.zeros(int(np.count_nonzero(fresh)), self.spec.dtype)
             for layer in self.layers:
-                self.kind.draw(self.spec, added, self.kind.cost(self.spec, layer.parameter))
+                self.kind.draw(self.spec, added, self.kind.accounting.cost(self.spec, layer.parameter))
             state[fresh] = added
         # An interrupt between these two leaves an index that does not fit the state: every later update is refused.
         self._content = self._content._replace(state=state)
@@ -671,8 +671,8 @@ def _accounted(header: Mapping[str, Any], spec: Any) -> tuple[Counters, tuple[La
     """Counters, layers and ledger in the header of an open sketch, if the ledger accounts for their noise."""
     kind = kinds.of(spec)
     layers = tuple(Layer.from_dict(layer) for layer in header["layers"])
-    ledger = kind.read_ledger(spec, header["ledger"])
-    counters = Counters.from_list(kind.components(spec)[1:], header.get("counters", ()))
+    ledger = kind.accounting.read_ledger(spec, header["ledger"])
+    counters = Counters.from_list(kind.accounting.components(spec)[1:], header.get("counters", ()))
     require_accounted(spec, layers, ledger, counters.as_they_are(), view=None)
     return counters, layers, ledger
 
@@ -707,8 +707,8 @@ def unpack_items(data: bytes) -> list[Item]:
 
 def _new_layer(spec: Spec, cost: Fraction) -> Layer:
     """Public description of a new layer. Its lineage comes from the operating system, not from the noise stream."""
-    kind = kinds.of(spec)
-    return Layer(kind.law(spec), kind.parameter(spec, cost), secrets.token_bytes(16))
+    accounting = kinds.of(spec).accounting
+    return Layer(accounting.law(spec), accounting.parameter(spec, cost), secrets.token_bytes(16))
 
 
 @overload

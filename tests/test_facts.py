@@ -9,17 +9,18 @@ import pytest
 from helpers import facts
 
 FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
-    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_535, 13_500),
-    "members of Kind": (lambda: facts.members_of_kind()[0], 34, 20),
-    "members of Kind that one kind alone overrides": (lambda: facts.members_of_kind()[1], 0, 0),
     "modules above the kinds that name one": (facts.modules_above_that_name_a_kind, 0, 0),
+    "lines of the linear kinds, their audits and plans": (facts.lines_of_linear_kinds, 19_562, 13_500),
+    "members of Kind": (facts.members_of_kind, 19, 20),
+    "members of an object that a kind has": (facts.members_of_what_a_kind_has, 9, 12),
+    "members of these that one kind alone overrides": (facts.members_that_one_kind_overrides, 0, 0),
     "own frames from Sketch.update to the kernel": (facts.frames_of_update, 4, 4),
     "classes that hold a batch": (facts.holders_of_a_batch, 6, 5),
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 0, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_108, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_148, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -58,9 +59,9 @@ of the linear kinds), ends of means that are cut 7, the audit of presence and jo
 of other files 14, tombstones 5, windows that are passed over where no record is near 5, scratch memory that kernels are
 given 6, rebalances that are gone on with 8, ends of parts within those of wholes 1, digits of tables on a terminal 8,
 plugins that are not looked for 2, what readers ask of profiles, sets of groups and sizes without naming a kind 53.
-Merging classes that held a batch took 51 away.
-of other files 14, tombstones 5, windows that are passed over where no record is near 5,
-states that one kind adds in a group of its own 6 (5 of the linear kinds).
+Merging classes that held a batch took 51 away. States that one kind adds in a group of its own took 6 (5 of the linear
+kinds), classes of their own for what a kind's noise costs and for how records become its events 40 (27 of the linear
+kinds).
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

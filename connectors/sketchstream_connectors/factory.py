@@ -109,7 +109,8 @@ def decoder_of(config: Config) -> Decoder:
 
 def wanted_fields(config: Config) -> Wanted:
     """The fields that a configuration names, to be compared with a sample of its input."""
-    limits = [most for plan in config.sketches if (most := kinds.of(plan.spec).most_weight(plan.spec)) is not None]
+    asked = (kinds.of(plan.spec).intake.most_weight(plan.spec) for plan in config.sketches)
+    limits = [most for most in asked if most is not None]
     return Wanted(
         item=config.input.item,
         weight=config.input.weight,

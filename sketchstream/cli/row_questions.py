@@ -116,7 +116,7 @@ class RowQuestions:
         from sketchstream.cli import sketches
 
         found = dict(names)
-        if "row" in published.kind.carries and "items" in found:
+        if "row" in published.kind.intake.carries and "items" in found:
             found["features"] = found.pop("items")
         if self.rows_file is not None:
             self._require_rows(published)

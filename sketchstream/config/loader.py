@@ -168,7 +168,7 @@ class Config:
     @property
     def decimal_weights(self) -> bool:
         """Whether a sketch takes weights that are not integers."""
-        return any(kinds.of(plan.spec).decimal_weights(plan.spec) for plan in self.sketches)
+        return any(kinds.of(plan.spec).intake.decimal_weights(plan.spec) for plan in self.sketches)
 
     @property
     def max_ahead(self) -> int:

@@ -137,7 +137,7 @@ def early_answers(
             "histogram, and each early answer would put noise of its own on each of them"
         )
         raise ConfigError(msg)
-    if kind.promise(spec).kind != "histogram":
+    if kind.accounting.promise(spec).kind != "histogram":
         msg = (
             "emit_every needs publish = 'histogram': a state published before its window is sealed would show, beside "
             "the one published then, exactly what came in between"

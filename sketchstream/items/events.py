@@ -31,8 +31,8 @@ class Events:
         times: (n,) event times in ms since 1970; NO_TIME where unreadable: moves no watermark, opens no window.
         null: (n,) tombstones, null items, missing fields: no-ops that are not errors (never dead letters).
         weight: (u,) the weights as they were found, where they may be decimal.
-        columns: (n,) further fields, by name, and for a kind by role, those that `Kind.roles` names; u = n then.
-        window: [start, end) of the sketch, ms, where `Kind.stretch_ms` says so; else that of any window of the chunk.
+        columns: (n,) further fields, by name, and for a kind by role, those that `Intake.roles` names; u = n then.
+        window: [start, end) of the sketch, ms, where `Intake.stretch_ms` says so; else that of any window of the chunk.
             None: the sketch has none.
         good: (u,) events that the kind can use; None: all.
     """

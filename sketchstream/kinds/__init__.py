@@ -197,7 +197,7 @@ def unit_weight(spec: object) -> int:
 
 def entry(spec: Any, lineage: bytes, cost: Fraction) -> LayerEntry:
     """The ledger's account of a layer."""
-    return LayerEntry(lineage, of(spec).law(spec), cost, unit_weight(spec))
+    return LayerEntry(lineage, of(spec).accounting.law(spec), cost, unit_weight(spec))
 
 
 def listed(spec: Any) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def continuing(spec: object) -> Continuing | None:
 
 def planned(spec: Any) -> Any:
     """The ledger that a sketch of this spec will begin with."""
-    return of(spec).ledger(spec, b"")
+    return of(spec).accounting.ledger(spec, b"")
 
 
 def register(kind: Kind[Any]) -> None:

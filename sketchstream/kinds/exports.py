@@ -3,8 +3,8 @@
 In: rows of answers, types of their columns. Out: CSV text, rows again, Arrow tables and their bytes. Touches: nothing.
 
 Types are declared and never guessed from what is in a window, so that all windows of a sketch have one schema and
-items are what they were: "02139", "NA" and "true" are texts. A kind declares them in `Kind.columns`. A text that is
-empty is quoted in CSV, a value that is missing is not: so both can be told apart by whoever reads the text.
+items are what they were: "02139", "NA" and "true" are texts. A kind declares them in `Kind.rows`. A text that is empty
+is quoted in CSV, a value that is missing is not: so both can be told apart by whoever reads the text.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sketchstream.csv_cells import original, safe
@@ -28,10 +29,27 @@ Types = Mapping[str, ColumnType]
 """Types of columns by name; all others are text."""
 Row = Mapping[str, Any]
 
+USUAL: Final[Types] = {"value": "float64", "stderr": "float64", "low": "float64", "high": "float64"}
+"""Columns of answers of any kind, in their order; items, groups and labels stand before them."""
 WINDOW: Final[Types] = {"window_start": "time", "window_end": "time", "complete": "bool"}
 """Columns of windows, beside those of answers."""
 QUOTED: Final = re.compile(r'[",\r\n]')
 CELL: Final = re.compile(r'("[^"]*(?:""[^"]*)*"|[^",\r\n]*)(,|\n)')
+
+
+@dataclass(frozen=True)
+class AnswerRows:
+    """How the answers of a spec lie in rows: the same in every window.
+
+    Attributes:
+        header: names of the columns of all rows of the usual answer, in their order.
+        usual_number: the number that series show unless another one is named; the first of `Shown.numbers`.
+        types: of the columns of answers to any question; columns that are not here are text, whatever is in them.
+    """
+
+    header: tuple[str, ...] = tuple(USUAL)
+    usual_number: str = "sum"
+    types: Types = field(default_factory=lambda: USUAL)
 
 
 def names_of(rows: Iterable[Row]) -> list[str]:

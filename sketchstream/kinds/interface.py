@@ -5,29 +5,31 @@ kind's methods touch the states they are given and, through `sketchstream.noise`
 
 A kind is everything that differs between sketches; the engine (`Sketch`, `Release`, bytes, ledger, worker, store,
 query, command line) is everything that does not. The engine asks `sketchstream.kinds.of(spec)` and never names a kind.
-What only some kinds can do is in `sketchstream.kinds.capabilities`.
+What only some kinds can do is in `sketchstream.kinds.capabilities`. Two things a kind has as objects of their own:
+`accounting`, what its noise costs, and `intake`, how records become its events.
 A kind is added by one package under `kinds/` and one line in the registry, `kinds/__init__.py`.
 
 Laws, which `tests/helpers/conformance.py` checks for every kind:
 
     1. A spec is frozen, validated once, and the same after `read_spec(spec.to_dict())`; equal specs have equal
        fingerprints and unequal specs unequal ones. `to_dict()["kind"]` is the name of the kind.
-    2. `parameter` and `cost` are inverse: `cost(spec, parameter(spec, c)) == c`, exactly. Costs are in the measure in
-       which the kind's ledger adds (epsilon of pure differential privacy, mu^2 of Gaussian noise).
+    2. `parameter` and `cost` of `accounting` are inverse: `cost(spec, parameter(spec, c)) == c`, exactly. Costs are in
+       the measure in which the kind's ledger adds (epsilon of pure differential privacy, mu^2 of Gaussian noise).
     3. `draw` adds one independent vector of exact noise of the law that `parameter` names to every counter, and nothing
        else. It is called before the first event, and what it does is independent of the state.
     4. `apply` is linear and commutative: the state after a batch is the state before it plus (in the group of the
        kind) a function of the batch alone. Batches may be cut and ordered in any way. It never branches on, or fails
        because of, the value of a counter.
     5. An event outside the domain, or with an invalid weight, is an error that leaves the state as it was
-       (`invalid="error"`), or no event at all ("noop"); that is decided from the event alone.
+       (`invalid="error"`), or no event at all ("noop"); that is decided from the event alone, by `intake` as by
+       `apply`.
     6. `kinds.add` is the sum of that group: sketches of two halves of a stream, added, hold the stream.
-    7. One protected unit moves component i of the state by at most `components(spec)[i].sensitivity`, in the norm of
-       its law.
+    7. One protected unit moves component i of the state by at most `accounting.components(spec)[i].sensitivity`, in
+       the norm of its law.
     8. `view` reads the state and leaves it as it is; what it returns has fresh noise of the given cost.
     9. `answer` is a function of what was published alone: it needs no key, no state, and no entropy.
-    10. The ledger that `ledger` begins accounts for exactly the noise that `draw`, `view` and the counters draw; bytes
-        whose ledger does not account for their noise are refused.
+    10. The ledger that `accounting.ledger` begins accounts for exactly the noise that `draw`, `view` and the counters
+        draw; bytes whose ledger does not account for their noise are refused.
     11. `apply_sums` of rows (item, sum of the weights, number of events) leaves state and counters as `apply` of the
         events themselves would, bit for bit, however the events are divided among rows. A spec for which that is not
         true says why in `sums_refused`.
@@ -35,10 +37,8 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
@@ -47,21 +47,19 @@ import numpy.typing as npt
 
 from sketchstream.errors import EstimateError, FormatError
 from sketchstream.items.arrays import Items
+from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.expansion import Expansion
-from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.exports import AnswerRows
+from sketchstream.kinds.intake import Intake
 from sketchstream.privacy.deployments.publications import require_listed
 from sketchstream.privacy.losses.sketch_history import SketchHistory
 
 if TYPE_CHECKING:
-    from sketchstream.components import Component
     from sketchstream.items.batch import Invalid, Outside
-    from sketchstream.items.events import Events
     from sketchstream.items.hashing import Key
-    from sketchstream.items.lattice import Lattice
     from sketchstream.privacy.deployments.guarantee import Context
-    from sketchstream.privacy.losses.sketch_history import Promise
-    from sketchstream.spec import Domain, Epsilon, Item
+    from sketchstream.spec import Domain, Item
 
 State = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -171,44 +169,16 @@ class Kind(ABC, Generic[S]):
 
     name: ClassVar[str]
     """Name of the kind in specs, bytes and configuration files."""
-    carries: ClassVar[tuple[str, ...]] = ("item", "weight")
-    """What a record may carry for this kind: "item"; "row", of kinds whose events are pairs; "weight"."""
     partitions: ClassVar[Literal["stack", "merge"]] = "stack"
     """How the sketches of a topic's partitions become one: side by side, for items of their own, or added up."""
     spec_type: type[S]
     """Class of its specs."""
+    accounting: Accounting[S]
+    """What its noise costs."""
+    intake: Intake[S] = Intake()
+    """How records become its events."""
 
     # What it is.
-
-    @property
-    def answer(self) -> Literal["profile", "estimate"]:
-        """Method of published objects that returns the answer."""
-        return "profile" if isinstance(self, Reconstructing) else "estimate"
-
-    def columns(self, spec: S) -> dict[str, ColumnType]:
-        """Types of the columns of rows of answers, and of selections of them.
-
-        Columns that are not here are text, whatever is in them: items, groups, labels.
-        """
-        del spec
-        return {"value": "float64", "stderr": "float64", "low": "float64", "high": "float64"}
-
-    def header(self, spec: S) -> tuple[str, ...]:
-        """Names of the columns of all rows of the usual answer, in their order: the same in every window."""
-        return tuple(self.columns(spec))
-
-    def usual_number(self, spec: S) -> str:
-        """The number that series show unless another one is named; the first of `Shown.numbers`."""
-        del spec
-        return "distinct" if self.answer == "profile" else "sum"
-
-    @abstractmethod
-    def expected_error(self, spec: S) -> tuple[str, float]:
-        """What its usual numbers are, and the root mean squared error of those that `seal` publishes.
-
-        Args:
-            spec: of the sketch.
-        """
 
     def expansion(self, data: Mapping[str, Any]) -> Expansion:
         """What `read_spec` of a spec, and the first answer of a sketch of it, take; from declared sizes alone.
@@ -231,6 +201,8 @@ class Kind(ABC, Generic[S]):
             SpecError: these data describe no spec of this kind.
         """
 
+    # What is said of it.
+
     def facts(self, spec: S, slots: int) -> list[tuple[str, str]]:
         """Public parameters as rows of (name, value), for people."""
         return [
@@ -238,64 +210,6 @@ class Kind(ABC, Generic[S]):
             for name, value in spec.to_dict().items()
             if not isinstance(value, (dict, list, bytes)) and name != "kind"
         ] + [("slots", f"{slots:,}")]
-
-    # What its noise costs.
-
-    @abstractmethod
-    def law(self, spec: S) -> str:
-        """Name of the law of a layer."""
-
-    @abstractmethod
-    def creation_cost(self, spec: S) -> Fraction:
-        """Cost of the layer that is drawn at creation."""
-
-    @abstractmethod
-    def asked_cost(self, spec: S, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """Cost of a release, or of a fresh layer, with this epsilon and delta.
-
-        Raises:
-            SpecError: such a promise does not exist for this kind.
-        """
-
-    @abstractmethod
-    def parameter(self, spec: S, cost: Fraction) -> Fraction:
-        """Parameter of the noise of the slots, if the whole sketch gets noise of this cost."""
-
-    @abstractmethod
-    def cost(self, spec: S, parameter: Fraction) -> Fraction:
-        """Cost of a layer whose law has this parameter in the slots."""
-
-    @abstractmethod
-    def components(self, spec: S) -> tuple[Component, ...]:
-        """The slots, then the counters beside them."""
-
-    @abstractmethod
-    def promise(self, spec: S) -> Promise:
-        """What `seal` will publish."""
-
-    @abstractmethod
-    def ledger(
-        self, spec: S, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
-    ) -> AnyLedger:
-        """The ledger that a sketch of this spec begins with.
-
-        Args:
-            spec: of the sketch.
-            lineage: of its creation layer; empty for a sketch that is only planned.
-            epsilon: budget, if there is one.
-            delta: of that budget, where the kind's losses have one.
-
-        Raises:
-            BudgetError: the promised publication alone exceeds the budget.
-        """
-
-    @abstractmethod
-    def read_ledger(self, spec: S, data: Mapping[str, Any]) -> AnyLedger:
-        """The ledger that its `to_dict` described.
-
-        Raises:
-            FormatError: these data describe no ledger of this kind.
-        """
 
     @abstractmethod
     def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
@@ -312,7 +226,7 @@ class Kind(ABC, Generic[S]):
         Raises:
             SpecError: a counter is on no entry of `sketchstream.privacy.deployments.publications`.
         """
-        require_listed(component.name for component in self.components(spec))
+        require_listed(component.name for component in self.accounting.components(spec))
         return self.statement(spec, ledger, context)
 
     # What it does.
@@ -339,46 +253,6 @@ class Kind(ABC, Generic[S]):
         """
         return Items.of(source)
 
-    def stretch_ms(self, spec: S) -> int | None:
-        """Stretches of a window, from its start on, each so long, by which events are told apart; None: by none.
-
-        If there are any, `events` is asked for each window of a chunk.
-        """
-        del spec
-        return None
-
-    def roles(self, spec: S) -> tuple[str, ...]:
-        """Fields of a record that its events need beside item, weight and time: keys of `Events.columns`."""
-        del spec
-        return tuple(role for role in self.carries if role not in ("item", "weight"))
-
-    def decimal_weights(self, spec: S) -> bool:
-        """Whether weights may have fractions: specs whose `fraction_bits` are above 0."""
-        return getattr(spec, "fraction_bits", 0) > 0
-
-    def events(self, spec: S, given: Events) -> Events:
-        """What `update` gets of a chunk of records, each judged from itself alone (law 5): items, weights, `good`.
-
-        By default items and weights as they came. Where weights may be decimal, they are exact multiples of 2^-f for
-        a spec with a `lattice`, and whole numbers for others.
-
-        Args:
-            spec: of the sketch.
-            given: what the records hold.
-        """
-        column = given.weight
-        if column is None:
-            return given
-        if not self.decimal_weights(spec):
-            return replace(given, good=column.absent | column.integers()[1])
-        from sketchstream.items.lattice import Units
-
-        lattice: Lattice = spec.lattice  # type: ignore[attr-defined]  # specs with fraction_bits have one
-        units, good = column.decimals(lattice.bits, lattice.max_weight)
-        absent, one = column.absent, lattice.weight(1)
-        units[absent] = one or 0
-        return replace(given, weights=Units(units, lattice.bits), good=good | (absent & (one is not None)))
-
     @abstractmethod
     def draw(self, spec: S, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Add one independent layer of exact noise to every counter, in place.
@@ -389,10 +263,6 @@ class Kind(ABC, Generic[S]):
             cost: of the layer.
             progress: told how many counters have their noise.
         """
-
-    def most_weight(self, spec: S) -> int | None:
-        """Largest absolute whole weight of an event; None where any weight will do."""
-        return math.floor(getattr(spec, "max_weight", 1))
 
     # What it publishes.
 
@@ -415,6 +285,24 @@ class Kind(ABC, Generic[S]):
             raise FormatError(msg)
 
     # What it answers.
+
+    @property
+    def answer(self) -> Literal["profile", "estimate"]:
+        """Method of published objects that returns the answer."""
+        return "profile" if isinstance(self, Reconstructing) else "estimate"
+
+    def rows(self, spec: S) -> AnswerRows:
+        """How its answers lie in rows."""
+        del spec
+        return AnswerRows()
+
+    @abstractmethod
+    def expected_error(self, spec: S) -> tuple[str, float]:
+        """What its usual numbers are, and the root mean squared error of those that `seal` publishes.
+
+        Args:
+            spec: of the sketch.
+        """
 
     def estimate(self, published: Any, **options: Any) -> Any:
         """The answers, for kinds that give estimates."""

@@ -34,10 +34,10 @@ def forecast(spec: Any, error: Error | None = None, others: list[dict[str, Any]]
         parameter of the first layer; alternatives: other specs, each with its rmse; advice: a sentence.
     """
     kind = kinds.of(spec)
-    measure = error or kind.expected_error
+    accounting, measure = kind.accounting, error or kind.expected_error
     quantity, rmse = measure(spec)
-    law = kind.law(spec)
-    noise = {"law": law, parameter_name(law): str(kind.parameter(spec, kind.creation_cost(spec)))}
+    law = accounting.law(spec)
+    noise = {"law": law, parameter_name(law): str(accounting.parameter(spec, accounting.creation_cost(spec)))}
     found = others
     if found is None:
         found = list(_measured(_others(spec), measure))

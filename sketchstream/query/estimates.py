@@ -143,7 +143,7 @@ def require_rows(published: Published, options: str) -> None:
     Raises:
         EstimateError: the kind has none.
     """
-    if "row" not in published.kind.carries:
+    if "row" not in published.kind.intake.carries:
         msg = f"kind {published.kind.name!r} has no rows: {options} are for kind 'projection'"
         raise EstimateError(msg)
 

@@ -41,7 +41,7 @@ from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.kinds.exports import ColumnType
+    from sketchstream.kinds.exports import Types
     from sketchstream.kinds.interface import Kind
     from sketchstream.privacy.deployments.deployment import Deployment
     from sketchstream.query.estimates import EstimateAnswer
@@ -262,20 +262,20 @@ class Service:
         plan = self.plan(name)
         return plan is not None and overlaps.alone(plan.spec)
 
-    def columns(self, name: str) -> dict[str, ColumnType]:
+    def columns(self, name: str) -> Types:
         """Types of the columns of a sketch's answers; those that are not here are text."""
         plan = self.plan(name)
-        return {} if plan is None else kinds.of(plan.spec).columns(plan.spec)
+        return {} if plan is None else kinds.of(plan.spec).rows(plan.spec).types
 
     def header(self, name: str) -> tuple[str, ...]:
         """Columns of the rows of a sketch's usual answers; empty if nothing tells them."""
         plan = self.plan(name)
-        return () if plan is None else kinds.of(plan.spec).header(plan.spec)
+        return () if plan is None else kinds.of(plan.spec).rows(plan.spec).header
 
     def usual_number(self, name: str) -> str:
         """The number of a sketch's answers that is followed unless another one is named."""
         plan = self.plan(name)
-        return "distinct" if plan is None else kinds.of(plan.spec).usual_number(plan.spec)
+        return "distinct" if plan is None else kinds.of(plan.spec).rows(plan.spec).usual_number
 
     def require_group(self, name: str, group: str | None) -> None:
         """Refuse a question without a group to a sketch with groups, and with one to others.

@@ -19,7 +19,7 @@ from sketchstream import kinds
 from sketchstream import sketch as sketches
 from sketchstream.kinds.convolution import kind
 from sketchstream.kinds.convolution.filtering.mechanism import NoiseShape
-from sketchstream.kinds.convolution.kind import ConvolutionKind
+from sketchstream.kinds.convolution.kind import ConvolutionAccounting
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import layers, update
 
@@ -107,14 +107,14 @@ def a_counter_that_counts_weights(patch: Patch) -> None:
 
 def counters_with_too_little_noise(name: str) -> Callable[[Patch], None]:
     def mutant(patch: Patch) -> None:
-        honest: Any = ConvolutionKind.components
+        honest: Any = ConvolutionAccounting.components
 
         def components(self: Any, spec: Any) -> Any:
             found = honest(self, spec)
             weak = {"counted": {"share": Fraction(1)}, "admitted": {"own": 3 * spec.epsilon_records}}[name]
             return tuple(replace(one, **weak) if one.name == name else one for one in found)
 
-        patch.setattr(ConvolutionKind, "components", components)
+        patch.setattr(ConvolutionAccounting, "components", components)
 
     mutant.__name__ = f"a counter of the {name} with too little noise"
     return mutant

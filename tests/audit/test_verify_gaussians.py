@@ -17,7 +17,7 @@ from sketchstream import kinds
 from sketchstream import sketch as sketches
 from sketchstream.audit.kinds import gaussians
 from sketchstream.kinds.gaussian import kind
-from sketchstream.kinds.gaussian.kind import GaussianKind
+from sketchstream.kinds.gaussian.kind import GaussianAccounting
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
@@ -37,8 +37,8 @@ def fresh_specs() -> Iterator[None]:
 
 
 def noise_of_half_the_variance(patch: Patch) -> None:
-    honest = GaussianKind.parameter
-    patch.setattr(GaussianKind, "parameter", lambda self, spec, cost: honest(self, spec, cost) / 2)
+    honest = GaussianAccounting.parameter
+    patch.setattr(GaussianAccounting, "parameter", lambda self, spec, cost: honest(self, spec, cost) / 2)
 
 
 def noise_that_forgets_the_largest_weight(patch: Patch) -> None:

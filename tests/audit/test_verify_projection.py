@@ -16,7 +16,7 @@ from helpers.verify import verify
 from sketchstream import kinds, sketch
 from sketchstream.audit.kinds import projections
 from sketchstream.kinds.projection import calibration, kind, mechanism, places
-from sketchstream.kinds.projection.kind import ProjectionKind
+from sketchstream.kinds.projection.kind import ProjectionAccounting
 from sketchstream.kinds.projection.matrices.sensitivity import longest_row
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
@@ -62,8 +62,8 @@ def one_secret_matrix_for_all_windows(patch: Patch) -> None:
 
 
 def noise_of_three_quarters_of_its_variance(patch: Patch) -> None:
-    honest = ProjectionKind.parameter
-    patch.setattr(ProjectionKind, "parameter", lambda self, spec, cost: honest(self, spec, cost) * 3 / 4)
+    honest = ProjectionAccounting.parameter
+    patch.setattr(ProjectionAccounting, "parameter", lambda self, spec, cost: honest(self, spec, cost) * 3 / 4)
 
 
 def a_release_that_repeats_its_noise(patch: Patch) -> None:

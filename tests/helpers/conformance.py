@@ -84,14 +84,22 @@ def specs_survive(case: Case) -> None:
     assert case.kind.facts(case.spec, 7)
 
 
+def kinds_hold_nothing(case: Case) -> None:
+    """One object stands for all sketches of a kind: neither it nor what it has keeps anything of them."""
+    case.sketch().seal()
+    for one in (case.kind, case.kind.accounting, case.kind.intake):
+        assert vars(one) == {}
+
+
 def costs_are_exact(case: Case) -> None:
     """Law 2."""
-    kind, spec = case.kind, case.spec
-    for cost in (kind.creation_cost(spec), kind.asked_cost(spec, *(*case.asked, None)[:2]), Fraction(3, 7)):
-        parameter = kind.parameter(spec, cost)
+    accounting, spec = case.kind.accounting, case.spec
+    asked = accounting.asked_cost(spec, *(*case.asked, None)[:2])
+    for cost in (accounting.creation_cost(spec), asked, Fraction(3, 7)):
+        parameter = accounting.parameter(spec, cost)
         assert isinstance(parameter, Fraction)
-        assert kind.cost(spec, parameter) == cost
-    components = kind.components(spec)
+        assert accounting.cost(spec, parameter) == cost
+    components = accounting.components(spec)
     assert components[0].name == "slots"
     if case.group is not None:  # each group has counters of its own, and a unit pays for those of its group
         components = [one for one in components if one.name == "slots" or one.name.endswith(".0")]
@@ -103,14 +111,15 @@ def noise_follows_its_law(case: Case) -> None:
     """Law 3: what creation draws is the law that the layer names; twice the scale is refused."""
     kind, spec = case.kind, case.spec
     (layer,) = case.sketch().layers
-    assert (layer.law, layer.parameter) == (kind.law(spec), kind.parameter(spec, kind.creation_cost(spec)))
+    accounting, cost = kind.accounting, kind.accounting.creation_cost(spec)
+    assert (layer.law, layer.parameter) == (accounting.law(spec), accounting.parameter(spec, cost))
     if layer.law not in ("discrete-laplace", "discrete-gaussian"):
         return
     law = {"discrete-laplace": DiscreteLaplace, "discrete-gaussian": DiscreteGaussian}
     slots, parts = case.sketch().slots, []
     for _ in range(min(400, -(-40_000 // slots))):
         parts.append(np.zeros(slots, spec.dtype))
-        kind.draw(spec, parts[-1], kind.creation_cost(spec))
+        kind.draw(spec, parts[-1], cost)
     right = law[layer.law](layer.parameter)
     wrong = law[layer.law](layer.parameter * 4)
     samples = np.concatenate(parts).astype(np.int64)
@@ -125,7 +134,7 @@ def updates_are_linear(case: Case) -> None:
 
     def applied(start: Any, *chosen: np.ndarray) -> Any:
         state = start.copy()
-        counters = Counters.create(kind.components(spec)[1:], kind.creation_cost(spec)).moved()
+        counters = Counters.create(kind.accounting.components(spec)[1:], kind.accounting.creation_cost(spec)).moved()
         for places in chosen:
             items = kind.items([case.items[i] for i in places])
             weights = None if case.weights is None else [case.weights[i] for i in places]
@@ -141,7 +150,7 @@ def updates_are_linear(case: Case) -> None:
     assert (applied(empty, *np.array_split(order, 4)) == whole).all()
     assert (kinds.add(spec, [applied(empty, order[: n // 2]), applied(empty, order[n // 2 :])]) == whole).all()
     noisy = empty.copy()
-    kind.draw(spec, noisy, kind.creation_cost(spec))
+    kind.draw(spec, noisy, kind.accounting.creation_cost(spec))
     assert (applied(noisy, np.arange(n)) == kinds.add(spec, [noisy, whole])).all()
     assert (whole != empty).any()
 
@@ -195,7 +204,7 @@ def _rows(case: Case, events: Sequence[tuple[Any, Any]]) -> tuple[list[Any], lis
 
 def _most(case: Case) -> int | None:
     """Largest absolute weight of an event, in the units of sums."""
-    most: int | None = getattr(getattr(case.spec, "lattice", None), "most", case.kind.most_weight(case.spec))
+    most: int | None = getattr(getattr(case.spec, "lattice", None), "most", case.kind.intake.most_weight(case.spec))
     return most
 
 
@@ -233,7 +242,7 @@ def views_leave_the_state(case: Case) -> None:
     assert first.seal_id != second.seal_id
     again = ss.load(first.to_bytes())
     assert again.to_bytes() == first.to_bytes()
-    assert again.cost == first.cost == case.kind.asked_cost(case.spec, *(*case.asked, None)[:2])
+    assert again.cost == first.cost == case.kind.accounting.asked_cost(case.spec, *(*case.asked, None)[:2])
 
 
 def lives_are_accounted_for(case: Case) -> None:
@@ -366,6 +375,7 @@ def answers_come_from_what_was_published(case: Case) -> None:
 
 CHECKS: tuple[Callable[[Case], None], ...] = (
     specs_survive,
+    kinds_hold_nothing,
     costs_are_exact,
     noise_follows_its_law,
     updates_are_linear,

@@ -35,6 +35,8 @@ LINEAR: Final = {
     "projection": "projections",
 }
 """Linear kinds, and the module of each one's audit."""
+OF_A_KIND: Final = {"Kind": "interface", "Accounting": "accounting", "Intake": "intake"}
+"""The class of kinds, then those of the objects that a kind has, and the module of each."""
 HOLDERS: Final = {
     "Received", "Records", "SlotPlaces", "Piece", "Decoded", "Chunk", "Admitted", "Given", "Events", "Items", "Spans",
     "Batch",
@@ -74,18 +76,30 @@ def lines_of_linear_kinds() -> int:
     return sum(len(path.read_text().splitlines()) for path in paths)
 
 
-def members_of_kind() -> tuple[int, int]:
-    """Public members of `Kind`; those of them that exactly one kind overrides."""
-    (interface,) = (one for one in _classes(CORE / "kinds" / "interface.py") if one.name == "Kind")
-    members = _members(interface)
-    overriding: Counter[str] = Counter()
-    derived = {"Kind", "LinearKind"}
-    for path in (CORE / "kinds").glob("*/kind.py"):
-        for one in _classes(path):
-            if derived & _bases(one):
-                shared = path.parent.name == "linear"
-                overriding.update(dict.fromkeys(_members(one) & members, len(LINEAR) if shared else 1))
-    return len(members), sum(1 for member in members if overriding[member] == 1)
+def members_of_kind() -> int:
+    """Public members of `Kind`."""
+    return len(_members_of("Kind"))
+
+
+def members_of_what_a_kind_has() -> int:
+    """Public members of the largest class of an object that a kind has."""
+    return max(len(_members_of(name)) for name in OF_A_KIND if name != "Kind")
+
+
+def members_that_one_kind_overrides() -> int:
+    """Members of `Kind`, and of the classes of what a kind has, that exactly one kind overrides."""
+    found = 0
+    for name in OF_A_KIND:
+        overriding: Counter[str] = Counter()
+        derived = {name}
+        for path in sorted((CORE / "kinds").glob("*/*.py"), key=lambda path: path.parent.name != "linear"):
+            for one in _classes(path):
+                if derived & _bases(one):
+                    derived.add(one.name)
+                    shared = path.parent.name == "linear"
+                    overriding.update(dict.fromkeys(_members(one), len(LINEAR) if shared else 1))
+        found += sum(1 for member in _members_of(name) if overriding[member] == 1)
+    return found
 
 
 def modules_above_that_name_a_kind() -> int:
@@ -178,6 +192,12 @@ def _sources() -> Iterable[Path]:
 def _classes(path: Path) -> list[ast.ClassDef]:
     """Classes of a file."""
     return [one for one in statements(path.read_text()) if isinstance(one, ast.ClassDef)]
+
+
+def _members_of(name: str) -> set[str]:
+    """Names of the public members of `Kind`, or of the class of an object that a kind has."""
+    (found,) = (one for one in _classes(CORE / "kinds" / f"{OF_A_KIND[name]}.py") if one.name == name)
+    return _members(found)
 
 
 def _bases(one: ast.ClassDef) -> set[str]:

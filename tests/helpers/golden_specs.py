@@ -178,13 +178,13 @@ def recorded(spec: Spec) -> dict[str, Any]:
         spec: of a linear kind.
     """
     kind = kinds.of(spec)
-    ledger = kind.ledger(spec, LINEAGE, *(("9",) if _pure(spec) else ("9", "1e-4")))
+    ledger = kind.accounting.ledger(spec, LINEAGE, *(("9",) if _pure(spec) else ("9", "1e-4")))
     return {
         "spec": text(spec.to_dict()),
         "fingerprint": spec.fingerprint.hex(),
         "ledger": text(ledger.to_dict()),
         "loss": str(ledger.loss()),
-        "components": [f"{one.name} {one.share} {one.law}" for one in kind.components(spec)],
+        "components": [f"{one.name} {one.share} {one.law}" for one in kind.accounting.components(spec)],
         "draws": _draws(spec),
     }
 
@@ -227,5 +227,5 @@ def _draws(spec: Spec) -> list[int]:
     state = np.zeros(spec.slots, spec.dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entropy, "fresh_key", lambda: bytearray(hashlib.sha256(b"%d" % next(numbers)).digest()))
-        kind.draw(spec, state, kind.creation_cost(spec))
+        kind.draw(spec, state, kind.accounting.creation_cost(spec))
     return [int(one) for one in state[:DRAWN]]

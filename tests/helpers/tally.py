@@ -21,6 +21,7 @@ from sketchstream.components import Component
 from sketchstream.errors import FormatError, SpecError
 from sketchstream.items.arrays import as_weights
 from sketchstream.items.domains import Index
+from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.interface import Kind
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.history import LayerEntry
@@ -136,25 +137,8 @@ class OneSlot:
             state[0] += np.sum(sums[inside], dtype=np.int64)
 
 
-class TallyKind(Kind[TallySpec]):
-    """One counter."""
-
-    name = "tally"
-    partitions = "merge"
-    spec_type = TallySpec
-
-    def expected_error(self, spec: TallySpec) -> tuple[str, float]:
-        return "count", 2 / float(spec.epsilon)
-
-    def read_spec(self, data: Mapping[str, Any], items: Sequence[Any] | None = None) -> TallySpec:
-        domain = dict(data["domain"])
-        domain.pop("kind")
-        digest = domain.pop("items_digest", None)
-        if digest is None:
-            return TallySpec(data["epsilon"], ClosedDomain(**domain))
-        return TallySpec(
-            data["epsilon"], DomainOutline(digest=digest, **domain) if items is None else ClosedDomain(items=items)
-        )
+class TallyAccounting(Accounting[TallySpec]):
+    """Costs are pure epsilons."""
 
     def law(self, spec: TallySpec) -> str:
         return "discrete-laplace"
@@ -186,8 +170,27 @@ class TallyKind(Kind[TallySpec]):
     def read_ledger(self, spec: TallySpec, data: Mapping[str, Any]) -> Ledger:
         return Ledger.from_dict(data)
 
-    def unit_weight(self, spec: TallySpec) -> int:
-        return 1
+
+class TallyKind(Kind[TallySpec]):
+    """One counter."""
+
+    name = "tally"
+    partitions = "merge"
+    spec_type = TallySpec
+    accounting = TallyAccounting()
+
+    def expected_error(self, spec: TallySpec) -> tuple[str, float]:
+        return "count", 2 / float(spec.epsilon)
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Any] | None = None) -> TallySpec:
+        domain = dict(data["domain"])
+        domain.pop("kind")
+        digest = domain.pop("items_digest", None)
+        if digest is None:
+            return TallySpec(data["epsilon"], ClosedDomain(**domain))
+        return TallySpec(
+            data["epsilon"], DomainOutline(digest=digest, **domain) if items is None else ClosedDomain(items=items)
+        )
 
     def statement(self, spec: TallySpec, ledger: Any, context: Any = None) -> Statement:
         return Statement(spec.unit, ledger.loss(), spec.no_privacy)
@@ -197,11 +200,6 @@ class TallyKind(Kind[TallySpec]):
 
     def draw(self, spec: TallySpec, state: Any, cost: Fraction, progress: Any = None) -> None:
         noise.discrete_laplace(state, cost)
-
-    def view(self, spec: TallySpec, state: Any, cost: Fraction) -> Any:
-        out = state.copy()
-        noise.discrete_laplace(out, cost)
-        return out
 
     def require_view(self, spec: TallySpec, header: Mapping[str, Any], body: Any) -> None:
         if body.shape != (1,) or body.dtype != np.int64:

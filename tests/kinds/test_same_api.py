@@ -104,13 +104,13 @@ def test_a_budget_is_an_epsilon_and_perhaps_a_delta(case: Case) -> None:
 @every_kind
 def test_releases_and_layers_take_an_epsilon_and_perhaps_a_delta(case: Case) -> None:
     kind, spec = case.kind, case.spec
-    usual = kind.asked_cost(spec, "1/2", None)
+    usual = kind.accounting.asked_cost(spec, "1/2", None)
     assert usual > 0
     for wrong, found in (("0", "0"), ("-1", "-1"), ("none", "'none'")):
         with pytest.raises(ss.SpecError, match=f"epsilon of a release must be a positive rational .*found {found}"):
-            kind.asked_cost(spec, wrong, None)
+            kind.accounting.asked_cost(spec, wrong, None)
     with pytest.raises(ss.SpecError, match="epsilon of a release above 50 protects nobody"):
-        kind.asked_cost(spec, "60", None)
+        kind.accounting.asked_cost(spec, "60", None)
     sketch = case.sketch()
     sketch.refresh("1/2")
     assert sketch.ledger.layers[-1].cost == usual
@@ -118,7 +118,7 @@ def test_releases_and_layers_take_an_epsilon_and_perhaps_a_delta(case: Case) -> 
         with pytest.raises(ss.SpecError, match="pure: its loss has delta = 0, leave delta out"):
             sketch.release("1/2", "1e-6")
         return
-    assert kind.asked_cost(spec, "1/2", spec.delta) == usual
+    assert kind.accounting.asked_cost(spec, "1/2", spec.delta) == usual
     with pytest.raises(ss.SpecError, match=r"delta of a release must be in \[1e-300, 0.5\], such as '1e-6', found 0.7"):
         sketch.release("1/2", "0.7")
 
@@ -202,7 +202,7 @@ def test_events_are_refused_in_the_same_words(case: Case) -> None:
 
 @every_kind
 def test_weights_with_fractions_are_never_cut(case: Case) -> None:
-    if case.kind.decimal_weights(case.spec):
+    if case.kind.intake.decimal_weights(case.spec):
         return
     sketch, two = case.sketch(), list(case.items[:2])
     before = sketch._state.copy()
@@ -375,7 +375,7 @@ def test_a_single_number_is_an_estimate(case: Case) -> None:
     found = bounded(case)
     data = found.numbers()
     names = [name for name in shown.of(data).numbers(data) if shown.of(data).number(data, name) is not None]
-    assert case.kind.usual_number(case.spec) in names
+    assert case.kind.rows(case.spec).usual_number in names
     for name in names[:8]:
         one = found.number(name)
         assert isinstance(one, ss.Estimate)
@@ -417,7 +417,7 @@ def test_plans_have_the_same_keys(case: Case) -> None:
     assert plan.keys() == PLAN
     assert json.loads(json.dumps(plan)) == plan
     assert 0 < plan["rmse"] < math.inf
-    assert plan["noise"]["law"] == case.kind.law(case.spec)
+    assert plan["noise"]["law"] == case.kind.accounting.law(case.spec)
     assert plan["alternatives"]
     for one in plan["alternatives"]:
         more = Fraction(one.get("epsilon", "0")) - case.spec.epsilon

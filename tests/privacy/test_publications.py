@@ -87,13 +87,13 @@ def test_a_number_that_is_not_listed_is_refused_by_statement_ledger_and_writer(
     spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = kinds.of(spec)
-    real = kind.components
+    real = kind.accounting.components
 
     def with_one_more(self: Any, spec: Any) -> tuple[Component, ...]:
         del self
         return (*real(spec), Component("clicks", Fraction(0), own=Fraction(1)))
 
-    monkeypatch.setattr(type(kind), "components", with_one_more)
+    monkeypatch.setattr(type(kind.accounting), "components", with_one_more)
     sealed = ss.Sketch.create(spec).seal()
     assert "clicks" in [one.name for one in sealed.counters], "it would be published"
     for refused in (sealed.guarantee, lambda: Deployment.of([sealed]), sealed.to_bytes):

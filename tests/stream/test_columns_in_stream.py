@@ -26,6 +26,7 @@ from sketchstream.items.columns import Choices
 from sketchstream.items.events import Events
 from sketchstream.kinds.gaussian.kind import GaussianKind
 from sketchstream.kinds.gaussian.table import GaussianTable
+from sketchstream.kinds.intake import Intake
 from sketchstream.stream.input.sampling import Sample
 from sketchstream.testing.driver import Driver
 from sketchstream_connectors.factory import decoder_of, file_layout, wanted_fields
@@ -169,8 +170,8 @@ def test_the_command_line_adds_decimal_weights_of_a_file(run: Run, tmp_path: Pat
 # --------------------------------------------------------------------------------------------------- further fields
 
 
-class Carried(GaussianKind):
-    """A kind whose events need a carrier, and count only those of two of them."""
+class CarrierIntake(Intake[Any]):
+    """Events need a carrier, and only those of two of them count."""
 
     choices = Choices(["AA", "UA"])
 
@@ -183,6 +184,12 @@ class Carried(GaussianKind):
             return found
         good = given.columns["carrier"].codes(self.choices) >= 0
         return found.counted(found.items, good)
+
+
+class Carried(GaussianKind):
+    """A kind whose events need a carrier."""
+
+    intake = CarrierIntake()
 
 
 CARRIED = EVENTS_TOPIC.replace('item_type = "int"', 'item_type = "int"\nlateness = "5m"') + "".join(

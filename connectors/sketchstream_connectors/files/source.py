@@ -226,7 +226,7 @@ def batches(
     skip_invalid: bool = False,
     inspect: Callable[[Chunk], None] | None = None,
 ) -> Iterator[tuple[Events, int]]:
-    """Yield the events of a file, without event times, in the form that `Kind.events` takes.
+    """Yield the events of a file, without event times, in the form that `Intake.events` takes.
 
     Args:
         path: of the file; None: standard input.

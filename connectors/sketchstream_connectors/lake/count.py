@@ -162,7 +162,7 @@ class Rows:
         names = [name for name in (layout.item, layout.weight, *layout.columns) if name is not None]
         names = list(dict.fromkeys(names))
         instants = self._types[self._time].startswith("timestamp")
-        step = kinds.of(plan.spec).stretch_ms(plan.spec)
+        step = kinds.of(plan.spec).intake.stretch_ms(plan.spec)
         told = None if self._groups is None else bounds(self._groups, *window)
         unit = (1, 1) if instants else TO_MS[layout.time_unit]
         asked = EngineQuestion(self._source, names, self._time, instants, window, step, weight, told, unit)
@@ -274,14 +274,14 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     spec, kind = plan.spec, kinds.of(plan.spec)
     events: Ints = batch.column(EVENTS).to_numpy(zero_copy_only=False).astype(np.int64)
     position: Ints = batch.column(POSITION).to_numpy(zero_copy_only=False).astype(np.int64)
-    times = window[0] + position * (kind.stretch_ms(spec) or 0)
+    times = window[0] + position * (kind.intake.stretch_ms(spec) or 0)
     names = [name for name in batch.schema.names if name not in (EVENTS, POSITION, SUM, WEIGHED)]
     table = pa.RecordBatch.from_arrays(
         [*(batch.column(name) for name in names), pa.array(times)], [*names, str(layout.time)]
     )
     decoded = arrow_chunk(replace(layout, time_unit="ms"), table, len(events)).decoded
     columns = {role: decoded.columns[field] for role, field in plan.fields.items()}
-    found = kind.events(spec, replace(decoded, columns=columns, window=window))
+    found = kind.intake.events(spec, replace(decoded, columns=columns, window=window))
     good = decoded.valid if found.good is None else decoded.valid & found.good
     if SUM in batch.schema.names:
         return int(events.sum()), *_summed(spec, batch, found.items, good)
@@ -321,14 +321,14 @@ def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> t
 
 def _most_whole(spec: Any) -> int | None:
     """Largest absolute whole weight of an event; None: any will do."""
-    return spec.lattice.largest_integer if hasattr(spec, "lattice") else kinds.of(spec).most_weight(spec)
+    return spec.lattice.largest_integer if hasattr(spec, "lattice") else kinds.of(spec).intake.most_weight(spec)
 
 
 def _units(spec: Any, weights: Any, n: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """(n,) weights in units of sums; (n,) which of them are weights of events."""
     if hasattr(spec, "lattice"):
         return in_units(spec.lattice, weights, n)
-    most = kinds.of(spec).most_weight(spec)
+    most = kinds.of(spec).intake.most_weight(spec)
     given = np.ones(n, np.int64) if weights is None else as_weights(weights, n, alone=True).astype(np.int64)
     return given, np.ones(n, np.bool_) if most is None else (given <= most) & (given >= -most)
 

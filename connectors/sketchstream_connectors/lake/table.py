@@ -123,7 +123,8 @@ def backfill(
         msg = "backfill of a table needs since= and until=: windows that lie between them as a whole are published"
         raise ConfigError(msg)
     columns = tuple(sorted({*plan.fields.values()}))
-    layout = Layout("parquet", item, item_type, weight, time, columns, kinds.of(plan.spec).decimal_weights(plan.spec))
+    decimals = kinds.of(plan.spec).intake.decimal_weights(plan.spec)
+    layout = Layout("parquet", item, item_type, weight, time, columns, decimals)
     source, used, said = _source(table, engine)
     return _sealed(source, used, layout, plan, plan.within(start, end), key, revision, (said, snapshot))
 

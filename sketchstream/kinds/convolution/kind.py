@@ -27,9 +27,10 @@ from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.layers import add_noise
 from sketchstream.kinds.convolution.state.update import Updater
 from sketchstream.kinds.expansion import Expansion
-from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.exports import USUAL, AnswerRows, Types
+from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
-from sketchstream.kinds.linear.kind import LinearKind
+from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.privacy.deployments.guarantee import assumptions
 from sketchstream.privacy.ledgers.euclidean_ledger import EuclideanLedger
 from sketchstream.privacy.ledgers.gaussian_ledger import ONE, GaussianLedger
@@ -53,62 +54,8 @@ LAWS: Final = {
 """Law of a layer by the noise of the spec."""
 
 
-class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
-    """A series or a table of counts that is read through filters known beforehand."""
-
-    name = "convolution"
-    carries = ("weight",)
-    partitions = "merge"
-    spec_type = ConvolutionSpec
-
-    def columns(self, spec: ConvolutionSpec) -> dict[str, ColumnType]:
-        """Positions of a series and their times; the columns of a table are text, also where they have such names."""
-        series: dict[str, ColumnType] = {"position": "int64", "time": "time"}
-        return super().columns(spec) | {"partial": "bool"} | (series if spec.columns is None else {})
-
-    def header(self, spec: ConvolutionSpec) -> tuple[str, ...]:
-        """See `columns_of`."""
-        return columns_of(spec)
-
-    def usual_number(self, spec: ConvolutionSpec) -> str:
-        """The last answer of the first series; of a table its first cell."""
-        return "last.0" if spec.columns is None else "answer.0.0"
-
-    def continues(self, spec: ConvolutionSpec) -> bool:
-        """Those of series whose positions are times; the last place of a field or table is not before the first."""
-        return spec.step_ms is not None
-
-    def reaches_back(self, spec: ConvolutionSpec, name: str, window: tuple[int, int]) -> bool:
-        """Answers up to the length of their filter, less one."""
-        what, filter_place, *place = name.split(".")
-        position = spec.positions_of(window) - 1 if what == "last" else int(place[0])
-        return position < spec.filters[int(filter_place)].partial
-
-    def expansion(self, data: Mapping[str, Any]) -> Expansion:
-        """Each filter and its transform have as many elements as the group of the transform.
-
-        Measured: 85 bytes and .6 microseconds an element for one filter, about half as much for each further one.
-        """
-        size, kernel = _declared_size(data), data.get("kernel")
-        several = isinstance(kernel, (list, tuple)) and bool(kernel) and isinstance(kernel[0], (str, bytes))
-        filters = len(kernel) if several and isinstance(kernel, (list, tuple)) else 1
-        return Expansion(size * (45 + 45 * filters), size * (600 + 650 * filters))
-
-    def described(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
-        """The filters, the positions and the noise."""
-        what = "cells" if spec.columns is not None else "positions"
-        return [
-            ("filters", ", ".join(one.name for one in spec.filters)),
-            (what, f"{spec.length:,}"),
-            ("noise", f"{spec.noise}, layout {spec.layout}, {slots:,} words"),
-        ]
-
-    def expected_error(self, spec: ConvolutionSpec) -> tuple[str, float]:
-        """The error of all answers of all filters together."""
-        found = figure(spec, 1).rmse
-        return "answer", math.sqrt(sum(one * one for one in found) / len(found))
-
-    # Costs of noise.
+class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
+    """Costs are mu^2, sqrt(2 rho) or epsilons, by the noise of the spec."""
 
     def law(self, spec: ConvolutionSpec) -> str:
         """Noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts."""
@@ -155,6 +102,83 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         law = DISCRETE_GAUSSIAN if spec.measure == "mu2" else DISCRETE_LAPLACE
         words = Component("slots", 1 - spec.counted_share, spec.bound if spec.measure == "mu2" else spec.reach, law)
         return (words, *quality_counters(law, spec.counted_share, spec.epsilon_records))
+
+
+class ConvolutionIntake(Intake[ConvolutionSpec]):
+    """Positions: event times, fields, or cells of a table."""
+
+    carries = ("weight",)
+
+    def roles(self, spec: ConvolutionSpec) -> tuple[str, ...]:
+        """Its columns, or the position, unless that is the event time."""
+        if spec.columns is not None:
+            return tuple(spec.columns.values)
+        return () if spec.step_ms is not None else ("position",)
+
+    def stretch_ms(self, spec: ConvolutionSpec) -> int | None:
+        """Of one position, if positions are times."""
+        return spec.step_ms
+
+    def most_weight(self, spec: ConvolutionSpec) -> int | None:
+        """`max_weight` of an event, `max_total` of an item."""
+        return spec.bound
+
+    def events(self, spec: ConvolutionSpec, given: Events) -> Events:
+        """Positions: of the event time in its window, of a field, or the cell that the columns name."""
+        common = super().events(spec, given)
+        good: Mask = np.ones(len(given), np.bool_)
+        if spec.columns is not None:
+            positions, good = _cells(spec, given)
+        elif spec.step_ms is not None:
+            if given.window is None:
+                msg = "positions that are times need a window: events of a series come from a stream, or as positions"
+                raise SpecError(msg)
+            start, end = given.window
+            positions = (np.clip(given.event_times, start, end) - start) // spec.step_ms
+        else:
+            positions, good = given.columns["position"].integers()
+        return common.counted(Items.of(positions), good)
+
+
+class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
+    """A series or a table of counts that is read through filters known beforehand."""
+
+    name = "convolution"
+    partitions = "merge"
+    spec_type = ConvolutionSpec
+    accounting = ConvolutionAccounting()
+    intake = ConvolutionIntake()
+
+    def continues(self, spec: ConvolutionSpec) -> bool:
+        """Those of series whose positions are times; the last place of a field or table is not before the first."""
+        return spec.step_ms is not None
+
+    def reaches_back(self, spec: ConvolutionSpec, name: str, window: tuple[int, int]) -> bool:
+        """Answers up to the length of their filter, less one."""
+        what, filter_place, *place = name.split(".")
+        position = spec.positions_of(window) - 1 if what == "last" else int(place[0])
+        return position < spec.filters[int(filter_place)].partial
+
+    def expansion(self, data: Mapping[str, Any]) -> Expansion:
+        """Each filter and its transform have as many elements as the group of the transform.
+
+        Measured: 85 bytes and .6 microseconds an element for one filter, about half as much for each further one.
+        """
+        size, kernel = _declared_size(data), data.get("kernel")
+        several = isinstance(kernel, (list, tuple)) and bool(kernel) and isinstance(kernel[0], (str, bytes))
+        filters = len(kernel) if several and isinstance(kernel, (list, tuple)) else 1
+        return Expansion(size * (45 + 45 * filters), size * (600 + 650 * filters))
+
+    # What is said of it.
+
+    def described(self, spec: ConvolutionSpec, slots: int) -> list[tuple[str, str]]:
+        """The filters, the positions and the noise."""
+        what = "cells" if spec.columns is not None else "positions"
+        return [
+            ("filters", ", ".join(one.name for one in spec.filters)),
+            (what, f"{spec.length:,}"),
+            ("noise", f"{spec.noise}, layout {spec.layout}, {slots:,} words"),
+        ]
 
     def unit_said(self, spec: ConvolutionSpec) -> str:
         """One event with its position and weight, or everything of one item."""
@@ -217,41 +241,11 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
             raise SpecError(msg)
         return Updater(spec)
 
-    def stretch_ms(self, spec: ConvolutionSpec) -> int | None:
-        """Of one position, if positions are times."""
-        return spec.step_ms
-
-    def roles(self, spec: ConvolutionSpec) -> tuple[str, ...]:
-        """Its columns, or the position, unless that is the event time."""
-        if spec.columns is not None:
-            return tuple(spec.columns.values)
-        return () if spec.step_ms is not None else ("position",)
-
-    def events(self, spec: ConvolutionSpec, given: Events) -> Events:
-        """Positions: of the event time in its window, of a field, or the cell that the columns name."""
-        common = super().events(spec, given)
-        good: Mask = np.ones(len(given), np.bool_)
-        if spec.columns is not None:
-            positions, good = _cells(spec, given)
-        elif spec.step_ms is not None:
-            if given.window is None:
-                msg = "positions that are times need a window: events of a series come from a stream, or as positions"
-                raise SpecError(msg)
-            start, end = given.window
-            positions = (np.clip(given.event_times, start, end) - start) // spec.step_ms
-        else:
-            positions, good = given.columns["position"].integers()
-        return common.counted(Items.of(positions), good)
-
     def draw(self, spec: ConvolutionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Noise of the filters' shape."""
         add_noise(spec, state, spec.layer_of(cost))
         if progress is not None:
             progress(spec.size)
-
-    def most_weight(self, spec: ConvolutionSpec) -> int | None:
-        """`max_weight` of an event, `max_total` of an item."""
-        return spec.bound
 
     # Publications.
 
@@ -269,6 +263,18 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         return closed_series(parts, positions, before)
 
     # Answers.
+
+    def rows(self, spec: ConvolutionSpec) -> AnswerRows:
+        """Positions of a series and their times; the columns of a table are text, also where they have such names."""
+        types: Types = {**USUAL, "partial": "bool"}
+        if spec.columns is not None:
+            return AnswerRows(columns_of(spec), "answer.0.0", types)
+        return AnswerRows(columns_of(spec), "last.0", {**types, "position": "int64", "time": "time"})
+
+    def expected_error(self, spec: ConvolutionSpec) -> tuple[str, float]:
+        """The error of all answers of all filters together."""
+        found = figure(spec, 1).rmse
+        return "answer", math.sqrt(sum(one * one for one in found) / len(found))
 
     def estimate(self, published: Published, **options: Any) -> Series:
         """See `series.estimate`."""

@@ -22,12 +22,12 @@ from sketchstream.errors import FormatError
 from sketchstream.items.batch import refuse_first
 from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import SlotsOfItems
-from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.exports import USUAL, AnswerRows, Types
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask
 from sketchstream.kinds.linear.events import WHOLE, in_units
-from sketchstream.kinds.linear.kind import LinearKind
+from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.linear.publication import require_options, shown
 from sketchstream.privacy.deployments.guarantee import assumptions
 from sketchstream.privacy.losses.sketch_history import show
@@ -44,35 +44,8 @@ OPTIONS: Final = ("target", "nonnegative", "total", "whole", "items", "kept")
 """Of `estimate`, beside the method."""
 
 
-class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
-    """One count or sum for each item of a closed domain, under discrete Gaussian noise; costs are mu^2."""
-
-    name = "gaussian"
-    spec_type = GaussianSpec
-
-    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:
-        """See `GaussianSpec.from_dict`."""
-        return GaussianSpec.from_dict(data, items)
-
-    def columns(self, spec: GaussianSpec) -> dict[str, ColumnType]:
-        """Slots, published counts, and the ranks of the largest."""
-        return super().columns(spec) | {"slot": "int64", "raw": "float64", "rank": "int64"}
-
-    def header(self, spec: GaussianSpec) -> tuple[str, ...]:
-        """One row for each slot."""
-        del spec
-        return ("slot", "item", "value", "stderr", "low", "high", "raw")
-
-    def described(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
-        """The domain."""
-        del spec
-        return [("domain", f"closed, {slots:,} slots")]
-
-    def expected_error(self, spec: GaussianSpec) -> tuple[str, float]:
-        """The error of one published count."""
-        return "count", float(spec.step) * math.sqrt(sum(spec.published_variances))
-
-    # Costs of noise.
+class GaussianAccounting(LinearAccounting[GaussianSpec]):
+    """Costs are mu^2 of the slots and of the counters beside them."""
 
     def noise_cost(self, spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         """mu^2 of noise that is calibrated to (epsilon, delta)."""
@@ -92,6 +65,25 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
         counters += [Component(COUNTED, total, 1, DISCRETE_GAUSSIAN)] if spec.counted else []
         counters += [Component(ADMITTED, Fraction(0), own=spec.epsilon_records)] if spec.epsilon_records else []
         return slots, *counters
+
+
+class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
+    """One count or sum for each item of a closed domain, under discrete Gaussian noise; costs are mu^2."""
+
+    name = "gaussian"
+    spec_type = GaussianSpec
+    accounting = GaussianAccounting()
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> GaussianSpec:
+        """See `GaussianSpec.from_dict`."""
+        return GaussianSpec.from_dict(data, items)
+
+    # What is said of it.
+
+    def described(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
+        """The domain."""
+        del spec
+        return [("domain", f"closed, {slots:,} slots")]
 
     def unit_said(self, spec: GaussianSpec) -> str:
         """One event with its weight, or everything of one item."""
@@ -146,6 +138,16 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
             raise FormatError(msg)
 
     # Answers.
+
+    def rows(self, spec: GaussianSpec) -> AnswerRows:
+        """One row for each slot, with its count as published; ranks are those of the largest."""
+        del spec
+        types: Types = {**USUAL, "slot": "int64", "raw": "float64", "rank": "int64"}
+        return AnswerRows(("slot", "item", *USUAL, "raw"), types=types)
+
+    def expected_error(self, spec: GaussianSpec) -> tuple[str, float]:
+        """The error of one published count."""
+        return "count", float(spec.step) * math.sqrt(sum(spec.published_variances))
 
     def estimate(
         self,

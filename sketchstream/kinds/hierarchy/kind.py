@@ -16,14 +16,15 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
-from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, estimate
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
 from sketchstream.kinds.hierarchy.tree import BETWEEN, Ints
+from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
-from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
+from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import added_up, require_method, require_options, shown
 from sketchstream.privacy.deployments.guarantee import assumptions
 
@@ -51,6 +52,28 @@ class Leaves(ColumnIndex):
                 np.add.at(state, nodes[leaves], given * np.int64(times))
 
 
+class HierarchyAccounting(LinearAccounting[HierarchySpec]):
+    """Costs are mu^2 of all counters."""
+
+    def noise_cost(self, spec: HierarchySpec, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """mu^2 of noise that is calibrated to (epsilon, delta)."""
+        return spec.shift.cost(spec.sigma2(epsilon, delta))
+
+
+class HierarchyIntake(Intake[HierarchySpec]):
+    """Leaves by the fields of the levels."""
+
+    def roles(self, spec: HierarchySpec) -> tuple[str, ...]:
+        """The fields of the levels."""
+        return spec.tree.levels
+
+    def events(self, spec: HierarchySpec, given: Events) -> Events:
+        """Numbers of leaves; a record without a leaf is no event."""
+        usual = super().events(spec, given)
+        leaves = spec.tree.locate(given.columns)
+        return usual.counted(Items.of(leaves), leaves >= 0)
+
+
 class HierarchyKind(LinearKind[HierarchySpec]):
     """Counts of all nodes of a tree, each under its own noise; answers are consistent; costs are mu^2."""
 
@@ -58,37 +81,16 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     partitions = "merge"
     promised_for_all_partitions = True
     spec_type = HierarchySpec
+    accounting = HierarchyAccounting()
+    intake = HierarchyIntake()
 
-    def columns(self, spec: HierarchySpec) -> dict[str, ColumnType]:
-        """The unbiased estimate beside the usual ones."""
-        return super().columns(spec) | {"unbiased": "float64"}
-
-    def header(self, spec: HierarchySpec) -> tuple[str, ...]:
-        """The level of a node, the names on its way, its count."""
-        return ("level", *spec.tree.levels, "value", "stderr", "low", "high", "unbiased")
-
-    def usual_number(self, spec: HierarchySpec) -> str:
-        """The root's count."""
-        del spec
-        return "count.0"
+    # What is said of it.
 
     def described(self, spec: HierarchySpec, slots: int) -> list[tuple[str, str]]:
         """The levels with their nodes and multipliers."""
         named = zip(("all", *spec.tree.levels), spec.tree.sizes, spec.multipliers, strict=True)
         told = "; ".join(f"{name}: {size:,}, x{times}" for name, size, times in named)
         return [("levels (nodes, multiplier)", told), ("counters", f"{slots:,}")]
-
-    def expected_error(self, spec: HierarchySpec) -> tuple[str, float]:
-        """The error of all counts together."""
-        layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
-        variance = sum((spec.sigma2(*one) for one in layers), Fraction(0))
-        return "count", math.sqrt(float(variance) * float(spec.variances.mean()))
-
-    # Costs of noise.
-
-    def noise_cost(self, spec: HierarchySpec, epsilon: Fraction, delta: Fraction) -> Fraction:
-        """mu^2 of noise that is calibrated to (epsilon, delta)."""
-        return spec.shift.cost(spec.sigma2(epsilon, delta))
 
     def unit_said(self, spec: HierarchySpec) -> str:
         """One event with its leaf, or everything of one item."""
@@ -127,17 +129,18 @@ class HierarchyKind(LinearKind[HierarchySpec]):
             source = [BETWEEN.join(map(str, one)) for one in source]
         return Items.of(source)
 
-    def roles(self, spec: HierarchySpec) -> tuple[str, ...]:
-        """The fields of the levels."""
-        return spec.tree.levels
-
-    def events(self, spec: HierarchySpec, given: Events) -> Events:
-        """Numbers of leaves; a record without a leaf is no event."""
-        usual = super().events(spec, given)
-        leaves = spec.tree.locate(given.columns)
-        return usual.counted(Items.of(leaves), leaves >= 0)
-
     # Answers.
+
+    def rows(self, spec: HierarchySpec) -> AnswerRows:
+        """The level of a node, the names on its way, its count beside the unbiased one."""
+        header = ("level", *spec.tree.levels, *USUAL, "unbiased")
+        return AnswerRows(header, "count.0", {**USUAL, "unbiased": "float64"})
+
+    def expected_error(self, spec: HierarchySpec) -> tuple[str, float]:
+        """The error of all counts together."""
+        layers = [(spec.epsilon, spec.delta), (spec.epsilon_publish, spec.delta_publish)][: 1 + spec.intrusion]
+        variance = sum((spec.sigma2(*one) for one in layers), Fraction(0))
+        return "count", math.sqrt(float(variance) * float(spec.variances.mean()))
 
     def estimate(self, published: Published, **options: Any) -> HierarchyAnswers:
         """Counts of all nodes, which add up on all levels, with standard errors and intervals.

@@ -56,7 +56,7 @@ class LinearAnswers(Answers):
     @property
     def layers(self) -> list[dict[str, str]]:
         """Law and parameter of each layer of noise in the numbers; empty if the publication is not known."""
-        law = kinds.of(self.spec).law(self.spec)
+        law = kinds.of(self.spec).accounting.law(self.spec)
         return [{"law": law, parameter_name(law): str(one)} for one in self._parameters()]
 
     def _parameters(self) -> Sequence[Fraction]:
@@ -87,7 +87,7 @@ class LinearAnswers(Answers):
 
     def types(self) -> Mapping[str, ColumnType]:
         """Those that the kind declares."""
-        return kinds.of(self.spec).columns(self.spec)
+        return kinds.of(self.spec).rows(self.spec).types
 
     def further(self) -> Answers | None:
         """The answers that pages, reports and notebooks show beside these; None: there are none."""

@@ -1,10 +1,12 @@
-"""The base of linear kinds: costs, ledgers, budgets, statements and the checks of published bodies.
+"""The base of linear kinds: costs, ledgers, budgets, statements, noise, and the checks of published bodies.
 
-In: a spec, events in the life of a sketch. Out: costs, ledgers, guarantees. Touches: nothing.
+In: a spec, events in the life of a sketch. Out: costs, ledgers, guarantees. Touches: the states it is given, and
+entropy through `noise`.
 Source: docs/theory/gaussian_ledger.md; docs/theory/privacy.md, section 3.
 
-A kind says what noise of an (epsilon, delta) costs (`noise_cost`) and in which ledger costs add (`account`). From that
-follow the cost of creation, of releases and of the seal, the ledger with its budget, and the statement.
+The accounting of a kind says what noise of an (epsilon, delta) costs (`noise_cost`) and in which ledger costs add
+(`account`). From that follow the cost of creation, of releases and of the seal, and the ledger with its budget. The
+kind says whom it protects, in words; from that and the ledger follows the statement.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy.typing as npt
 from sketchstream import kinds, noise
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import FormatError
+from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.interface import AnyLedger, Kind, Progress, State
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merged_from, not_protected
@@ -48,16 +51,8 @@ BOUNDS: Final = {
 """Fields that linear kinds have, and what they are called; None and 0 are not said."""
 
 
-class LinearKind(Kind[L]):
-    """A kind whose state is `A x + noise`."""
-
-    promised_for_all_partitions: ClassVar[bool] = False
-    """Whether one promise bounds an item over all partitions of a window together."""
-
-    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> L:
-        """The spec that `to_dict` described, unless a list of items belongs to it."""
-        del items
-        return self.spec_type.from_dict(data)
+class LinearAccounting(Accounting[L]):
+    """Costs of `A x + noise`: mu^2 of discrete Gaussian noise, unless the kind says otherwise."""
 
     @abstractmethod
     def noise_cost(self, spec: L, epsilon: Fraction, delta: Fraction) -> Fraction:
@@ -78,6 +73,19 @@ class LinearKind(Kind[L]):
         del spec
         return DISCRETE_GAUSSIAN
 
+    def creation_cost(self, spec: L) -> Fraction:
+        """Cost of noise of the spec's epsilon and delta."""
+        return self.noise_cost(spec, spec.epsilon, spec.delta)
+
+    def asked_cost(self, spec: L, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+        """Cost of noise of this epsilon and delta; by default the spec's delta. Pure noise has none."""
+        exact = exact_epsilon(epsilon, "epsilon of a release")
+        if spec.pure:
+            require_no_delta(delta)
+        elif delta is not None:
+            return self.noise_cost(spec, exact, exact_delta(delta, "delta of a release"))
+        return self.noise_cost(spec, exact, spec.delta)
+
     def parameter(self, spec: L, cost: Fraction) -> Fraction:
         """sigma2 of every counter of the state: its squared sensitivity over its share of mu^2."""
         return self.account(spec)[1].sigma2(cost)
@@ -85,6 +93,52 @@ class LinearKind(Kind[L]):
     def cost(self, spec: L, parameter: Fraction) -> Fraction:
         """mu^2 of the whole sketch."""
         return self.account(spec)[1].cost(parameter)
+
+    def components(self, spec: L) -> tuple[Component, ...]:
+        """The state, then the events counted and the records admitted, if kept."""
+        share: Fraction = getattr(spec, "counted_share", Fraction(0))
+        beside = DISCRETE_GAUSSIAN if spec.measure == "mu2" else DISCRETE_LAPLACE
+        state = Component("slots", 1 - share, law=self.law(spec))
+        return (state, *quality_counters(beside, share, spec.epsilon_records))
+
+    def promise(self, spec: L) -> Promise:
+        """The state, under fresh noise or bare."""
+        if not spec.intrusion:
+            return Promise("bare")
+        return Promise("fresh", self.noise_cost(spec, spec.epsilon_publish, spec.delta_publish))
+
+    def ledger(
+        self, spec: L, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+    ) -> Ledger | GaussianLedger:
+        """A ledger in the measure of the spec; a budget without a delta has that of the spec."""
+        first = kinds.entry(spec, lineage, self.creation_cost(spec))
+        if spec.pure:
+            return Ledger.create(spec.unit, 1, first, self.promise(spec), pure_budget(epsilon, delta))
+        made, shift = self.account(spec)
+        budget = ApproximateBudget.of(epsilon, delta, spec.delta)
+        return made.create(spec.unit, first, self.promise(spec), shift, budget, spec.delta)
+
+    def read_ledger(self, spec: L, data: Mapping[str, Any]) -> Ledger | GaussianLedger:
+        """A ledger in the measure of the spec."""
+        if spec.pure:
+            return Ledger.from_dict(data)
+        made, shift = self.account(spec)
+        return made.from_dict(data, shift, spec.delta)
+
+
+class LinearKind(Kind[L]):
+    """A kind whose state is `A x + noise`."""
+
+    accounting: LinearAccounting[L]
+    promised_for_all_partitions: ClassVar[bool] = False
+    """Whether one promise bounds an item over all partitions of a window together."""
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> L:
+        """The spec that `to_dict` described, unless a list of items belongs to it."""
+        del items
+        return self.spec_type.from_dict(data)
+
+    # What is said of it.
 
     @abstractmethod
     def unit_said(self, spec: L) -> str:
@@ -120,52 +174,6 @@ class LinearKind(Kind[L]):
             *((said, f"{value:,}" if isinstance(value, int) else str(value)) for said, value in bounds if value),
         ]
 
-    def components(self, spec: L) -> tuple[Component, ...]:
-        """The state, then the events counted and the records admitted, if kept."""
-        share: Fraction = getattr(spec, "counted_share", Fraction(0))
-        beside = DISCRETE_GAUSSIAN if spec.measure == "mu2" else DISCRETE_LAPLACE
-        state = Component("slots", 1 - share, law=self.law(spec))
-        return (state, *quality_counters(beside, share, spec.epsilon_records))
-
-    # What its noise costs.
-
-    def creation_cost(self, spec: L) -> Fraction:
-        """Cost of noise of the spec's epsilon and delta."""
-        return self.noise_cost(spec, spec.epsilon, spec.delta)
-
-    def asked_cost(self, spec: L, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
-        """Cost of noise of this epsilon and delta; by default the spec's delta. Pure noise has none."""
-        exact = exact_epsilon(epsilon, "epsilon of a release")
-        if spec.pure:
-            require_no_delta(delta)
-        elif delta is not None:
-            return self.noise_cost(spec, exact, exact_delta(delta, "delta of a release"))
-        return self.noise_cost(spec, exact, spec.delta)
-
-    def promise(self, spec: L) -> Promise:
-        """The state, under fresh noise or bare."""
-        if not spec.intrusion:
-            return Promise("bare")
-        return Promise("fresh", self.noise_cost(spec, spec.epsilon_publish, spec.delta_publish))
-
-    def ledger(
-        self, spec: L, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
-    ) -> Ledger | GaussianLedger:
-        """A ledger in the measure of the spec; a budget without a delta has that of the spec."""
-        first = kinds.entry(spec, lineage, self.creation_cost(spec))
-        if spec.pure:
-            return Ledger.create(spec.unit, 1, first, self.promise(spec), pure_budget(epsilon, delta))
-        made, shift = self.account(spec)
-        budget = ApproximateBudget.of(epsilon, delta, spec.delta)
-        return made.create(spec.unit, first, self.promise(spec), shift, budget, spec.delta)
-
-    def read_ledger(self, spec: L, data: Mapping[str, Any]) -> Ledger | GaussianLedger:
-        """A ledger in the measure of the spec."""
-        if spec.pure:
-            return Ledger.from_dict(data)
-        made, shift = self.account(spec)
-        return made.from_dict(data, shift, spec.delta)
-
     def statement(self, spec: L, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In (epsilon, delta) and the measure of the noise, or in pure epsilons."""
         around = context or Context()
@@ -184,7 +192,7 @@ class LinearKind(Kind[L]):
 
     def draw(self, spec: L, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Add discrete Gaussian noise to every counter."""
-        sigma2 = self.parameter(spec, cost)
+        sigma2 = self.accounting.parameter(spec, cost)
         for start in range(0, len(state), DRAWN):
             part = state[start : start + DRAWN]
             noise.discrete_gaussian(part, sigma2)

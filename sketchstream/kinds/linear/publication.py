@@ -57,7 +57,7 @@ def shown(kind: Kind[Any], published: Published) -> list[PublishedPart]:
         layers = tuple(layer.parameter for layer in part.layers)
         cost: Fraction | None = getattr(part, "cost", None)  # of the release's own noise
         numbers = part.state if cost is None else part.noised
-        own = () if cost is None else (kind.parameter(part.spec, cost),)
+        own = () if cost is None else (kind.accounting.parameter(part.spec, cost),)
         out.append(PublishedPart(part.spec, part.origin, part.key_id, numbers, layers, own))
     return out
 

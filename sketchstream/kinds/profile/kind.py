@@ -22,6 +22,7 @@ from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
 from sketchstream.items.events import Events
+from sketchstream.kinds.accounting import Accounting
 from sketchstream.kinds.capabilities import (
     Adding,
     Deferring,
@@ -31,7 +32,8 @@ from sketchstream.kinds.capabilities import (
     Sizable,
     Summarising,
 )
-from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.exports import AnswerRows
+from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.publication import require_options
 from sketchstream.kinds.profile import estimate, mechanism
@@ -65,64 +67,8 @@ EDGES_VERSION = 1
 """Rule by which the edges of a published histogram follow from the spec."""
 
 
-class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarising, Reconstructing, PerWeight, Sizable):
-    """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
-
-    name = "profile"
-    spec_type = ProfileSpec
-
-    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:
-        """See `ProfileSpec.from_dict`."""
-        return ProfileSpec.from_dict(data, items)
-
-    def columns(self, spec: ProfileSpec) -> dict[str, ColumnType]:
-        """Those of `sketchstream.kinds.profile.show.export`."""
-        from sketchstream.kinds.profile.show.export import COLUMNS
-
-        del spec
-        return dict(COLUMNS)
-
-    def header(self, spec: ProfileSpec) -> tuple[str, ...]:
-        """Those of `sketchstream.kinds.profile.show.export.to_csv`: counts modulo p say what is a bound."""
-        from sketchstream.kinds.profile.show.export import header
-
-        return header(wraps=spec.modulus is not None)
-
-    def expected_error(self, spec: ProfileSpec) -> tuple[str, float]:
-        """The error of the number of distinct items, where a quarter of the slots is used."""
-        from sketchstream.kinds.profile.planner import plan
-
-        return "distinct items", plan(spec, items=max(spec.domain.size // 4, 1))["distinct"].sd
-
-    def facts(self, spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
-        """Public parameters in words."""
-        levels = f" in {spec.levels} levels" if spec.levels > 1 else ""
-        rows = [
-            ("protected unit", f"one {spec.unit}"),
-            ("epsilon of the state", str(spec.epsilon)),
-            ("epsilon of the publication at seal", str(spec.epsilon_publish)),
-            ("published at seal", spec.publish),
-            ("domain", f"{spec.domain.to_dict()['kind']}, {slots:,} slots{levels}"),
-            ("largest count that is resolved", f"{spec.max_count:,}"),
-        ]
-        if spec.modulus is not None:
-            rows.append(("modulus", str(spec.modulus)))
-        if spec.groups is not None:
-            rows.append(("groups", f"{spec.group_count:,}, {slots // spec.group_count:,} slots each"))
-            if spec.groups.ranked:
-                rows.append(("groups in which an item counts", f"{spec.group_losses:,}, chosen by the key"))
-        if spec.overlap is not None:
-            rows.append(("groups whose patterns are published", ", ".join(spec.overlap.groups)))
-            rows.append(("epsilon of the patterns, once for all groups", str(spec.overlap.epsilon)))
-            rows += [("counters tell", "presence alone")] if spec.overlap.presence else []
-            rows += [("noise of the groups", "drawn together")] if spec.overlap.joint else []
-        if spec.sample is not None:
-            one = spec.sample
-            rows.append(("items that count", f"{one.most:,} of {one.groups:,}, chosen by the key; answers are scaled"))
-        rows += [(f"only where {name} is", ", ".join(values)) for name, values in spec.where]
-        return rows
-
-    # What its noise costs.
+class ProfileAccounting(Accounting[ProfileSpec]):
+    """Costs are pure epsilons."""
 
     def law(self, spec: ProfileSpec) -> str:
         """Discrete Laplace noise of an event, randomized response of an item."""
@@ -166,6 +112,88 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         """A ledger of pure epsilon."""
         del spec
         return Ledger.from_dict(data)
+
+
+class ProfileIntake(Intake[ProfileSpec]):
+    """Items, in their groups; records that `where` excludes are no events."""
+
+    def roles(self, spec: ProfileSpec) -> tuple[str, ...]:
+        """The group, unless it is a period of the window, and the fields that decide whether a record counts."""
+        named = spec.groups is not None and spec.groups.period_ms is None
+        return (*(("group",) if named else ()), *(f"where.{name}" for name, _ in spec.where))
+
+    def stretch_ms(self, spec: ProfileSpec) -> int | None:
+        """Of one group, if groups are periods of the window."""
+        return None if spec.groups is None else spec.groups.period_ms
+
+    def most_weight(self, spec: ProfileSpec) -> int | None:
+        """`max_weight` for events; residues take any weight."""
+        if spec.overlap is not None and spec.overlap.presence:
+            return 1
+        return spec.max_weight if spec.modulus is None else None
+
+    def events(self, spec: ProfileSpec, given: Events) -> Events:
+        """Items and their groups; records that `where` excludes are not events."""
+        found = super().events(spec, given)
+        if spec.groups is None and not spec.where:
+            return found
+        good = np.ones(len(given), np.bool_) if found.good is None else found.good.copy()
+        for name, choices in _filters(spec.where):
+            good &= given.columns[f"where.{name}"].codes(choices) >= 0
+        items = found.items
+        if spec.groups is not None:
+            period = spec.groups.period_ms
+            codes = (
+                spec.groups.codes(given.columns["group"])
+                if period is None
+                else spec.groups.codes_in(given.event_times, given.window)
+            )
+            good &= codes >= 0
+            items = Grouped(codes, items)
+        return replace(found, items=items, good=None if good.all() else good)
+
+
+class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarising, Reconstructing, PerWeight, Sizable):
+    """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
+
+    name = "profile"
+    spec_type = ProfileSpec
+    accounting = ProfileAccounting()
+    intake = ProfileIntake()
+
+    def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> ProfileSpec:
+        """See `ProfileSpec.from_dict`."""
+        return ProfileSpec.from_dict(data, items)
+
+    # What is said of it.
+
+    def facts(self, spec: ProfileSpec, slots: int) -> list[tuple[str, str]]:
+        """Public parameters in words."""
+        levels = f" in {spec.levels} levels" if spec.levels > 1 else ""
+        rows = [
+            ("protected unit", f"one {spec.unit}"),
+            ("epsilon of the state", str(spec.epsilon)),
+            ("epsilon of the publication at seal", str(spec.epsilon_publish)),
+            ("published at seal", spec.publish),
+            ("domain", f"{spec.domain.to_dict()['kind']}, {slots:,} slots{levels}"),
+            ("largest count that is resolved", f"{spec.max_count:,}"),
+        ]
+        if spec.modulus is not None:
+            rows.append(("modulus", str(spec.modulus)))
+        if spec.groups is not None:
+            rows.append(("groups", f"{spec.group_count:,}, {slots // spec.group_count:,} slots each"))
+            if spec.groups.ranked:
+                rows.append(("groups in which an item counts", f"{spec.group_losses:,}, chosen by the key"))
+        if spec.overlap is not None:
+            rows.append(("groups whose patterns are published", ", ".join(spec.overlap.groups)))
+            rows.append(("epsilon of the patterns, once for all groups", str(spec.overlap.epsilon)))
+            rows += [("counters tell", "presence alone")] if spec.overlap.presence else []
+            rows += [("noise of the groups", "drawn together")] if spec.overlap.joint else []
+        if spec.sample is not None:
+            one = spec.sample
+            rows.append(("items that count", f"{one.most:,} of {one.groups:,}, chosen by the key; answers are scaled"))
+        rows += [(f"only where {name} is", ", ".join(values)) for name, values in spec.where]
+        return rows
 
     def unit_weight(self, spec: ProfileSpec) -> int:
         """Costs are those of an event of full weight."""
@@ -213,35 +241,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
             return Pairs.of(source)
         return source if isinstance(source, (Grouped, Pairs)) else Items.of(source)
 
-    def stretch_ms(self, spec: ProfileSpec) -> int | None:
-        """Of one group, if groups are periods of the window."""
-        return None if spec.groups is None else spec.groups.period_ms
-
-    def roles(self, spec: ProfileSpec) -> tuple[str, ...]:
-        """The group, unless it is a period of the window, and the fields that decide whether a record counts."""
-        named = spec.groups is not None and spec.groups.period_ms is None
-        return (*(("group",) if named else ()), *(f"where.{name}" for name, _ in spec.where))
-
-    def events(self, spec: ProfileSpec, given: Events) -> Events:
-        """Items and their groups; records that `where` excludes are not events."""
-        found = super().events(spec, given)
-        if spec.groups is None and not spec.where:
-            return found
-        good = np.ones(len(given), np.bool_) if found.good is None else found.good.copy()
-        for name, choices in _filters(spec.where):
-            good &= given.columns[f"where.{name}"].codes(choices) >= 0
-        items = found.items
-        if spec.groups is not None:
-            period = spec.groups.period_ms
-            codes = (
-                spec.groups.codes(given.columns["group"])
-                if period is None
-                else spec.groups.codes_in(given.event_times, given.window)
-            )
-            good &= codes >= 0
-            items = Grouped(codes, items)
-        return replace(found, items=items, good=None if good.all() else good)
-
     def draw(self, spec: ProfileSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Discrete Laplace noise, or randomized response."""
         if progress is None:
@@ -269,12 +268,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
                 np.subtract(total, room, out=total, where=over)
                 np.subtract(total, np.int16(1), out=total, where=over)
         return total
-
-    def most_weight(self, spec: ProfileSpec) -> int | None:
-        """`max_weight` for events; residues take any weight."""
-        if spec.overlap is not None and spec.overlap.presence:
-            return 1
-        return spec.max_weight if spec.modulus is None else None
 
     # What it publishes.
 
@@ -312,6 +305,18 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
             raise FormatError(msg)
 
     # What it answers.
+
+    def rows(self, spec: ProfileSpec) -> AnswerRows:
+        """Those of `sketchstream.kinds.profile.show.export.to_csv`: counts modulo p say what is a bound."""
+        from sketchstream.kinds.profile.show import export
+
+        return AnswerRows(export.header(wraps=spec.modulus is not None), "distinct", export.COLUMNS)
+
+    def expected_error(self, spec: ProfileSpec) -> tuple[str, float]:
+        """The error of the number of distinct items, where a quarter of the slots is used."""
+        from sketchstream.kinds.profile.planner import plan
+
+        return "distinct items", plan(spec, items=max(spec.domain.size // 4, 1))["distinct"].sd
 
     def overlap(self, published: Published, groups: Sequence[str] | None = None) -> Overlap:
         """See `sketchstream.kinds.groups.overlap`."""

@@ -20,9 +20,10 @@ from sketchstream.items.arrays import Pairs
 from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Listing, Scoped
 from sketchstream.kinds.expansion import Expansion
-from sketchstream.kinds.exports import ColumnType
+from sketchstream.kinds.exports import USUAL, AnswerRows
+from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask
-from sketchstream.kinds.linear.kind import LinearKind
+from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.linear.publication import added_up, require_method, shown
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.forecast import expected
@@ -44,14 +45,44 @@ if TYPE_CHECKING:
     from sketchstream.published import Origin, Published
 
 
+class ProjectionAccounting(LinearAccounting[ProjectionSpec]):
+    """Costs are mu^2; for a secret matrix, its mean over matrices."""
+
+    def noise_cost(self, spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
+        """mu^2 of noise that is calibrated to (epsilon, delta)."""
+        return self.cost(spec, mechanism.sigma2(spec, epsilon, delta))
+
+    def account(self, spec: ProjectionSpec) -> tuple[type[GaussianLedger], UnitShift]:
+        """mu^2; for a secret matrix, its mean over matrices."""
+        shift = mechanism.unit_shift(spec)
+        return SecretLedger if isinstance(shift, SecretShift) else GaussianLedger, shift
+
+
+class ProjectionIntake(Intake[ProjectionSpec]):
+    """Pairs of a row and an item."""
+
+    carries = ("row", "item", "weight")
+
+    def most_weight(self, spec: ProjectionSpec) -> int | None:
+        """Largest weight, from the bound of events or, for items, from the smallest promise."""
+        return math.floor(spec.lattice.max_weight)
+
+    def events(self, spec: ProjectionSpec, given: Events) -> Events:
+        """Pairs of the record's row and its item; a record without a row is not an event."""
+        found = super().events(spec, given)
+        rows, good = given.columns["row"].items(_type_of(spec.users))
+        return found.counted(Pairs(rows, found.items), good)
+
+
 class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
     """Noisy random projections of users' rows; costs are mu^2, answers are distances, norms and inner products."""
 
     name = "projection"
-    carries = ("row", "item", "weight")
     partitions = "merge"
     promised_for_all_partitions = True
     spec_type = ProjectionSpec
+    accounting = ProjectionAccounting()
+    intake = ProjectionIntake()
 
     def expansion(self, data: Mapping[str, Any]) -> Expansion:
         """Norms of a matrix are found by passes over its rows, a Gram matrix, or all pairs of rows."""
@@ -89,19 +120,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             warnings.simplefilter("ignore", IdentityRowsWarning)  # warned of once, at creation of the spec
             return ProjectionSpec.from_dict(data, users, features)
 
-    def columns(self, spec: ProjectionSpec) -> dict[str, ColumnType]:
-        """Ranks of nearest rows."""
-        return super().columns(spec) | {"rank": "int64"}
-
-    def header(self, spec: ProjectionSpec) -> tuple[str, ...]:
-        """One row for each user."""
-        del spec
-        return ("user", "value", "stderr", "low", "high")
-
-    def usual_number(self, spec: ProjectionSpec) -> str:
-        """The squared norm of the first row."""
-        del spec
-        return "norm.0"
+    # What is said of it.
 
     def described(self, spec: ProjectionSpec, slots: int) -> list[tuple[str, str]]:
         """The rows, and what they are projected to."""
@@ -112,21 +131,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             rows,
             ("projected to", f"{spec.k:,} columns by a {spec.matrix_seed} {spec.matrix} matrix ({slots:,} counters)"),
         ]
-
-    def expected_error(self, spec: ProjectionSpec) -> tuple[str, float]:
-        """The error that noise alone makes of the squared norm of an empty row."""
-        return "squared norm", expected(spec, 0.0).sq_norm
-
-    # Costs of noise.
-
-    def noise_cost(self, spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
-        """mu^2 of noise that is calibrated to (epsilon, delta)."""
-        return self.cost(spec, mechanism.sigma2(spec, epsilon, delta))
-
-    def account(self, spec: ProjectionSpec) -> tuple[type[GaussianLedger], UnitShift]:
-        """mu^2; for a secret matrix, its mean over matrices."""
-        shift = mechanism.unit_shift(spec)
-        return SecretLedger if isinstance(shift, SecretShift) else GaussianLedger, shift
 
     def unit_said(self, spec: ProjectionSpec) -> str:
         """One event, or all of one user, with the promise that bounds it."""
@@ -202,16 +206,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         """Pairs of a user and a feature."""
         return Pairs.of(source)
 
-    def events(self, spec: ProjectionSpec, given: Events) -> Events:
-        """Pairs of the record's row and its item; a record without a row is not an event."""
-        found = super().events(spec, given)
-        rows, good = given.columns["row"].items(_type_of(spec.users))
-        return found.counted(Pairs(rows, found.items), good)
-
-    def most_weight(self, spec: ProjectionSpec) -> int | None:
-        """Largest weight, from the bound of events or, for items, from the smallest promise."""
-        return math.floor(spec.lattice.max_weight)
-
     def require_addable(self, spec: ProjectionSpec, origins: Sequence[Origin]) -> None:
         """States with a secret matrix are added within one name, revision and window: others have other matrices."""
         if spec.matrix_seed == "secret" and len({secret_scope(origin) for origin in origins}) > 1:
@@ -231,6 +225,15 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         super().require_view(spec, header, body)
 
     # Answers.
+
+    def rows(self, spec: ProjectionSpec) -> AnswerRows:
+        """One row for each user; ranks are those of nearest rows."""
+        del spec
+        return AnswerRows(("user", *USUAL), "norm.0", {**USUAL, "rank": "int64"})
+
+    def expected_error(self, spec: ProjectionSpec) -> tuple[str, float]:
+        """The error that noise alone makes of the squared norm of an empty row."""
+        return "squared norm", expected(spec, 0.0).sq_norm
 
     def estimate(self, published: Published, **options: Any) -> Any:
         """Distances, norms and inner products.

@@ -15,10 +15,12 @@ from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.kinds.expansion import Expansion
+from sketchstream.kinds.exports import USUAL, AnswerRows
+from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
 from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
-from sketchstream.kinds.linear.kind import LinearKind, unit_of_places
+from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
 from sketchstream.kinds.linear.publication import added_up, require_method, require_options, shown
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.noise import add_noise
@@ -59,43 +61,8 @@ class TableCells(ColumnIndex):
         self.spec.columns.add(state, places, weights)
 
 
-class WorkloadKind(LinearKind[WorkloadSpec]):
-    """Integer combinations of the cells' counts, under joint noise; answers are those of a fixed batch of queries."""
-
-    name = "workload"
-    partitions = "merge"
-    promised_for_all_partitions = True
-    spec_type = WorkloadSpec
-
-    def expansion(self, data: Mapping[str, Any]) -> Expansion:
-        """The matrix of the strategy, of which some forms have no bytes, in the 8 bytes that an element takes."""
-        return Expansion(8 * declared_size(data.get("strategy")))
-
-    def usual_number(self, spec: WorkloadSpec) -> str:
-        """The first answer."""
-        del spec
-        return "answer.0"
-
-    def header(self, spec: WorkloadSpec) -> tuple[str, ...]:
-        """A table's name, the columns of all tables, the answer."""
-        cells = None if spec.universe is None else spec.universe.cells
-        axes = dict.fromkeys(axis.column for table in spec.workload.tables(cells) for axis in table.axes)
-        return ("table", *axes, "value", "stderr", "low", "high")
-
-    def described(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
-        """The table, the queries, and how they are answered."""
-        return [
-            ("table", " x ".join(f"{name} ({size:,})" for name, size in spec.workload.columns)),
-            ("queries", f"{spec.workload.count:,}"),
-            ("mechanism", spec.mechanism),
-            ("counters", f"{slots:,}"),
-        ]
-
-    def expected_error(self, spec: WorkloadSpec) -> tuple[str, float]:
-        """The error of all answers together."""
-        return "answer", forecast(spec).rmse
-
-    # Costs of noise.
+class WorkloadAccounting(LinearAccounting[WorkloadSpec]):
+    """Costs are mu^2, or epsilons of pure noise."""
 
     def law(self, spec: WorkloadSpec) -> str:
         """Discrete Gaussian, discrete Laplace, or the ball's."""
@@ -117,6 +84,48 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         if spec.mechanism == "l2ball":
             return parameter
         return spec.cost(LayerLaw(self.law(spec), parameter, spec.length))  # type: ignore[arg-type]
+
+
+class WorkloadIntake(Intake[WorkloadSpec]):
+    """Cells by the columns of the universe, or by their numbers."""
+
+    def roles(self, spec: WorkloadSpec) -> tuple[str, ...]:
+        """The columns of the universe; a spec without one takes cell numbers as items."""
+        return () if spec.universe is None else tuple(column.name for column in spec.universe.columns)
+
+    def events(self, spec: WorkloadSpec, given: Events) -> Events:
+        """Cell numbers; a record without a cell is not an event."""
+        usual = super().events(spec, given)
+        if spec.universe is None:
+            return usual
+        cells = spec.locator.locate(given.columns)
+        return usual.counted(Items.of(cells), cells >= 0)
+
+
+class WorkloadKind(LinearKind[WorkloadSpec]):
+    """Integer combinations of the cells' counts, under joint noise; answers are those of a fixed batch of queries."""
+
+    name = "workload"
+    partitions = "merge"
+    promised_for_all_partitions = True
+    spec_type = WorkloadSpec
+    accounting = WorkloadAccounting()
+    intake = WorkloadIntake()
+
+    def expansion(self, data: Mapping[str, Any]) -> Expansion:
+        """The matrix of the strategy, of which some forms have no bytes, in the 8 bytes that an element takes."""
+        return Expansion(8 * declared_size(data.get("strategy")))
+
+    # What is said of it.
+
+    def described(self, spec: WorkloadSpec, slots: int) -> list[tuple[str, str]]:
+        """The table, the queries, and how they are answered."""
+        return [
+            ("table", " x ".join(f"{name} ({size:,})" for name, size in spec.workload.columns)),
+            ("queries", f"{spec.workload.count:,}"),
+            ("mechanism", spec.mechanism),
+            ("counters", f"{slots:,}"),
+        ]
 
     def unit_said(self, spec: WorkloadSpec) -> str:
         """One event with its cell, or everything of one item."""
@@ -164,18 +173,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
             raise SpecError(msg)
         return TableCells(spec)
 
-    def roles(self, spec: WorkloadSpec) -> tuple[str, ...]:
-        """The columns of the universe; a spec without one takes cell numbers as items."""
-        return () if spec.universe is None else tuple(column.name for column in spec.universe.columns)
-
-    def events(self, spec: WorkloadSpec, given: Events) -> Events:
-        """Cell numbers; a record without a cell is not an event."""
-        usual = super().events(spec, given)
-        if spec.universe is None:
-            return usual
-        cells = spec.locator.locate(given.columns)
-        return usual.counted(Items.of(cells), cells >= 0)
-
     def draw(self, spec: WorkloadSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Exact noise of the law that this cost has."""
         add_noise(spec.law_of(cost), state)
@@ -183,6 +180,17 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
             progress(spec.length)
 
     # Answers.
+
+    def rows(self, spec: WorkloadSpec) -> AnswerRows:
+        """A table's name, the columns of all tables, the answer."""
+        queries = spec.workload
+        used = (zip(queries.columns, product, strict=True) for product in queries.products)
+        axes = dict.fromkeys(name for pairs in used for (name, _), factor in pairs if factor.name != "total")
+        return AnswerRows(("table", *axes, *USUAL), "answer.0")
+
+    def expected_error(self, spec: WorkloadSpec) -> tuple[str, float]:
+        """The error of all answers together."""
+        return "answer", forecast(spec).rmse
 
     def estimate(self, published: Published, **options: Any) -> WorkloadAnswers:
         """Answers to all queries, with standard errors and intervals.
@@ -202,7 +210,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         require_options(self.name, options, ("metric", "n_bound"))
         parts = shown(self, published)
         spec: WorkloadSpec = parts[0].spec
-        laws = [spec.law_of(self.cost(spec, one)) for part in parts for one in part.parameters]
+        laws = [spec.law_of(self.accounting.cost(spec, one)) for part in parts for one in part.parameters]
         feasible = None if method == "unbiased" else method
         return estimate(spec, laws, added_up(parts), feasible=feasible, **options).about(published)
 

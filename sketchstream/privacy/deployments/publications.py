@@ -9,10 +9,11 @@ Statement, ledger and documents draw from `PUBLICATIONS`. To publish a new numbe
     1. Add a `Publication`. Its `fields` are the names under which the number travels: of a counter, of a field of a
        published header, or of a frontier. A number whose name is on no entry is refused by the guarantee, by the ledger
        and by the writer of published bytes.
-    2. Choose its `charge`. Shares of a sketch's noise ("ledger") are in all losses, through `Kind.components`. A number
-       that depends on envelopes alone and has noise of its own ("record") says its epsilon for one record in one window
-       in `cost`: the statement and the ledger add that up over windows and sketches. So they do with what only an item
-       in wrong partitions loses ("misplaced"), and with numbers whose noise frontiers name (`cost_in_frontiers`).
+    2. Choose its `charge`. Shares of a sketch's noise ("ledger") are in all losses, through `Accounting.components`. A
+       number that depends on envelopes alone and has noise of its own ("record") says its epsilon for one record in one
+       window in `cost`: the statement and the ledger add that up over windows and sketches. So they do with what only
+       an item in wrong partitions loses ("misplaced"), and with numbers whose noise frontiers name
+       (`cost_in_frontiers`).
     3. Say it: `says` gives its sentences in the statement.
     4. `docs/guarantee.md` has the table of `table()`; a test compares them.
 """

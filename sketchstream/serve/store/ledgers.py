@@ -88,7 +88,7 @@ def _read_shape(shape: bytes) -> tuple[AnyLedger, tuple[int, ...], Fraction]:
     plain = msgpack.unpackb(shape)
     kind = kinds.named(plain["spec"].get("kind"))
     spec = kinds.read_published_spec(plain["spec"])
-    ledger: Any = kind.read_ledger(spec, plain["ledger"])
+    ledger: Any = kind.accounting.read_ledger(spec, plain["ledger"])
     return ledger, tuple(plain["counts"]), cost_of_record(spec)
 
 

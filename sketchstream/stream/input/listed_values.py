@@ -51,7 +51,7 @@ class ListedValues:
         given = decoded.usable()
         spec, kind = self.plan.spec, kinds.of(self.plan.spec)
         columns = {role: given.columns[name] for role, name in self.plan.fields.items()}
-        found = kind.events(spec, replace(given, weights=None, weight=None, columns=columns, window=(0, 1)))
+        found = kind.intake.events(spec, replace(given, weights=None, weight=None, columns=columns, window=(0, 1)))
         good = np.ones(len(given), np.bool_) if found.good is None else found.good
         if self._index is not None:
             good = good & (self._index.locate(found.items) != -1)

@@ -106,7 +106,7 @@ def misplaced_noise(spec: Spec) -> Fraction:
     half where epsilon is above 10.
     """
     epsilon = _epsilon(spec)
-    gaussian = any(one.law == DISCRETE_GAUSSIAN for one in kinds.of(spec).components(spec))
+    gaussian = any(one.law == DISCRETE_GAUSSIAN for one in kinds.of(spec).accounting.components(spec))
     if spec.unit == "event":
         return epsilon / (20 if gaussian else 2)
     return epsilon / (2 if epsilon > LARGE else 10)

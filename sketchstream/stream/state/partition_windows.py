@@ -365,7 +365,7 @@ class PartitionWindows:
         if window is None or window.early >= early.most or window.end + self.rules.lateness_ms <= watermark:
             return
         kind, spec = kinds.of(window.sketch.spec), window.sketch.spec
-        if kind.answer != "profile" or kind.promise(spec).kind != "histogram":
+        if kind.answer != "profile" or kind.accounting.promise(spec).kind != "histogram":
             return  # it was opened under another configuration
         window.early, window.dirty, self._changed = window.early + 1, True, True
         if window.sketch.origin.partitions:

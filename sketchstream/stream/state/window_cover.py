@@ -82,12 +82,12 @@ class Admitted:
             fields: role -> field of the record, as `SketchPlan.fields`.
             window: [start, end) of the sketch, ms.
         """
-        depends = kinds.of(spec).stretch_ms(spec) is not None
+        depends = kinds.of(spec).intake.stretch_ms(spec) is not None
         name = (spec.fingerprint, tuple(fields.items()), window if depends else None)
         if name not in self._events:
             columns = {role: self.decoded.columns[field] for role, field in fields.items()}
             given = replace(self.decoded, columns=columns, window=window)
-            self._events[name] = kinds.of(spec).events(spec, given)
+            self._events[name] = kinds.of(spec).intake.events(spec, given)
         return self._events[name]
 
 

@@ -120,7 +120,7 @@ def test_a_selection_of_positions_is_refused() -> None:
 @pytest.mark.parametrize("times", [1, 4])
 def test_noise_has_the_variance_that_its_cost_says(spec: ConvolutionSpec, times: int) -> None:
     """In every direction of the spectrum: standardised coordinates have the law, and no other scale has it."""
-    cost = KIND.creation_cost(spec) * times
+    cost = KIND.accounting.creation_cost(spec) * times
     scales = np.sqrt(spec.scales2(spec.layer_of(cost)))
     held = Coordinates.of(spec.group, spec.shape.kept)
     drawn = []
@@ -160,7 +160,7 @@ def test_answers_of_everything_that_can_be_published(given: dict[str, Any]) -> N
             assert len(one.layers) == 6
     for name in truth:
         assert np.array_equal(found["stacked"][name].values, found["merged"][name].values)
-        fresh = spec.layer_of(KIND.asked_cost(spec, *(*asked, None)[:2]))
+        fresh = spec.layer_of(KIND.accounting.asked_cost(spec, *(*asked, None)[:2]))
         (alone, *_) = (one for one in answers(spec, [spec.layer(), fresh], sealed[0].state) if one.filter.name == name)
         assert found["released"][name].stderr == pytest.approx(alone.stderr * math.sqrt(3))
         assert found["released"][name].mse > found["stacked"][name].mse
@@ -173,7 +173,7 @@ def test_answers_as_rows_data_and_text() -> None:
     found = sketch.seal().estimate(level=0.5)
     rows = list(found.rows())
     assert [row["day"] if row["late"] is None else row["late"] for row in rows] == [0, 1, "mo", "tu"]
-    assert tuple(rows[0]) == KIND.header(spec)
+    assert tuple(rows[0]) == KIND.rows(spec).header
     data = json.loads(json.dumps(found.to_dict()))
     assert data["kind"] == "convolution"
     assert [one["name"] for one in data["filters"]] == list(found.names)
@@ -356,7 +356,7 @@ def test_a_counter_of_events_takes_its_share_of_every_cost(noise: str, epsilon: 
         assert 20 / 19 * 0.999 <= ratio <= 20 / 19 * (1.004 if epsilon != "4" else 1.12)
     else:
         assert ratio == pytest.approx((20 / 19) ** 2, rel=0.05)
-    assert KIND.cost(beside, KIND.parameter(beside, Fraction(1, 7))) == Fraction(1, 7)
+    assert KIND.accounting.cost(beside, KIND.accounting.parameter(beside, Fraction(1, 7))) == Fraction(1, 7)
 
 
 @pytest.mark.statistics
@@ -373,7 +373,7 @@ def test_events_are_counted_under_the_noise_that_the_header_names(noise: Any) ->
         (one,) = [each for each in sketch.seal().counters if each.name == "counted"]
         found.append(one.value - 4)
     (drawn,) = one.noise
-    cost = KIND.creation_cost(spec) / 4
+    cost = KIND.accounting.creation_cost(spec) / 4
     law: Any = DiscreteGaussian if noise == "gaussian" else DiscreteLaplace
     assert drawn.parameter == (1 / cost if noise == "gaussian" else cost)
     samples = np.array(found)

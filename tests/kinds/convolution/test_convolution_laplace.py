@@ -196,7 +196,7 @@ def test_the_engine_keeps_the_promise(given: dict[str, Any], counted: str) -> No
 def test_noise_that_is_drawn_has_the_loss_that_is_charged() -> None:
     """In exact sums over the words, for the cost in the ledger; half of that noise has four times the loss."""
     spec = ConvolutionSpec("sum", 4, max_weight=3, **GIVEN)
-    for cost in (KIND.creation_cost(spec), KIND.asked_cost(spec, "1/3", "1e-7")):
+    for cost in (KIND.accounting.creation_cost(spec), KIND.accounting.asked_cost(spec, "1/3", "1e-7")):
         layer = spec.layer_of(cost)
         assert layer.cost == cost
         for one in extreme_neighbours(spec):
@@ -210,7 +210,7 @@ def test_releases_merges_and_budgets() -> None:
     before = sketch.ledger.loss(intrusion=True).rho
     released = sketch.release("1/4", "1e-6")
     after = sketch.ledger.loss(intrusion=True).rho
-    assert after == (KIND.creation_cost(spec) + released.cost) ** 2 / 2 > before
+    assert after == (KIND.accounting.creation_cost(spec) + released.cost) ** 2 / 2 > before
     bare = ss.Sketch.create(ConvolutionSpec("window:8", 64, intrusion=False, **GIVEN), max_epsilon="3/2")
     bare.release("1/4", "1e-6")
     with pytest.raises(ss.BudgetError, match="norm of at most"):
@@ -222,9 +222,9 @@ def test_releases_merges_and_budgets() -> None:
     assert len(merged.estimate().answers[0].layers) == 6
     data = sketch.ledger.to_dict()
     with pytest.raises(FormatError):
-        KIND.read_ledger(spec, data | {"measure": "mu2"})
+        KIND.accounting.read_ledger(spec, data | {"measure": "mu2"})
     with pytest.raises(FormatError):
-        KIND.read_ledger(ConvolutionSpec("window:8", 64, epsilon=1, noise="laplace_pure"), data)
+        KIND.accounting.read_ledger(ConvolutionSpec("window:8", 64, epsilon=1, noise="laplace_pure"), data)
 
 
 def test_deployments_add_rho() -> None:
@@ -244,6 +244,6 @@ def test_deployments_add_rho() -> None:
     assert whole.total().event_at("1e-6").epsilon > two.event_at("1e-6").epsilon
     assert "all sketches of both measures" in str(whole)
     copied = Record("a", 0, None, None, (), hidden.ledger, copies=(hidden.ledger,))
-    assert copied.mu.rho == (2 * KIND.creation_cost(ConvolutionSpec("window:8", 64, **GIVEN))) ** 2 / 2
+    assert copied.mu.rho == (2 * KIND.accounting.creation_cost(ConvolutionSpec("window:8", 64, **GIVEN))) ** 2 / 2
     with pytest.raises(ss.SpecError, match="rho alone"):
         dp_event([hidden.ledger.loss()])

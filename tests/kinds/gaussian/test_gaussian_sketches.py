@@ -187,7 +187,7 @@ def test_counters_beside_the_slots_share_the_noise_that_was_calibrated() -> None
     plain = ss.GaussianSpec("1", "1e-6", **fields)  # type: ignore[arg-type]
     spec = ss.GaussianSpec("1", "1e-6", **fields, total_share="1/40", epsilon_records="1")  # type: ignore[arg-type]
     assert spec.counted
-    slots, total, counted, admitted = KIND.components(spec)
+    slots, total, counted, admitted = KIND.accounting.components(spec)
     assert (slots.share, total.share, counted.share, admitted.own) == (*map(Fraction, ("39/40", "1/80", "1/80")), 1)
     assert (total.sensitivity, counted.sensitivity) == (5, 1)
     cost = spec.mu2
@@ -195,7 +195,7 @@ def test_counters_beside_the_slots_share_the_noise_that_was_calibrated() -> None
     assert total.parameter(cost) == 25 * 80 / cost
     assert sum(Fraction(s) / v for s, v in ((25, spec.sigma2), (25, 2000 / cost), (1, 80 / cost))) == cost
     assert 1 < float(spec.sigma2 * spec.slots_share / plain.sigma2) < 1.05  # the lattice bound costs little
-    assert KIND.ledger(spec, b"").loss(intrusion=True).epsilon("1e-6") < 1.01
+    assert KIND.accounting.ledger(spec, b"").loss(intrusion=True).epsilon("1e-6") < 1.01
     with pytest.raises(ss.SpecError, match="not enough"):
         verified(spec, spec.sigma2 * Fraction(99, 100), "1", "1e-6")
     sketch = ss.Sketch.create(spec)
@@ -222,7 +222,7 @@ def test_several_components_are_calibrated_from_above_and_tightly() -> None:
 
 def test_sensitivities_need_no_root() -> None:
     spec = ss.GaussianSpec("1", "1e-6", "item", ss.ClosedDomain(size=9), max_total=5, max_per_slot=3)
-    slots: Component = KIND.components(spec)[0]
+    slots: Component = KIND.accounting.components(spec)[0]
     assert (spec.sensitivity2, slots.square, slots.sensitivity) == (13, 13, 4)
     assert slots.parameter(spec.mu2) == spec.sigma2
     with pytest.raises(ss.SpecError, match="counted"):

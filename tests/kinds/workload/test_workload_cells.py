@@ -76,13 +76,14 @@ def test_floats_of_a_file_count_as_they_are_printed() -> None:
 
 def test_records_without_a_cell_are_no_events() -> None:
     spec = ss.WorkloadSpec(TABLE.marginals((1,)), "1", "1e-6", "gaussian", universe=TABLE)
-    assert KIND.roles(spec) == ("place", "delay", "wide")
+    assert KIND.intake.roles(spec) == ("place", "delay", "wide")
     columns = found(
-        ['{"place": "EWR", "delay": 0, "wide": 3}', '{"place": "JFK", "delay": 0, "wide": 3}'], list(KIND.roles(spec))
+        ['{"place": "EWR", "delay": 0, "wide": 3}', '{"place": "JFK", "delay": 0, "wide": 3}'],
+        list(KIND.intake.roles(spec)),
     )
     zeros = np.zeros(2, np.int64)
     given_ = Events(None, Items.of(zeros), None, zeros == 0, zeros, zeros != 0, None, columns, (0, 1))
-    events = KIND.events(spec, given_)
+    events = KIND.intake.events(spec, given_)
     assert events.good is not None
     assert events.good.tolist() == [True, False]
     sketch = ss.Sketch.create(spec)

@@ -289,7 +289,7 @@ def test_a_counter_of_events_takes_its_share_of_every_cost(mechanism: str, epsil
         assert ratio == Fraction(19, 20) ** (2 if mechanism == "l2ball" else 1)
     else:  # a little more, for the integers of a counter with small noise
         assert 20 / 19 <= ratio <= 20 / 19 * (1.005 if epsilon != "4" else 1.07)
-    assert kinds.of(beside).cost(beside, KIND.parameter(beside, Fraction(1, 7))) == Fraction(1, 7)
+    assert kinds.of(beside).accounting.cost(beside, KIND.accounting.parameter(beside, Fraction(1, 7))) == Fraction(1, 7)
 
 
 def test_events_are_counted_under_the_noise_that_the_header_names() -> None:
@@ -302,7 +302,7 @@ def test_events_are_counted_under_the_noise_that_the_header_names() -> None:
         (found,) = [one for one in sketch.seal().counters if one.name == "counted"]
         counted.append(found.value - 4)
     (noise,) = found.noise
-    assert noise.parameter == 1 / (KIND.creation_cost(spec) / 4)
+    assert noise.parameter == 1 / (KIND.accounting.creation_cost(spec) / 4)
     samples = np.array(counted)
     assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter))) > 1e-7
     assert min(check.p_value for check in battery(samples, DiscreteGaussian(noise.parameter * 3))) < 1e-7

@@ -101,7 +101,8 @@ def command(
         one = sketches.read_published(source.file, "estimate")
         answers = _ask([one], method, names, questions)
         answer = estimates.EstimateAnswer(answers, {}, one.guarantee().to_dict())
-        _give([answer], chosen, RequestedFiles(arrow, plot, html, source.file.name, one.kind.columns(one.spec)), form)
+        types = one.kind.rows(one.spec).types
+        _give([answer], chosen, RequestedFiles(arrow, plot, html, source.file.name, types), form)
         questions.write(answers)
         return
     every = source.every
@@ -112,7 +113,7 @@ def command(
 
     with source.opened() as windows:
         plan = windows.published.plan(windows.name)
-        types = kinds.of(plan.spec).columns(plan.spec)
+        types = kinds.of(plan.spec).rows(plan.spec).types
         files = RequestedFiles(arrow, plot, html, plan.name, types, plan.calendar.timezone, many=every)
         if closed:
             results = windows.published.closed(plan.name, *windows.span)

@@ -122,7 +122,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
     from sketchstream_connectors.files import source as files
 
     path = None if source == STDIN else source
-    limit = sketch.kind.most_weight(sketch.spec)
+    limit = sketch.kind.intake.most_weight(sketch.spec)
     wanted = Wanted(
         item=layout.item,
         weight=layout.weight,
@@ -148,7 +148,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
         for found, unreadable in files.batches(path, layout, skip_invalid=True, inspect=inspect):
             columns = {role: found.columns[field] for role, field in roles.items()}
             given = replace(found, columns=columns, window=sketch.origin.window)
-            events = sketch.kind.events(sketch.spec, given)
+            events = sketch.kind.intake.events(sketch.spec, given)
             items, weights = events.items, events.weights
             if events.good is not None:
                 items = items.take(events.good)
@@ -175,7 +175,7 @@ def _roles(sketch: Sketch, given: tuple[str, ...]) -> dict[str, str]:
     """
     from sketchstream.errors import ConfigError
 
-    needed = sketch.kind.roles(sketch.spec)
+    needed = sketch.kind.intake.roles(sketch.spec)
     roles = {role: field for role, _, field in (one.partition("=") for one in given)}
     if set(roles) != set(needed) or len(given) != len(needed) or not all(roles.values()):
         wanted = " ".join(f"--field {role}=FIELD" for role in needed) or "no --field"
@@ -204,7 +204,7 @@ def _layout(
         msg = f"the format of {what} is not known: give --format lines, jsonl, csv, parquet, avro or msgpack"
         raise ConfigError(msg)
     columns = tuple(sorted(set(roles.values())))
-    decimals = weight is not None and sketch.kind.decimal_weights(sketch.spec)
+    decimals = weight is not None and sketch.kind.intake.decimal_weights(sketch.spec)
     return Layout(form, item, item_type, weight, None, columns, decimals)  # type: ignore[arg-type]
 
 

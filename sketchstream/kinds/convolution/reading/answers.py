@@ -88,7 +88,7 @@ class FilterAnswers(LinearAnswers):
     def _parameters(self) -> Sequence[Fraction]:
         """Those of the layers that were drawn."""
         kind = kinds.of(self.spec)
-        return [kind.parameter(self.spec, layer.cost) for layer in self.drawn]
+        return [kind.accounting.parameter(self.spec, layer.cost) for layer in self.drawn]
 
     def beside(self, level: float) -> Mapping[str, Column]:
         """Which answers stand on a part of the filter only."""

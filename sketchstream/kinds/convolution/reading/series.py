@@ -193,7 +193,7 @@ def closed_series(parts: Sequence[Sequence[Instalment]], positions: int, before:
         words = np.concatenate([one.words for one in part])
         state[spec.length :] += words[:padding]
         state[:positions] += words[padding : padding + positions]
-        layers += [spec.layer_of(kinds.of(spec).cost(spec, layer.parameter)) for layer in part[0].layers]
+        layers += [spec.layer_of(kinds.of(spec).accounting.cost(spec, layer.parameter)) for layer in part[0].layers]
     start = None if first.origin.window is None else first.origin.window[0]
     found = answers(spec, layers, state, length=positions, start_ms=start)
     made = tuple(replace(one, values=closed_values(spec, state, 0, positions, one.place)) for one in found)
@@ -222,7 +222,7 @@ def _held(published: Published) -> tuple[list[NoiseLayer], npt.NDArray[np.int64]
     """All layers of the publication, the sum of its states, and its window."""
     spec, kind = published.spec, published.kind
     parts = shown(kind, published)
-    layers = [spec.layer_of(kind.cost(spec, one)) for part in parts for one in part.parameters]
+    layers = [spec.layer_of(kind.accounting.cost(spec, one)) for part in parts for one in part.parameters]
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None
     return layers, added_up(parts), window

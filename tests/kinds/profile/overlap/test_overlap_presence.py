@@ -217,7 +217,7 @@ def test_two_groups_pay_for_their_noise_twice_and_for_patterns_once() -> None:
     one = spec("1", ["a", "b"], modulus=W, epsilon_overlap="3/5")
     law = randomized_response(W, float(response_epsilon(F(1), W)))
     exact = exact_loss(["layer", None, R], 2, np.kron(law, law))
-    assert exact <= float(KIND.ledger(one, bytes(16)).loss(intrusion=True)) + 1e-9 == 2.6 + 1e-9
+    assert exact <= float(KIND.accounting.ledger(one, bytes(16)).loss(intrusion=True)) + 1e-9 == 2.6 + 1e-9
     assert exact > 0.9 * 2.6  # a release sees one value of many that are alike: never quite its cost
 
 
@@ -232,7 +232,7 @@ def test_joint_presence_costs_epsilon_once_for_all_groups(life: str) -> None:
     assert exact <= programme(steps, F(1)) + 1e-9
     if life == "lxr":
         one = spec("1", ["a", "b"], modulus=W, noise="joint", epsilon_overlap="3/5")
-        assert float(KIND.ledger(one, bytes(16)).loss(intrusion=True)) == 1.6
+        assert float(KIND.accounting.ledger(one, bytes(16)).loss(intrusion=True)) == 1.6
         assert exact > 0.8 * 1.6
 
 
@@ -298,7 +298,8 @@ def test_what_presence_does_not_have_is_refused(more: dict[str, Any], says: str)
 
 def test_losses_of_joint_noise_do_not_grow_with_the_groups() -> None:
     ledgers = [
-        KIND.ledger(spec("2", NAMES, noise=how, epsilon_overlap="1/2"), bytes(16)) for how in ("groups", "joint")
+        KIND.accounting.ledger(spec("2", NAMES, noise=how, epsilon_overlap="1/2"), bytes(16))
+        for how in ("groups", "joint")
     ]
     assert [one.loss(intrusion=True) for one in ledgers] == [6 + F(1, 2), 2 + F(1, 2)]
     assert [one.loss() for one in ledgers] == [F(1, 2)] * 2

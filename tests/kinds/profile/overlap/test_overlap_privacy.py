@@ -96,7 +96,7 @@ def look(m: int) -> Floats:
 
 
 def claimed(one: ss.ProfileSpec, *, looked: bool) -> float:
-    return float(KIND.ledger(one, bytes(16)).loss(intrusion=looked))
+    return float(KIND.accounting.ledger(one, bytes(16)).loss(intrusion=looked))
 
 
 def test_a_reader_and_a_thief_learn_exactly_what_the_ledger_says() -> None:
@@ -132,7 +132,7 @@ def test_readers_alone_never_learn_more() -> None:
 
 def test_a_release_before_the_seal_is_paid_in_every_group() -> None:
     two = spec("ab")
-    early = KIND.ledger(two, bytes(16)).charge_release(F(2, 5))
+    early = KIND.accounting.ledger(two, bytes(16)).charge_release(F(2, 5))
     history = History((early.history.entries[0], early.history.entries[1], LOOK)).then(*early.promised.entries(1))
     seal = both(pattern_view(2, PATTERNS), group_views(2, EACH))
     found = loss(2, [group_views(2, F(1, 5)), look(2), seal[:, :: max(1, seal.shape[1] // 64)]], (0,))
@@ -155,5 +155,5 @@ def test_the_enumeration_refuses_what_charges_too_little(mutant: str) -> None:
 
 
 def test_promises_of_patterns_are_histograms_of_one_cost() -> None:
-    assert KIND.promise(spec("ab")) == Promise("histogram", 2 * EACH + PATTERNS)
+    assert KIND.accounting.promise(spec("ab")) == Promise("histogram", 2 * EACH + PATTERNS)
     assert math.isinf(loss(2, [look(2), np.eye(9)], (0,)))

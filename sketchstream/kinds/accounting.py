@@ -1,0 +1,79 @@
+"""What the noise of a kind costs: its law and parameters, the counters that share it, the ledger that adds its costs.
+
+In: specs, epsilons, costs. Out: costs, parameters, components, promises, ledgers. Touches: nothing; no noise is drawn
+here. Laws 2, 7 and 10 of `sketchstream.kinds.interface` are about these numbers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from sketchstream.components import Component
+    from sketchstream.privacy.losses.sketch_history import Promise, SketchHistory
+    from sketchstream.spec import Epsilon
+
+S = TypeVar("S")
+
+
+class Accounting(ABC, Generic[S]):
+    """Costs of one kind's noise, in the measure in which its ledger adds. Stateless, as the kind that has it."""
+
+    @abstractmethod
+    def law(self, spec: S) -> str:
+        """Name of the law of a layer."""
+
+    @abstractmethod
+    def creation_cost(self, spec: S) -> Fraction:
+        """Cost of the layer that is drawn at creation."""
+
+    @abstractmethod
+    def asked_cost(self, spec: S, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
+        """Cost of a release, or of a fresh layer, with this epsilon and delta.
+
+        Raises:
+            SpecError: such a promise does not exist for this kind.
+        """
+
+    @abstractmethod
+    def parameter(self, spec: S, cost: Fraction) -> Fraction:
+        """Parameter of the noise of the slots, if the whole sketch gets noise of this cost."""
+
+    @abstractmethod
+    def cost(self, spec: S, parameter: Fraction) -> Fraction:
+        """Cost of a layer whose law has this parameter in the slots."""
+
+    @abstractmethod
+    def components(self, spec: S) -> tuple[Component, ...]:
+        """The slots, then the counters beside them."""
+
+    @abstractmethod
+    def promise(self, spec: S) -> Promise:
+        """What `seal` will publish."""
+
+    @abstractmethod
+    def ledger(
+        self, spec: S, lineage: bytes, epsilon: Epsilon | None = None, delta: Epsilon | None = None
+    ) -> SketchHistory:
+        """The ledger that a sketch of this spec begins with.
+
+        Args:
+            spec: of the sketch.
+            lineage: of its creation layer; empty for a sketch that is only planned.
+            epsilon: budget, if there is one.
+            delta: of that budget, where the kind's losses have one.
+
+        Raises:
+            BudgetError: the promised publication alone exceeds the budget.
+        """
+
+    @abstractmethod
+    def read_ledger(self, spec: S, data: Mapping[str, Any]) -> SketchHistory:
+        """The ledger that its `to_dict` described.
+
+        Raises:
+            FormatError: these data describe no ledger of this kind.
+        """
