@@ -17,6 +17,7 @@ from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.intervals.wrapping import marked
 from sketchstream.kinds.profile.estimate.observed import Floats
+from sketchstream.pictures import charts, numbers
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -163,8 +164,6 @@ def rows(profile: ProfileNumbers) -> list[tuple[str, str, str, str]]:
 
 def _row(title: str, name: str, one: Estimate) -> tuple[str, str, str, str]:
     """Title, estimate, low and high of one number."""
-    from sketchstream.pictures import charts, numbers
-
     spell = charts.resolved(one.low, one.high, numbers.spelling(name))
     return (
         marked(title, one.bound),
