@@ -523,7 +523,7 @@ class Instalment:
     Args:
         spec: specification of the sketch.
         layers: noise layers in its state.
-        words: (n,) integers of `spec.dtype`, as `Kind.closed` gives them.
+        words: (n,) integers of `spec.dtype`, as `Closing.closed` gives them.
         first: first position.
         stop: position after the last.
         seal_id: 16 random bytes that identify this publication.

@@ -14,6 +14,7 @@ import pytest
 from helpers import late_imports, long_tests
 from helpers.paths import ROOT
 from helpers.syntax import parsed, statements
+from sketchstream.config.schema import TABLES
 
 PACKAGES = [
     ROOT / "sketchstream",
@@ -267,6 +268,63 @@ def twice(text: str) -> set[str]:
         for nodes in (body, checkers)
     )
     return {name for _, name in first & second}
+
+
+def lost_pointers(texts: Mapping[str, str]) -> set[tuple[str, str]]:
+    """Modules, and names in backquotes there that begin with a room of ours and lead nowhere.
+
+    Keys of a configuration are written in the same way: `privacy.budget`.
+    """
+    rooms = {name.split(".")[1] for name in texts if name.count(".") > 1} | {name.split(".")[0] for name in texts}
+    keys = {f"{table}.{field}" for table, model in TABLES.items() for field in model.model_fields}
+    found = set()
+    names = {module: named(text) for module, text in texts.items()}
+    for module, text in texts.items():
+        above = {module.rsplit(".", n)[0] for n in range(1, module.count(".") + 1)} | {module, "sketchstream"}
+        for name in set(re.findall(r"`([a-z_]+(?:\.\w+)+)", text)) - keys:
+            whole = [name, *(f"{room}.{name}" for room in above)]
+            if name.split(".")[0] in rooms - {"kafka"} and not any(leads(one, names) for one in whole):
+                found.add((module, name))
+    return found
+
+
+def named(text: str) -> set[str]:
+    """What a module defines or imports, and the members of its classes."""
+    found: set[str] = set()
+    for node in statements(text):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).split(".")[-1] for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)}
+    return found
+
+
+def leads(name: str, names: Mapping[str, set[str]]) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    known = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in names), 0)
+    return known > 0 and names[".".join(parts[:known])] >= set(parts[known:])
+
+
+def test_names_of_modules_lead_there() -> None:
+    texts = {
+        late_imports.module_of(path, package.parent): path.read_text()
+        for package in PACKAGES
+        for path in package.rglob("*.py")
+    }
+    found = {(module, name) for module, name in lost_pointers(texts) if not name.endswith(".py")}
+    assert found == set()
+
+
+def test_names_that_lead_nowhere_are_found() -> None:
+    texts = {"a": "", "a.stream": "", "a.stream.worker": "class Worker: ...", "a.stream.other": ""}
+    for name, lost in (("stream.worker", False), ("a.stream.worker.Worker", False), ("stream.plan", True),
+                       ("worker.Worker", False), ("stream.worker.Gone", True), ("elsewhere.x", False),
+                       ("privacy.budget", False)):  # fmt: skip
+        assert bool(lost_pointers({**texts, "a.stream.other": f"'See `{name}`.'"})) == lost, name
 
 
 def test_nothing_is_imported_twice() -> None:

@@ -21,13 +21,13 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
        kind) a function of the batch alone. Batches may be cut and ordered in any way. It never branches on, or fails
        because of, the value of a counter.
     5. An event outside the domain, or with an invalid weight, is an error that leaves the state as it was
-       (`invalid="error"`), or no event at all ("noop"); that is decided from the event alone, by `intake` as by
-       `apply`.
+       (`invalid="error"`), or no event at all ("noop"; "skip" lets only invalid weights be errors); that is decided
+       from the event alone, by `intake` as by `apply`.
     6. `kinds.add` is the sum of that group: sketches of two halves of a stream, added, hold the stream.
     7. One protected unit moves component i of the state by at most `accounting.components(spec)[i].sensitivity`, in
        the norm of its law.
     8. `view` reads the state and leaves it as it is; what it returns has fresh noise of the given cost.
-    9. `answer` is a function of what was published alone: it needs no key, no state, and no entropy.
+    9. `profile` and `estimate` are functions of what was published alone: they need no key, no state, and no entropy.
     10. The ledger that `accounting.ledger` begins accounts for exactly the noise that `draw`, `view` and the counters
         draw; bytes whose ledger does not account for their noise are refused.
     11. `apply_sums` of rows (item, sum of the weights, number of events) leaves state and counters as `apply` of the
@@ -213,7 +213,7 @@ class Kind(ABC, Generic[S]):
 
     @abstractmethod
     def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
-        """What is protected, and how much, as `privacy.guarantee.Guarantee` says it. `guarantee` gives it to others."""
+        """What is protected, and how much, as a `privacy.deployments.guarantee.Guarantee`; others ask `guarantee`."""
 
     def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
         """What is protected, and how much, of a sketch whose published numbers are all on the list.
@@ -243,7 +243,7 @@ class Kind(ABC, Generic[S]):
         """
 
     def items(self, source: object) -> Any:
-        """A batch as `update` and the index take it: `Items`, or `Pairs` for kinds that carry a row.
+        """A batch as `update` and the index take it: `Items`; `Pairs` for kinds that carry a row; with groups, both.
 
         Args:
             source: what `Sketch.update` was given.

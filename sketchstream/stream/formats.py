@@ -1,4 +1,4 @@
-"""The payload formats: one package each, and the registry by which configuration, connectors and worker find them.
+"""The payload formats, a module or a package each, and the registry by which the rest of the program finds them.
 
 In: the name of a format. Out: its `PayloadFormat`. Touches: nothing. A format's package is imported when it is first
 used: the core names it here, by its module, and imports none.

@@ -29,7 +29,7 @@ LONGEST_BYTES = 64 << 20
 def records(
     path: Path | None, layout: Layout, position: int, wait_s: float | None, *, growing: bool = False
 ) -> Iterator[Chunk | None]:
-    """Chunks of a file of lines or maps; see `files.chunks`."""
+    """Chunks of a file of lines or maps; see `files.source.chunks`."""
     decoder = layout.decoder
     for part in parts(path, layout.format, position, wait_s, growing=growing):
         if part is None:

@@ -54,7 +54,7 @@ GATHERED: Final = 1 << 22
 
 
 def avro_rows(path: Path | None, layout: Layout, position: int) -> Iterator[Chunk]:
-    """Rows of a container file, or of all files of a folder in the order of their names; see `files.chunks`."""
+    """Rows of a container file, or of all files of a folder in the order of their names; see `files.source.chunks`."""
     number = 0
     for file in _files(path):
         with reading(file):
@@ -68,7 +68,7 @@ def documents(path: Path, most: int) -> Iterator[dict[str, Any]]:
 
     Raises:
         OSError: a file cannot be read.
-        FormatError: see `files.chunks`.
+        FormatError: see `files.source.chunks`.
     """
     for file in _files(path):
         with _opened(file) as container:

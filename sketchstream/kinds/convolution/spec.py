@@ -81,7 +81,7 @@ LOSS_BITS: Final = 32
 COUNTER_ROUNDINGS: Final = (1, 2, SMOOTHING)
 """The same, tried in turn, for the counter of the events counted."""
 LAPLACE_STEP: Final = 512
-"""Scales of Laplace noise are multiples of this: see `noise.add_laplace`."""
+"""Scales of Laplace noise are multiples of this: see `add_laplace`."""
 SLACK: Final = 1 + 1e-12
 """Covers the floating-point errors of sums of positive terms."""
 NOISES: Final = ("gaussian", "laplace", "laplace_pure", "counts", "tree", "toeplitz")

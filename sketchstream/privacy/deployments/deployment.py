@@ -101,7 +101,7 @@ class Record:
         """The record of a published object.
 
         Raises:
-            SpecError: it has a number that is on no entry of `privacy.publications`.
+            SpecError: it has a number that is on no entry of `privacy.deployments.publications`.
         """
         origin = published.origin
         publications.require_listed(counter.name for counter in getattr(published, "counters", ()))

@@ -5,7 +5,8 @@ Touches: nothing.
 Source: docs/theory/privacy.md proves each line; docs/guarantee.md explains them to users.
 
 Every kind gives `Guarantee.build` its own sentences about units, limits and assumptions. The losses, and the sentences
-about them and about everything else that a deployment publishes (`privacy.publications`), are the same for all.
+about them and about everything else that a deployment publishes (`privacy.deployments.publications`), are the same for
+all.
 """
 
 from __future__ import annotations
@@ -226,7 +227,7 @@ class Guarantee(PrintedStatement):
         return no_privacy_warning(published, looked if self.table is None else published)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: losses as text (`privacy.said`), and in full."""
+        """Plain data: losses as text (`privacy.losses.said`), and in full."""
         named = (
             ("published", self.published),
             ("published_and_one_copy", self.looked),

@@ -292,7 +292,7 @@ class GaussianLedger(SketchHistory):
         """The loss to copies of one state: only mu^2 is known.
 
         Args:
-            cost: of all of them, by `privacy.copies`.
+            cost: of all of them, by `privacy.deployments.copies`.
         """
         return GaussianLoss.without_bound_of_delta(cost)
 

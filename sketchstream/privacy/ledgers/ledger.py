@@ -4,7 +4,7 @@ In: layers, releases, publications and looks as they happen. Out: losses as exac
 anything is drawn, plain data for headers. Touches: nothing.
 Source: the lemma of looks, docs/theory/privacy.md section 3.
 
-Losses are pure epsilons. Sketches with Gaussian noise have a ledger in mu^2 (`privacy.gaussian_ledger`).
+Losses are pure epsilons. Sketches with Gaussian noise have a ledger in mu^2 (`privacy.ledgers.gaussian_ledger`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Source: docs/theory/privacy.md section 3.
 
 A *layer* is one independent noise vector that is added to the state. A *view* is something that somebody sees: a raw
 view (cost None) shows the state as it is, any other view adds fresh noise of its cost. The measure of the ledger
-(`privacy.measures`) defines costs and how they add.
+(`privacy.losses.measures`) defines costs and how they add.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LayerEntry:
         lineage: 16 random bytes that name this draw.
         law: of each coordinate.
         cost: of hiding an event of weight `max_weight`, or an item, behind this layer alone, in the ledger's measure
-            (`privacy.measures`): epsilon, or mu^2 of Gaussian noise. Not divided by the weight.
+            (`privacy.losses.measures`): epsilon, or mu^2 of Gaussian noise. Not divided by the weight.
         max_weight: largest absolute weight of one event; 1 where the cost is that of the whole unit.
     """
 

@@ -4,8 +4,8 @@ In: layers and views. Out: costs. Touches: nothing.
 Source: docs/theory/privacy.md section 3 (pure, zCDP); docs/theory/gaussian_ledger.md (mu^2);
 docs/theory/convolution.md section 11 (l2 norms of epsilons).
 
-The ledger's algorithm (`privacy.looks`) is the same for every measure. A shift that stays visible at one more view
-costs more (in series). One more layer can only make hiding it cheaper (in parallel): it replaces what came before
+The ledger's algorithm (`privacy.losses.looks`) is the same for every measure. A shift that stays visible at one more
+view costs more (in series). One more layer can only make hiding it cheaper (in parallel): it replaces what came before
 where shifts are integers of pure cost, and takes its share of the shift where the noise is Gaussian.
 """
 

@@ -2,8 +2,8 @@
 
 In: documents (decoded JSON objects, rows of a table). Out: fields by name, with type and share. Touches: nothing.
 
-Like `stream.sampling` this is for the operator who asks: nothing is kept or published, a field is named only if at
-least `NAMED_FROM` records and half of the sample have it, and no value is shown.
+Like `stream.input.sampling` this is for the operator who asks: nothing is kept or published, a field is named only if
+at least `NAMED_FROM` records and half of the sample have it, and no value is shown.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Track:
         overlapping: windows that are open, or will be, overlap.
         begins: overlapping windows: those of the plan that start before then (ms) are not created, because windows
             of a former plan, or a history, have their records.
-        live: windows that begin then (ms) or later are claimed for workers, see `stream.boundary`.
+        live: windows that begin then (ms) or later are claimed for workers, see `stream.windows.boundary`.
         earlier: windows that end by then (ms) are from before the sketch: their records are neither counted nor late.
         late: number of late records.
         closed: positions that end by then (ms) are published; NO_TIME: none yet, or the sketch publishes none.

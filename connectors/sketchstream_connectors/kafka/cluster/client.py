@@ -4,7 +4,7 @@ In: the `[kafka]` table of a configuration (Kafka's own dotted names). Out: cons
 made from it, our errors instead of the client's. Touches: the network, through kafka-python.
 
 Options have Kafka's names. Where clients differ, the spellings of Java and librdkafka are accepted too. Options that
-the engine must set itself are refused: see `sketchstream.config.checks.OWNED`.
+the engine must set itself are refused: see `sketchstream.config.kafka_settings.OWNED`.
 """
 
 from __future__ import annotations
