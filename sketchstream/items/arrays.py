@@ -119,7 +119,7 @@ class Items:
 
     @classmethod
     def spans(cls, buffer: object, starts: npt.NDArray[Any], ends: npt.NDArray[Any], kind: Kind = "bytes") -> Items:
-        """Strings inside one buffer: item i = buffer[starts[i]:ends[i]]. Nothing is copied."""
+        """Strings inside one buffer: item i = buffer[starts[i]:ends[i]]. The buffer is not copied."""
         from sketchstream import kernels
 
         if kind == "int":
@@ -158,16 +158,21 @@ class Items:
         if chosen.dtype == np.bool_ and len(chosen) != len(self):
             msg = f"a mask must have one entry for each of the {len(self)} items, found {len(chosen)}"
             raise ItemError(msg)
-        arrays = self.whole().arrays
-        return Items(self.kind, (*arrays[:-2], *(one[chosen] for one in arrays[-2:])))  # a buffer is shared
+        return self._at(chosen)
 
     def cut(self, first: int, last: int) -> Items:
         """View of the items from `first` to `last`, which is excluded."""
-        arrays = self.whole().arrays
-        return Items(self.kind, (*arrays[:-2], *(one[first:last] for one in arrays[-2:])))
+        return self._at(slice(first, last))
+
+    def _at(self, places: Any) -> Items:
+        """The items at these places; strings share the buffer."""
+        if self.kind == "int":
+            return Items("int", (self.whole().arrays[0][places],))
+        buffer, starts, ends = self.whole().arrays
+        return Items(self.kind, (buffer, starts[places], ends[places]))
 
     def work(self) -> int:
-        """Size of a piece for `kernels.spared`."""
+        """Size of a batch in one piece, for `kernels.spared`."""
         from sketchstream.kernels import plain
 
         if self.kind == "int":
@@ -220,7 +225,7 @@ _NO_INTS: I64 = np.empty(0, np.int64)
 
 
 class Pairs:
-    """A batch of (row, item) pairs in two columns, for the kinds whose events have a row and an item.
+    """A batch of (row, item) pairs in two columns, for the kinds whose events have a row, or a group, and an item.
 
     Args:
         rows: n rows, in any form that `Items.of` takes.

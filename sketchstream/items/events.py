@@ -84,4 +84,5 @@ class Events:
 
     def counted(self, items: Any, good: Mask) -> Events:
         """The same events with the items that a kind makes of them; those that are not good there count no more."""
-        return replace(self, items=items, good=good if self.good is None else good & self.good)
+        good = good if self.good is None else good & self.good
+        return replace(self, items=items, good=None if good.all() else good)

@@ -127,7 +127,7 @@ class Scoped(ABC):
 
 
 class Reconstructing(ABC):
-    """What was published gives a profile: `answer` is "profile", and `usual_number` one of its numbers."""
+    """What was published gives a profile: `answer` is "profile", and `usual_number` of `rows` one of its numbers."""
 
     @abstractmethod
     def profile(self, published: Any, **options: Any) -> Any:

@@ -123,11 +123,11 @@ class ProfileIntake(Intake[ProfileSpec]):
         return (*(("group",) if named else ()), *(f"where.{name}" for name, _ in spec.where))
 
     def stretch_ms(self, spec: ProfileSpec) -> int | None:
-        """Of one group, if groups are periods of the window."""
+        """A period, if groups are periods of the window."""
         return None if spec.groups is None else spec.groups.period_ms
 
     def most_weight(self, spec: ProfileSpec) -> int | None:
-        """`max_weight` for events; residues take any weight."""
+        """`max_weight` for events, 1 for marks of presence; residues take any weight."""
         if spec.overlap is not None and spec.overlap.presence:
             return 1
         return spec.max_weight if spec.modulus is None else None
@@ -137,7 +137,7 @@ class ProfileIntake(Intake[ProfileSpec]):
         found = super().events(spec, given)
         if spec.groups is None and not spec.where:
             return found
-        good = np.ones(len(given), np.bool_) if found.good is None else found.good.copy()
+        good = np.ones(len(given), np.bool_)
         for name, choices in _filters(spec.where):
             good &= given.columns[f"where.{name}"].codes(choices) >= 0
         items = found.items
@@ -150,7 +150,7 @@ class ProfileIntake(Intake[ProfileSpec]):
             )
             good &= codes >= 0
             items = Grouped(codes, items)
-        return replace(found, items=items, good=None if good.all() else good)
+        return found.counted(items, good)
 
 
 class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarising, Reconstructing, PerWeight, Sizable):

@@ -1,1 +1,1 @@
-"""Output of profiles: exports, pages and plots."""
+"""Output of profiles: exports and plots."""
