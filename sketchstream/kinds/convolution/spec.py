@@ -19,7 +19,7 @@ import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices
-from sketchstream.kinds.convolution.accounting import mu_of, require_delta, zcdp_budget
+from sketchstream.kinds.convolution.calibration import mu_of, require_delta, zcdp_budget
 from sketchstream.kinds.convolution.filtering.filters import LONGEST, DeclaredColumns, Filter, kernel_of, parse_filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Floats, Group
 from sketchstream.kinds.convolution.filtering.mechanism import (

@@ -28,7 +28,8 @@ from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask
 from sketchstream.kinds.linear.events import WHOLE, in_units
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
-from sketchstream.kinds.linear.publication import require_options, shown
+from sketchstream.kinds.linear.publication import parts_of
+from sketchstream.kinds.options import require_options
 from sketchstream.privacy.deployments.guarantee import assumptions
 from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.spec import Item
@@ -173,7 +174,7 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
         require_options(self.name, options.keys() - {"method"}, OPTIONS)
         spec = published.spec if items is None else self.read_spec(published.spec.to_dict(), items)
-        parts = [(one.numbers, (*sorted(one.layers), *one.fresh)) for one in shown(self, published)]
+        parts = [(one.numbers, (*sorted(one.layers), *one.fresh)) for one in parts_of(self, published)]
         state, variances, positions = joined(spec, parts, kept)
         return GaussianEstimate(spec, variances, state, positions=positions, **options).about(published)
 

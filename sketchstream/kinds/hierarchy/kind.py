@@ -25,7 +25,8 @@ from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
-from sketchstream.kinds.linear.publication import added_up, require_method, require_options, shown
+from sketchstream.kinds.linear.publication import added_up, parts_of
+from sketchstream.kinds.options import require_method, require_options
 from sketchstream.privacy.deployments.guarantee import assumptions
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class HierarchyKind(LinearKind[HierarchySpec]):
         method = options.pop("method", "auto")
         require_method(method, METHODS)
         require_options(self.name, options, ("levels",))
-        parts = shown(self, published)
+        parts = parts_of(self, published)
         spec: HierarchySpec = parts[0].spec
         variance = sum((one for part in parts for one in part.parameters), Fraction(0))
         return estimate(spec, variance, added_up(parts), method, **options).about(published)

@@ -14,7 +14,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL, Answers
 from sketchstream.kinds.estimates import Estimate, estimate_of
 from sketchstream.kinds.exports import ColumnType
-from sketchstream.kinds.linear.publication import shown as parts_of
+from sketchstream.kinds.linear.publication import parts_of
 from sketchstream.privacy.losses.history import parameter_name
 
 if TYPE_CHECKING:

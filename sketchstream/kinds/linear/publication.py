@@ -1,17 +1,16 @@
 """What published parts hold: their numbers, and the parameters of all noise in them.
 
-In: a release, a sealed state, or a stack of either; options of `estimate`. Out: `PublishedPart`s. Touches: nothing.
+In: a release, a sealed state, or a stack of either. Out: `PublishedPart`s. Touches: nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from sketchstream import kinds
-from sketchstream.errors import EstimateError
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import Kind, State
@@ -44,7 +43,7 @@ class PublishedPart:
         return self.layers + self.fresh
 
 
-def shown(kind: Kind[Any], published: Published) -> list[PublishedPart]:
+def parts_of(kind: Kind[Any], published: Published) -> list[PublishedPart]:
     """The parts of a publication.
 
     Args:
@@ -65,34 +64,3 @@ def shown(kind: Kind[Any], published: Published) -> list[PublishedPart]:
 def added_up(parts: Sequence[PublishedPart]) -> State:
     """The sum of the numbers of parts of one sketch."""
     return kinds.add(parts[0].spec, [part.numbers for part in parts])
-
-
-def require_method(method: object, known: Sequence[str]) -> None:
-    """Refuse a method that a kind does not have.
-
-    Raises:
-        EstimateError: it is not one of them.
-    """
-    if not isinstance(method, str) or method not in known:
-        msg = f"method must be one of {', '.join(known)}, found {method!r:.40}"
-        raise EstimateError(msg)
-
-
-def require_options(
-    kind: str, options: Mapping[str, object] | Iterable[str], known: Sequence[str], asked: str = "estimate"
-) -> None:
-    """Refuse options of `estimate` that a kind does not have.
-
-    Args:
-        kind: its name.
-        options: as given.
-        known: those that it has, beside `method`.
-        asked: "profile" for the kind whose answers have this name.
-
-    Raises:
-        EstimateError: one is not among them.
-    """
-    odd = sorted(set(options) - set(known))
-    if odd:
-        msg = f"{asked} of kind {kind!r} takes method, {', '.join(known)}; found {odd[0]!r:.40}"
-        raise EstimateError(msg)

@@ -35,7 +35,7 @@ from sketchstream.kinds.capabilities import (
 from sketchstream.kinds.exports import AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
-from sketchstream.kinds.linear.publication import require_options
+from sketchstream.kinds.options import require_options
 from sketchstream.kinds.profile import estimate, mechanism
 from sketchstream.kinds.profile.estimate import About, laws
 from sketchstream.kinds.profile.groups import (

@@ -24,7 +24,8 @@ from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
-from sketchstream.kinds.linear.publication import added_up, require_method, shown
+from sketchstream.kinds.linear.publication import added_up, parts_of
+from sketchstream.kinds.options import require_method
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.forecast import expected
 from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS
@@ -264,7 +265,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
         self, published: Published, key: Key | None, lists: Mapping[str, Sequence[Item] | None]
     ) -> Projection:
         """The rows that were published, with the variance of their noise."""
-        parts = shown(self, published)
+        parts = parts_of(self, published)
         spec = published.spec
         self.require_addable(spec, [part.origin for part in parts])
         if any(given is not None for given in lists.values()):

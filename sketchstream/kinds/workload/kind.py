@@ -21,7 +21,8 @@ from sketchstream.kinds.interface import AnyLedger, Mask, Progress, State
 from sketchstream.kinds.linear.events import located
 from sketchstream.kinds.linear.index import ColumnIndex
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind, unit_of_places
-from sketchstream.kinds.linear.publication import added_up, require_method, require_options, shown
+from sketchstream.kinds.linear.publication import added_up, parts_of
+from sketchstream.kinds.options import require_method, require_options
 from sketchstream.kinds.workload.answers import WorkloadAnswers, estimate
 from sketchstream.kinds.workload.noise import add_noise
 from sketchstream.kinds.workload.planning import forecast
@@ -183,10 +184,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
 
     def rows(self, spec: WorkloadSpec) -> AnswerRows:
         """A table's name, the columns of all tables, the answer."""
-        queries = spec.workload
-        used = (zip(queries.columns, product, strict=True) for product in queries.products)
-        axes = dict.fromkeys(name for pairs in used for (name, _), factor in pairs if factor.name != "total")
-        return AnswerRows(("table", *axes, *USUAL), "answer.0")
+        return AnswerRows(("table", *spec.workload.axes, *USUAL), "answer.0")
 
     def expected_error(self, spec: WorkloadSpec) -> tuple[str, float]:
         """The error of all answers together."""
@@ -208,7 +206,7 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         method = options.pop("method", "auto")
         require_method(method, METHODS)
         require_options(self.name, options, ("metric", "n_bound"))
-        parts = shown(self, published)
+        parts = parts_of(self, published)
         spec: WorkloadSpec = parts[0].spec
         laws = [spec.law_of(self.accounting.cost(spec, one)) for part in parts for one in part.parameters]
         feasible = None if method == "unbiased" else method

@@ -17,7 +17,7 @@ from helpers.convolution_losses import (
     verified_delta,
 )
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.accounting import mu_of
+from sketchstream.kinds.convolution.calibration import mu_of
 from sketchstream.kinds.convolution.forecast import advice, figure, forecast
 from sketchstream.kinds.convolution.reading import quantiles
 from sketchstream.kinds.convolution.reading.answers import answers

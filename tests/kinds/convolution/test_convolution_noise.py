@@ -15,7 +15,7 @@ from helpers.convolution_losses import coordinates_of
 from helpers.noise import oracle
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.accounting import mu_of, zcdp_budget
+from sketchstream.kinds.convolution.calibration import mu_of, zcdp_budget
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 from sketchstream.kinds.convolution.filtering.mechanism import Spectrum, spectral_shape
 from sketchstream.kinds.convolution.reading.answers import decode

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.accounting import mu_of, rho_of, zcdp_budget
+from sketchstream.kinds.convolution.calibration import mu_of, rho_of, zcdp_budget
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 from sketchstream.kinds.convolution.filtering.mechanism import (

@@ -22,7 +22,8 @@ from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level, pla
 from sketchstream.kinds.convolution.reading.answers import FilterAnswers, answers, closed_values, described, drawn
 from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.publication import added_up, require_method, require_options, shown
+from sketchstream.kinds.linear.publication import added_up, parts_of
+from sketchstream.kinds.options import require_method, require_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -221,7 +222,7 @@ def _completed(
 def _held(published: Published) -> tuple[list[NoiseLayer], npt.NDArray[np.int64], tuple[int, int] | None]:
     """All layers of the publication, the sum of its states, and its window."""
     spec, kind = published.spec, published.kind
-    parts = shown(kind, published)
+    parts = parts_of(kind, published)
     layers = [spec.layer_of(kind.accounting.cost(spec, one)) for part in parts for one in part.parameters]
     windows = {part.origin.window for part in parts}
     window = windows.pop() if len(windows) == 1 else None

@@ -304,6 +304,11 @@ class Workload:
         grid = np.meshgrid(*found, indexing="ij")
         return np.ravel_multi_index(tuple(one.reshape(-1) for one in grid), sizes).astype(np.int64)
 
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Columns that are axes of some table, in the order of the tables."""
+        return tuple(dict.fromkeys(self.columns[i][0] for product in self.products for i, _ in _axes(product)))
+
     def tables(self, cells: Sequence[tuple[str, ...]] | None = None) -> list[ProductTable]:
         """The tables in which answers come back, one for each product, in the order of the answers.
 
@@ -314,9 +319,9 @@ class Workload:
         out = []
         offset = 0
         for product, count in zip(self.products, self.counts, strict=True):
-            kept = [(i, factor) for i, factor in enumerate(product) if factor.name != "total"]
             axes = tuple(
-                Axis(self.columns[i][0], factor.name, tuple(factor.labels(tuple(words[i])))) for i, factor in kept
+                Axis(self.columns[i][0], factor.name, tuple(factor.labels(tuple(words[i]))))
+                for i, factor in _axes(product)
             )
             name = " x ".join(axis.column for axis in axes) or "total"
             out.append(ProductTable(name, axes, offset, count))
@@ -396,6 +401,11 @@ class ProductTable:
     def shape(self) -> tuple[int, ...]:
         """Entries along each axis."""
         return tuple(len(axis.labels) for axis in self.axes)
+
+
+def _axes(product: Product) -> list[tuple[int, Factor]]:
+    """Places and factors of the columns that are axes of a product's table: all but totals."""
+    return [(place, factor) for place, factor in enumerate(product) if factor.name != "total"]
 
 
 def marginals(columns: Mapping[str, int], orders: Iterable[int]) -> Workload:
