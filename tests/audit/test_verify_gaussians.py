@@ -78,12 +78,12 @@ def weights_that_are_cut_to_the_largest(patch: Patch) -> None:
 
 
 def errors_of_one_layer(patch: Patch) -> None:
-    honest = kind.shown
+    honest = kind.parts_of
 
-    def shown(of: Any, published: Any) -> list[Any]:
+    def parts_of(of: Any, published: Any) -> list[Any]:
         return [dataclasses.replace(part, layers=part.layers[:1], fresh=()) for part in honest(of, published)]
 
-    patch.setattr(kind, "shown", shown)
+    patch.setattr(kind, "parts_of", parts_of)
 
 
 def a_release_that_charges_nothing(patch: Patch) -> None:
