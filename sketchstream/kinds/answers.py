@@ -55,7 +55,7 @@ SCHEMA: Final[Mapping[str, Any]] = {
         "additionalProperties": {"type": "array"},
     },
     "values": _NUMBERS,
-    "stderr": _NUMBERS,
+    "stderr": {**_NUMBERS, "type": ["array", "null"]},
     "intervals": {
         "description": "Lower and upper end for each number; null where a method has no intervals.",
         "type": ["array", "null"],

@@ -83,6 +83,16 @@ def is_estimate(one: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(one, Mapping) and one.keys() >= ENDS
 
 
+def without_intervals(value: Any) -> Any:
+    """Plain data of answers whose intervals do not hold: their ends, and errors from which they follow, are None."""
+    if isinstance(value, list):
+        return [without_intervals(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    bare = ("low", "high", "stderr", "sd") if "value" in value else ("intervals", "stderr")
+    return {name: None if name in bare else without_intervals(one) for name, one in value.items()}
+
+
 def estimate_of(one: Mapping[str, Any]) -> Estimate:
     """A number from its plain data; NaN for an end that does not exist."""
     value, low, high = (math.nan if one[end] is None else float(one[end]) for end in ("value", "low", "high"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.kinds.estimates import is_estimate
+from sketchstream.kinds.estimates import without_intervals
 from sketchstream.published import Stack, partition_counts
 from sketchstream.quality import judge
 from sketchstream.stream.windows.windows import iso
@@ -37,9 +37,9 @@ class Answer:
     intervals: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON: the facts, then the numbers; ends of invalid intervals are None."""
+        """Plain data, for JSON: the facts, then the numbers; invalid intervals, and errors, are None."""
         numbers = self.profile.to_dict()
-        return {**self.facts, **(numbers if self.intervals else _bare(numbers))}
+        return {**self.facts, **(numbers if self.intervals else without_intervals(numbers))}
 
     def to_json(self) -> str:
         """One line of JSON, as in `profile --format json` and the results topic. Infinities are null."""
@@ -89,12 +89,3 @@ def facts_of(parts: Sequence[Release | SealedState]) -> dict[str, Any]:
         return {}
     start, end = map(iso, window)
     return {"sketch": name, "window_start": start, "window_end": end, "revision": revision}
-
-
-def _bare(value: Any) -> Any:
-    """Remove the ends of intervals from plain data."""
-    if not isinstance(value, dict):
-        return value
-    if is_estimate(value):
-        return {**value, "low": None, "high": None}
-    return {name: None if name == "intervals" else _bare(inner) for name, inner in value.items()}

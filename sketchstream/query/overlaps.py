@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sketchstream.kinds.estimates import without_intervals
 from sketchstream.kinds.exports import WINDOW, Types
 from sketchstream.kinds.groups import overlap
 from sketchstream.kinds.groups.expression import member, quoted, regions_of
@@ -57,7 +58,7 @@ class OverlapAnswer:
             queries: expressions; None: the usual ones.
         """
         found = self.overlap.to_dict(queries)
-        return found if self.intervals else _without_intervals(found)
+        return found if self.intervals else without_intervals(found)
 
     def to_dict(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
         """Plain data, for JSON: the facts, then the numbers.
@@ -68,7 +69,7 @@ class OverlapAnswer:
         return {**self.facts, **self.numbers(queries), "guarantee": dict(self.guarantee)}
 
     def _held(self, row: dict[str, Any]) -> dict[str, Any]:
-        return row if self.intervals else _without_intervals(row)
+        return row if self.intervals else without_intervals(row)
 
 
 def combined(spec: object) -> tuple[str, ...]:
@@ -155,13 +156,3 @@ def columns_of(answers: Iterable[OverlapAnswer], queries: Sequence[str] | None) 
         for one in answers
         for row in one.rows(queries)
     ]
-
-
-def _without_intervals(value: Any) -> Any:
-    """Plain data whose intervals are None."""
-    if isinstance(value, list):
-        return [_without_intervals(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    bare = {"low", "high", "sd"} & set(value) if "value" in value else set()
-    return {name: None if name in bare else _without_intervals(one) for name, one in value.items()}

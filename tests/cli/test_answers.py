@@ -98,6 +98,7 @@ def test_the_results_topic_holds_what_the_command_line_prints(
     assert None not in ends(held)
     assert len(ends(bare)) == len(ends(held)) > 20
     assert set(ends(bare)) == {None}
+    assert (len(held["stderr"]), bare["stderr"]) == (11, None), "intervals would follow from errors"
     assert bare["repartitioned"] is True
     for one in (held, bare):
         assert any("over 2 sketches" in sentence for sentence in one["guarantee"]["seen"]), (
