@@ -12,7 +12,7 @@ import io
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -67,13 +67,17 @@ ROOM: Final = 20
 
 def lines_of_linear_kinds() -> int:
     """Lines of the linear kinds, of what they share, and of their audits and plans."""
-    paths = [
+    return sum(len(path.read_text().splitlines()) for path in files_of_linear_kinds())
+
+
+def files_of_linear_kinds() -> list[Path]:
+    """Files of the linear kinds, of what they share, and of their audits and plans."""
+    return [
         *(path for name in (*LINEAR, "linear") for path in (CORE / "kinds" / name).rglob("*.py")),
         *(CORE / "privacy" / "calibration").glob("*.py"),
         *(CORE / "audit" / "kinds" / f"{name}.py" for name in LINEAR.values()),
         *(CORE / "cli" / "commands" / "plans" / f"{name}.py" for name in LINEAR),
     ]
-    return sum(len(path.read_text().splitlines()) for path in paths)
 
 
 def members_of_kind() -> int:
@@ -140,7 +144,7 @@ def frames_of_update() -> int:
 
 def holders_of_a_batch() -> int:
     """Classes that hold a batch between the socket and the kernel."""
-    return len({one.name for path in _sources() for one in _classes(path)} & HOLDERS)
+    return len({one.name for path in product_files() for one in _classes(path)} & HOLDERS)
 
 
 def circles_of_imports() -> tuple[int, int]:
@@ -151,13 +155,13 @@ def circles_of_imports() -> tuple[int, int]:
 
 def crowded_rooms() -> int:
     """Folders with more than `ROOM` modules at one level."""
-    rooms = Counter(path.parent for path in _sources() if path.name != "__init__.py")
+    rooms = Counter(path.parent for path in product_files() if path.name != "__init__.py")
     return sum(1 for number in rooms.values() if number > ROOM)
 
 
 def ambiguous_class_names() -> int:
     """Names that several classes have; shapes of answers over HTTP are called as what they show."""
-    paths = (path for path in _sources() if path != CORE / "serve" / "http" / "shapes.py")
+    paths = (path for path in product_files() if path != CORE / "serve" / "http" / "shapes.py")
     names = Counter(one.name for path in paths for one in _classes(path))
     return sum(1 for number in names.values() if number > 1)
 
@@ -174,7 +178,7 @@ def comments_in_kernels() -> int:
 
 def lines_of_code() -> int:
     """Lines of code of the product, without comments, docstrings and empty lines."""
-    return sum(_code(path.read_text()) for path in _sources())
+    return sum(len(numbers_of_code(path.read_text())) for path in product_files())
 
 
 @cache
@@ -184,7 +188,7 @@ def _imports() -> Mapping[str, set[str]]:
     return {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
 
 
-def _sources() -> Iterable[Path]:
+def product_files() -> list[Path]:
     """Files of the product."""
     return [*CORE.rglob("*.py"), *CONNECTORS.rglob("*.py")]
 
@@ -239,8 +243,8 @@ def _comments(text: str) -> int:
     return sum(1 for one in tokens if one.type == tokenize.COMMENT and not one.string.startswith(("# noqa", "# type:")))
 
 
-def _code(text: str) -> int:
-    """Lines that hold code."""
+def numbers_of_code(text: str) -> set[int]:
+    """Numbers of the lines that hold code, from 1."""
     lines = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.strip()[0] != "#"}
     todo: list[ast.AST] = [*parsed(text).body]
     while todo:  # lines inside of strings are code, whatever stands there
@@ -254,4 +258,4 @@ def _code(text: str) -> int:
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and ast.get_docstring(node, clean=False) is not None:
             lines -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    return len(lines)
+    return lines
