@@ -26,6 +26,7 @@ from sketchstream.errors import EstimateError, FormatError, KeyMismatchError, Me
 from sketchstream.files import PUBLIC, write_durably
 from sketchstream.kinds import closing, groups_of, unit_weight
 from sketchstream.kinds.capabilities import HavingGroups, Reconstructing
+from sketchstream.kinds.options import Method
 from sketchstream.privacy.deployments import publications
 from sketchstream.privacy.deployments.copies import CopiedPositions
 from sketchstream.privacy.deployments.guarantee import Context
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
     from sketchstream.kinds.profile_answers import Profile
 
-Method = Literal["likelihood", "circulant", "inverse", "monotone"]
 Norm = Literal[1, 2] | float
 
 

@@ -1,13 +1,23 @@
 """Options of questions: which methods and options a kind's answers take.
 
-In: what a caller gave, what a kind has. Out: nothing, or an error that names both. Touches: nothing.
+In: what a caller gave, what a kind has. Out: nothing, or an error that names both. Touches: nothing. The methods of
+profiles stand here, where the command line and the service read them without importing an estimator.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, get_args
 
 from sketchstream.errors import EstimateError
+
+Method = Literal["likelihood", "circulant", "inverse", "monotone"]
+"""Methods by which profiles are estimated; the default first."""
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
+Norm = Literal["1", "2", "inf"]
+NORMS: Final[Mapping[str, float]] = dict(zip(get_args(Norm), (1, 2, math.inf), strict=True))
+"""Norms of the correction of method "circulant", by their names; the norm of a projection is no such option."""
 
 
 def require_method(method: object, known: Sequence[str]) -> None:

@@ -28,14 +28,13 @@ from pydantic.json_schema import SkipJsonSchema
 
 from sketchstream.errors import ConfigError
 from sketchstream.kinds.answers import MOST_AMONG
+from sketchstream.kinds.options import METHODS, Method, Norm
 from sketchstream.query.estimates import RowQuestion, vector_of
-from sketchstream.serve.reconstruction.questions import METHODS, Question
+from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import LIMIT, read_time, require_order
 from sketchstream.stream.windows.windows import iso
 
 Format = Literal["json", "csv", "arrow", "parquet"]
-Method = Literal["likelihood", "circulant", "inverse", "monotone"]
-Norm = Literal["1", "2", "inf"]
 Quantity = Literal["distance", "inner", "sq_norm", "with_vector"]
 
 TIME: Final = {"type": "string", "format": "date-time", "example": "2013-01-01T05:00:00Z"}

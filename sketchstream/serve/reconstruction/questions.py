@@ -6,7 +6,6 @@ The answers are those of `sketchstream.query`, and so of the command line and th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
 from sketchstream.kinds.estimates import is_estimate
 from sketchstream.kinds.exports import as_csv
+from sketchstream.kinds.options import NORMS
 from sketchstream.query import overlaps
 from sketchstream.query.answers import Answer
 from sketchstream.query.differences import Point
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from sketchstream.query.sealed import SealedWindow
     from sketchstream.query.windows import PublishedWindows
 
-METHODS: Final = ("likelihood", "circulant", "inverse", "monotone")
-NORMS: Final = {"1": 1.0, "2": 2.0, "inf": math.inf}
 FAMILIES: Final = {"at_least": "at_least", "exactly": "exactly", "quantile": "quantiles"}
 """Numbers that an answer has for several k, or q: "at_least.7" is `answer["at_least"]["7"]`."""
 STEPS: Final = ("1", "2", "3", "5", "10", "20", "30", "50", "100")

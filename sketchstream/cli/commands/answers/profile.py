@@ -7,11 +7,10 @@ directory; the answers kept for files, see `stored`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,15 +18,13 @@ from sketchstream.cli import options, show
 from sketchstream.cli.source import AnswerSource, published
 from sketchstream.cli.stored import Answering
 from sketchstream.cli.written import write_page, writing
+from sketchstream.kinds.options import METHODS, NORMS
 
 if TYPE_CHECKING:
     from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published
     from sketchstream.query.answers import Answer
     from sketchstream.query.sealed import SealedWindow
-
-METHODS: Final = ("likelihood", "circulant", "inverse", "monotone")
-NORMS: Final = {"1": 1, "2": 2, "inf": math.inf}
 
 
 @dataclass(frozen=True)

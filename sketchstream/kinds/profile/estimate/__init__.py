@@ -16,6 +16,7 @@ from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.noise_sums import NoiseSum
+from sketchstream.kinds.options import METHODS, NORMS, require_method
 from sketchstream.kinds.profile.estimate.observed import Observed
 
 if TYPE_CHECKING:
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.profile_numbers import Facts
     from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 
-METHODS = ("likelihood", "monotone", "inverse", "circulant")
 MAX_RESOLVED = 10_000_000
 """Largest max_count that a profile resolves cell by cell."""
 FAR = 6.0
 """Standard deviations from which a number of slots is not that of a sample of the whole domain."""
 
-__all__ = ["METHODS", "About", "Observed", "reconstruct"]
+__all__ = ["About", "Observed", "reconstruct"]
 
 
 def reconstruct(
@@ -232,9 +232,7 @@ def _with_total(known: Uncertainty, about: About) -> Uncertainty:
 
 def _check(parts: list[Observed], method: str, max_count: int, norm: float | None) -> None:
     """Raise EstimateError if the parts cannot be reconstructed by this method."""
-    if not isinstance(method, str) or method not in METHODS:
-        msg = f"method must be one of {', '.join(METHODS)}, found {method!r:.40}"
-        raise EstimateError(msg)
+    require_method(method, METHODS)
     if not parts:
         msg = "nothing to reconstruct: no published object was given"
         raise EstimateError(msg)
@@ -244,7 +242,7 @@ def _check(parts: list[Observed], method: str, max_count: int, norm: float | Non
     if norm is not None and method != "circulant":
         msg = f"norm belongs to method circulant, found method {method}"
         raise EstimateError(msg)
-    if norm is not None and norm not in (1, 2, math.inf):
+    if norm is not None and norm not in NORMS.values():
         msg = f"norm must be 1, 2 or inf, found {norm!r:.40}"
         raise EstimateError(msg)
     first = parts[0]

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sketchstream.errors import EstimateError, SpecError
-from sketchstream.kinds.profile.estimate import METHODS
+from sketchstream.kinds.options import METHODS
 from sketchstream.kinds.profile.groups import alone
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import count_law, expected

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sketchstream.kinds.estimates import normal_quantile
-from sketchstream.kinds.profile.estimate import METHODS, reconstruct
+from sketchstream.kinds.options import METHODS
+from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.intervals.bounds import closed
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
 

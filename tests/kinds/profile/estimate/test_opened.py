@@ -10,7 +10,8 @@ import pytest
 import sketchstream as ss
 from helpers import thrown as bench
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate import METHODS, reconstruct
+from sketchstream.kinds.options import METHODS
+from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.open_domain import cardinality
 from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_part
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish

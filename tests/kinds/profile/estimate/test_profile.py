@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from sketchstream.cli import show
 from sketchstream.errors import EstimateError, MissingExtraError
 from sketchstream.kinds.estimates import Estimate
-from sketchstream.kinds.profile.estimate import METHODS, reconstruct
+from sketchstream.kinds.options import METHODS
+from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bands import Band
 from sketchstream.kinds.profile.estimate.intervals.bounds import Uncertainty, xlogx

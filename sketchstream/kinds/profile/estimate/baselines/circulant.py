@@ -16,7 +16,6 @@ from sketchstream.kinds.profile.estimate import fit as fits
 from sketchstream.kinds.profile.estimate.laws import decay
 from sketchstream.kinds.profile.estimate.observed import Cells, Floats, Observed
 
-NORMS: tuple[float, ...] = (1, 2, math.inf)
 LONGEST = 1 << 23
 
 
@@ -50,10 +49,7 @@ def solve(g: Floats, epsilon: float, r: int, n: int, norm: float) -> Floats:
 
 
 def restore(g: Floats, epsilon: float, r: int, n: int, norm: float) -> Floats:
-    """Algorithm 2: the minimiser of |C y - g| in the norm subject to sum(y[0..n]) = 1. (N,) -> (N,)."""
-    if norm not in NORMS:
-        msg = f"norm must be 1, 2 or inf, found {norm!r}"
-        raise EstimateError(msg)
+    """Algorithm 2: the minimiser of |C y - g| in the norm (1, 2 or inf), sum(y[0..n]) = 1. (N,) -> (N,)."""
     size = n + 2 * r + 1
     inverse = 1.0 / eigenvalues(epsilon, r, n)
 
