@@ -22,13 +22,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from helpers import estimates_reference as reference
+from sketchstream import kinds
 from sketchstream.kernels import kernel
 from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.baselines import circulant
 from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.simulate import publish
-from sketchstream.kinds.profile.mechanism import observed_state
+from sketchstream.kinds.profile.published import observed
 from sketchstream.kinds.profile.spec import ProfileSpec
+from sketchstream.published import Layer, Origin, SealedState
 from sketchstream.spec import ClosedDomain
 
 
@@ -70,10 +72,11 @@ def large(slots: int, rounds: int) -> None:
     noise = rng.geometric(0.632, size) - rng.geometric(0.632, size)
     state = np.resize((noise + np.where(rng.random(size) < 0.5, 0, rng.geometric(0.4, size))).astype(np.int32), slots)
     spec = ProfileSpec(epsilon=1, domain=ClosedDomain(size=slots), publish="state", intrusion=False)
-    layers = (("discrete-laplace", Fraction(1)),)
+    layers = (Layer("discrete-laplace", Fraction(1), bytes(16)),)
+    sealed = SealedState(spec, layers, state, bytes(16), Origin(), None, kinds.planned(spec))
 
     def histogram() -> Observed:
-        return observed_state(spec, layers, [state], b"")
+        return observed(sealed)[0]
 
     one = seconds(lambda: read_once(state), rounds)
     print(f"state of {slots:,} slots, one pass {one:.4f} s (limit: twice that)")

@@ -334,6 +334,12 @@ class _Part(_Published):
     ledger: AnyLedger
 
     @property
+    def parts(self) -> tuple[Release | SealedState, ...]:
+        """The sketch alone, as `Stack.parts` are several."""
+        assert isinstance(self, (Release, SealedState))
+        return (self,)
+
+    @property
     def layers_law(self) -> tuple[tuple[str, Fraction], ...]:
         """The laws of the layers."""
         return canonical_law(self.layers)
@@ -474,6 +480,11 @@ class SealedState(_Part):
     key_id: bytes | None
     ledger: AnyLedger = field(repr=False)
     counters: tuple[Counter, ...] = ()
+
+    @property
+    def cost(self) -> None:
+        """A state has no cost of its own: its noise is that of its layers."""
+        return None
 
     @property
     def slots(self) -> int:

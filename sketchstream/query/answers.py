@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.kinds.estimates import without_intervals
-from sketchstream.published import Stack, partition_counts
 from sketchstream.quality import judge
 from sketchstream.stream.windows.windows import iso
 
@@ -68,14 +67,14 @@ def of_file(published: Published, profile: Profile) -> Answer:
         published: the object that was read.
         profile: its numbers.
     """
-    parts = published.parts if isinstance(published, Stack) else (published,)
+    parts = published.parts
     facts = facts_of(parts)
     if not facts:
         return Answer(profile)
     quality = judge(parts)
     if quality.said:
         facts["quality"] = quality.to_dict()
-    repartitioned = len(parts) > 1 and partition_counts(part.origin for part in parts) > 1
+    repartitioned = len(parts) > 1 and published.repartitioned
     if repartitioned:
         facts["repartitioned"] = True
     return Answer(profile, facts, intervals=not repartitioned)

@@ -13,7 +13,6 @@ from sketchstream.kinds.estimates import without_intervals
 from sketchstream.kinds.exports import WINDOW, Types
 from sketchstream.kinds.groups import overlap
 from sketchstream.kinds.groups.expression import member, quoted, regions_of
-from sketchstream.published import Stack, partition_counts
 from sketchstream.query.answers import facts_of
 
 if TYPE_CHECKING:
@@ -120,12 +119,10 @@ def of_file(published: Published, groups: Sequence[str] | None = None) -> Overla
     Raises:
         EstimateError: it has none, or nothing can be told from them.
     """
-    parts = published.parts if isinstance(published, Stack) else (published,)
-    facts = facts_of(parts)
-    moved = partition_counts(part.origin for part in parts) > 1
-    if facts and moved:
+    facts, repartitioned = facts_of(published.parts), published.repartitioned
+    if facts and repartitioned:
         facts["repartitioned"] = True
-    return OverlapAnswer(published.overlap(groups), facts, published.guarantee().to_dict(), intervals=not moved)
+    return OverlapAnswer(published.overlap(groups), facts, published.guarantee().to_dict(), intervals=not repartitioned)
 
 
 def of_window(published: PublishedWindows, window: SealedWindow, groups: Sequence[str] | None = None) -> OverlapAnswer:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from sketchstream.published import Stack
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partitioner import Partitioner, kept
 
@@ -25,7 +24,7 @@ def kept_by(published: Published, items: Sequence[Any] | None = None) -> list[Ma
         published: a release, a sealed state, or a stack.
         items: items of a listed domain; published bytes do not contain them.
     """
-    parts = published.parts if isinstance(published, Stack) else (published,)
+    parts = published.parts
     if any(part.origin.partitioner not in get_args(Partitioner) or part.origin.partition is None for part in parts):
         return None
     domain = published.spec.domain if items is None else ClosedDomain(items=list(items))

@@ -50,13 +50,12 @@ def parts_of(kind: Kind[Any], published: Published) -> list[PublishedPart]:
         kind: of the sketch.
         published: a release, a sealed state, or a stack of either.
     """
-    parts: Sequence[Any] = getattr(published, "parts", (published,))
     out = []
+    parts: Sequence[Any] = published.parts
     for part in parts:
         layers = tuple(layer.parameter for layer in part.layers)
-        cost: Fraction | None = getattr(part, "cost", None)  # of the release's own noise
-        numbers = part.state if cost is None else part.noised
-        own = () if cost is None else (kind.accounting.parameter(part.spec, cost),)
+        numbers = part.state if part.cost is None else part.noised
+        own = () if part.cost is None else (kind.accounting.parameter(part.spec, part.cost),)
         out.append(PublishedPart(part.spec, part.origin, part.key_id, numbers, layers, own))
     return out
 

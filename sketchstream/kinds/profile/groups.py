@@ -335,7 +335,6 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     at = position(spec, name)
     assert spec.groups is not None
     n = len(spec.groups)
-    rows = mechanism.histograms(spec, part.noised).reshape(n, spec.levels, -1)[at] if hasattr(part, "noised") else None
     names = {counter_name(one, at): one for one in ("total", "counted")}
     counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
     ledger: Any = part.ledger
@@ -346,11 +345,11 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
         "ledger": replace(ledger, history=_history(ledger.history, at), budget=None),
         "counters": counters,
     }
-    published: Any = part
-    if rows is not None:
-        changed |= {"noised": rows, "slots": part.slots // n}
+    if part.cost is None:
+        changed["state"] = part.state.reshape(n, -1)[at]
     else:
-        changed["state"] = published.state.reshape(n, -1)[at]
+        rows = mechanism.histograms(spec, part.noised).reshape(n, spec.levels, -1)
+        changed |= {"noised": rows[at], "slots": part.slots // n}
     return replace(part, **changed)
 
 

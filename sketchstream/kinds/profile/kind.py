@@ -6,7 +6,6 @@ states it is given, and entropy through `mechanism`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.components import TOTAL, Component, find, summed
+from sketchstream.components import Component
 from sketchstream.errors import EstimateError, FormatError, SpecError
 from sketchstream.items.arrays import Items, Pairs
 from sketchstream.items.domains import Index
@@ -37,29 +36,24 @@ from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.options import require_options
 from sketchstream.kinds.profile import estimate, mechanism
-from sketchstream.kinds.profile.estimate import About, laws
-from sketchstream.kinds.profile.groups import (
-    Grouped,
-    GroupIndex,
-    add_deferred,
-    one_group,
-)
+from sketchstream.kinds.profile.estimate import laws
+from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add_deferred, one_group
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
+from sketchstream.kinds.profile.published import about, observed
 from sketchstream.kinds.profile.ranking import Ranking
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile.statement import statement
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee
 from sketchstream.privacy.ledgers.ledger import Ledger, pure_budget, require_no_delta
 from sketchstream.privacy.losses.sketch_history import Promise
-from sketchstream.spec import Epsilon, Item, OpenDomain, exact_epsilon, whole
+from sketchstream.spec import Epsilon, Item, exact_epsilon, whole
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import Choices
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.groups.overlap import Overlap
-    from sketchstream.kinds.profile.estimate.observed import Observed
     from sketchstream.kinds.profile.planner import Sizing
-    from sketchstream.published import Origin, Published, Release, SealedState, Stack
+    from sketchstream.published import Origin, Published, Release, SealedState
 
 OPTIONS = ("max_count", "norm", "beta")
 """Of `profile`, beside the method."""
@@ -358,85 +352,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         from sketchstream.kinds.profile.planner.heavy import share_beyond, tail_note
 
         return [share_beyond(spec.modulus, mean) for mean in means], tail_note(spec, means[0])
-
-
-def observed(published: Published) -> list[Observed]:
-    """The published counts in the form that estimators take; parts with equal noise are added up."""
-    parts: Sequence[Release | SealedState] | None = getattr(published, "parts", None)
-    if parts is not None:
-        return _stacked(published)  # type: ignore[arg-type]
-    return [_added(published.spec, published.layers_law, slots_cost(published), [published], published.digest)]  # type: ignore[union-attr]
-
-
-def slots_cost(part: Any) -> Fraction | None:
-    """The part of a release's cost that its histogram has: its share, in one group. None for a state."""
-    cost: Fraction | None = getattr(part, "cost", None)
-    if cost is None:
-        return None
-    spec: ProfileSpec = part.spec
-    return KIND.shared_cost(spec, cost, final=part.final) * spec.slots_share / spec.group_losses
-
-
-def about(published: Published) -> About:
-    """Facts about the whole sketch: epsilons in one group (not the slots' shares), and the noisy total."""
-    parts: Sequence[Any] = getattr(published, "parts", (published,))
-    total = find(summed([part.counters for part in parts]), TOTAL)
-    losses = parts[0].spec.group_losses
-    costs = [
-        KIND.shared_cost(part.spec, cost, final=part.final) / losses
-        for part in parts
-        if (cost := getattr(part, "cost", None)) is not None
-    ]
-    return About(
-        epsilon=max(mechanism.promised_epsilon(part.spec, layer.parameter) for part in parts for layer in part.layers)
-        / losses,
-        cost=max(costs, default=None),
-        total=None if total is None else (total.value, tuple(draw.parameter for draw in total.noise)),
-        signed=any(part.spec.counted for part in parts),
-        sample=parts[0].spec.sample,
-        kept=mechanism.kept(parts[0].spec.domain),
-        max_total=parts[0].spec.max_total,
-    )
-
-
-def _stacked(stack: Stack) -> list[Observed]:
-    """One histogram for each combination of noise layers, costs and, in open domains, numbers of items a slot."""
-    groups: dict[Any, list[Any]] = {}
-    for part in stack.parts:
-        # levels of parts with different numbers of slots collide at different rates
-        crowd = part.slots if isinstance(part.spec.domain, OpenDomain) else None
-        groups.setdefault((part.layers_law, slots_cost(part), crowd), []).append(part)
-    out = []
-    for (law, cost, crowd), parts in groups.items():
-        if crowd is None or len(parts) == 1:
-            out.append(_added(stack.spec, law, cost, parts, _digest(parts)))
-            continue
-        from sketchstream.kinds.profile.estimate.open_domain.collisions import alike
-
-        for chosen in alike([_added(stack.spec, law, cost, [part], _digest([part])) for part in parts]):
-            some = [parts[i] for i in chosen]
-            out.append(_added(stack.spec, law, cost, some, _digest(some)))
-    return out
-
-
-def _digest(parts: Sequence[Release | SealedState]) -> bytes:
-    """Digest of the parts of a stack, independent of their order."""
-    return hashlib.blake2b(b"".join(sorted(part.digest for part in parts)), digest_size=16).digest()
-
-
-def _added(
-    spec: ProfileSpec,
-    law: tuple[tuple[str, Fraction], ...],
-    cost: Fraction | None,
-    parts: Sequence[Any],
-    digest: bytes,
-) -> Observed:
-    """Parts with equal noise as one histogram."""
-    if cost is None:
-        return mechanism.observed_state(spec, law, [part.state for part in parts], digest)
-    noised = parts[0].noised if len(parts) == 1 else np.sum([part.noised for part in parts], axis=0)
-    slots = sum(part.slots for part in parts)
-    return mechanism.observed_release(spec, law, slots, noised, cost, parts=len(parts), digest=digest)
 
 
 @lru_cache(maxsize=64)

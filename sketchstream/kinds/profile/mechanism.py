@@ -1,7 +1,7 @@
 """The kind `profile`: a noisy histogram of item counts.
 
-In: a `ProfileSpec`, a state array. Out: noise laid into the state, the published (noised) histogram of its counters,
-and what the estimators see of either. Touches: the state it is given, and entropy through `sketchstream.noise`.
+In: a `ProfileSpec`, a state array. Out: noise laid into the state, and the published (noised) histogram of its
+counters. Touches: the state it is given, and entropy through `sketchstream.noise`.
 Source: Wu & Pagh, ICML 2024 (noise and inversion); Dwork et al., ICS 2010 (unit "item"); the half circles of the
 cumulative form: docs/theory/privacy.md.
 """
@@ -18,14 +18,13 @@ import numpy.typing as npt
 from sketchstream import noise
 from sketchstream.components import ADMITTED, COUNTED, TOTAL, Component
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
 from sketchstream.kinds.profile.overlap.presence import response_epsilon
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
 State = npt.NDArray[Any]
@@ -209,68 +208,3 @@ def add_view_noise(spec: ProfileSpec, counts: npt.NDArray[np.int64], cost: Fract
     """
     share = cost * spec.slots_share / spec.group_losses
     noise.discrete_laplace(counts, share if spec.form == "cumulative" else share / 2)
-
-
-def observed_release(
-    spec: ProfileSpec,
-    layers: Sequence[tuple[str, Fraction]],
-    slots: int,
-    values: npt.NDArray[np.int64],
-    cost: Fraction,
-    *,
-    parts: int,
-    digest: bytes,
-) -> Observed:
-    """The estimators' view of `parts` published histograms whose values were added.
-
-    `cost` is the histogram's share of the cost of the publication.
-    """
-    return _observed(spec, layers, slots, spec.form, spec.edges, values, cost, parts, digest)
-
-
-def observed_state(
-    spec: ProfileSpec, layers: Sequence[tuple[str, Fraction]], states: Sequence[State], digest: bytes
-) -> Observed:
-    """The estimators' view of published states with equal layers: the exact histogram of their counters."""
-    from sketchstream import kernels
-
-    found = [[kernels.value_counts(level) for level in state.reshape(spec.levels, -1)] for state in states]
-    support = np.unique(np.concatenate([values for part in found for values, _ in part]))
-    counts = np.zeros((spec.levels, support.size), np.int64)
-    for part in found:
-        for level, (values, times) in enumerate(part):
-            counts[level, np.searchsorted(support, values)] += times
-    slots = sum(state.size for state in states)
-    return _observed(spec, layers, slots, "state", support, counts, None, len(states), digest)
-
-
-def _observed(
-    spec: ProfileSpec,
-    layers: Sequence[tuple[str, Fraction]],
-    slots: int,
-    form: Any,
-    edges: npt.NDArray[np.int64],
-    values: npt.NDArray[np.int64],
-    cost: Fraction | None,
-    parts: int,
-    digest: bytes,
-) -> Observed:
-    domain = spec.domain
-    is_open = isinstance(domain, OpenDomain)
-    shares = tuple(float(share) for share in domain.level_shares()) if isinstance(domain, OpenDomain) else (1.0,)
-    return Observed(
-        unit=spec.unit,
-        form=form,
-        open_domain=is_open,
-        layers=tuple(layers),
-        slots=(slots // spec.levels,) * spec.levels,
-        hashed_into=(slots // spec.levels // parts,) * spec.levels,
-        shares=shares,
-        edges=edges,
-        values=values,
-        cost=cost,
-        parts=parts,
-        modulus=spec.modulus,
-        max_weight=spec.max_weight,
-        digest=digest,
-    )

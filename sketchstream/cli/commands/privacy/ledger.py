@@ -82,10 +82,9 @@ def _of_files(files: tuple[Path, ...]) -> Deployment:
     """Total cost of several published files."""
     from sketchstream.cli import sketches
     from sketchstream.privacy.deployments.deployment import Deployment
-    from sketchstream.published import Stack
 
     found = [sketches.read_published(file, "ledger of several files") for file in files]
-    return Deployment.of(part for one in found for part in (one.parts if isinstance(one, Stack) else (one,)))
+    return Deployment.of(part for one in found for part in one.parts)
 
 
 def _together(deployment: Deployment, form: show.Format, unseen: Sequence[Mapping[str, object]] = ()) -> None:
@@ -116,7 +115,6 @@ def _explain(columns: Mapping[str, str]) -> None:
 def _of_file(file: Path, form: show.Format) -> None:
     """The ledger of one sketch, or of each part of a stack."""
     from sketchstream.cli import sketches
-    from sketchstream.published import Stack
     from sketchstream.sketch import accounted
 
     header = sketches.read_header(file)
@@ -124,7 +122,7 @@ def _of_file(file: Path, form: show.Format) -> None:
         ledgers = [accounted(header)]
     else:
         published = sketches.read_published(file, "ledger")
-        ledgers = [part.ledger for part in (published.parts if isinstance(published, Stack) else (published,))]
+        ledgers = [part.ledger for part in published.parts]
     if form == "table":
         click.echo("\n\n".join(str(one) for one in ledgers))
         _explain(ONE)

@@ -50,10 +50,10 @@ def overlap_of(published: Published, groups: Sequence[str] | None = None) -> Ove
         EstimateError: no patterns were published, or every level is full.
         SpecError: there are no patterns of a group.
     """
-    parts: Sequence[Any] = getattr(published, "parts", (published,))
+    parts: Sequence[Any] = published.parts
     spec: ProfileSpec = published.spec
     for part in parts:
-        mechanism.patterns(spec, part.noised if hasattr(part, "noised") else part.state)
+        mechanism.patterns(spec, part.state if part.cost is None else part.noised)
     assert spec.overlap is not None
     names = _chosen(spec.overlap.groups, groups)
     found = [_fitted(some, names) for some in _alike(parts)]

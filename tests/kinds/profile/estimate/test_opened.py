@@ -15,7 +15,7 @@ from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.open_domain import cardinality
 from sketchstream.kinds.profile.estimate.open_domain.collisions import alike, read_part
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
-from sketchstream.kinds.profile.kind import observed
+from sketchstream.kinds.profile.published import observed
 
 RUNS = 300
 NONE = np.zeros(0, dtype=np.int64)
