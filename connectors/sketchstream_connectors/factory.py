@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sketchstream import kinds
 from sketchstream.config.loader import Config
+from sketchstream.stream.formats import RECORD_TIME
 from sketchstream.stream.input.sampling import Wanted
 from sketchstream.stream.monitoring.metrics import Metrics
 from sketchstream.stream.state.rules import Rules
@@ -82,7 +83,7 @@ def _layout(config: Config, form: str, given: InputTable) -> Layout:
         given.item,
         given.item_type,
         given.weight,
-        None if given.time == "record" else given.time,
+        None if given.time == RECORD_TIME else given.time,
         config.columns,
         config.decimal_weights,
         given.time_unit,
@@ -114,7 +115,7 @@ def wanted_fields(config: Config) -> Wanted:
     return Wanted(
         item=config.input.item,
         weight=config.input.weight,
-        time=None if config.input.time == "record" else config.input.time,
+        time=None if config.input.time == RECORD_TIME else config.input.time,
         item_type=config.input.item_type,
         max_weight=max(limits) if len(limits) == len(config.sketches) else None,
         columns=tuple(

@@ -27,6 +27,8 @@ _HOMES = {
 }
 """Module of each format; its `FORMATS` holds the format under this name."""
 
+RECORD_TIME: Final = "record"
+"""In place of a field of the event time: the record's own timestamp."""
 TimeUnit = Literal["s", "ms", "us", "ns"]
 UNITS_PER_S: Final[dict[TimeUnit, int]] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """How many of each unit of time a second has."""
@@ -41,7 +43,7 @@ class Fields:
         item: dotted field of the item, in formats with named fields; None if events have only columns or times.
         item_type: "text", "int" or "bytes" (not for packed).
         weight: dotted field of an integer weight; missing or null is 1. packed: "w", read anyway.
-        time: "record" (the record's own timestamp), or a dotted field with integer milliseconds or an RFC 3339
+        time: `RECORD_TIME`, or a dotted field with integer milliseconds or an RFC 3339
             string. packed: t where the map has it, else the record's timestamp; "t" makes it obligatory.
         columns: dotted fields that are wanted as they are.
         decimals: a weight may be any number; `Events.weight` has it.
@@ -53,7 +55,7 @@ class Fields:
     item: str | None = None
     item_type: ItemType = "text"
     weight: str | None = None
-    time: str = "record"
+    time: str = RECORD_TIME
     columns: tuple[str, ...] = ()
     decimals: bool = False
     time_unit: TimeUnit = "ms"

@@ -68,7 +68,7 @@ class Chunk:
         next_position: where the next chunk begins (past trailing control records and compaction gaps too).
         offsets: (n,) int64 ascending, from_position <= offsets < next_position.
         timestamps: (n,) int64 ms, the records' own Kafka timestamps; None if the source has none (files).
-        decoded: its events.
+        events: of these records.
         raw: returns record i (0 <= i < n) unchanged; valid as long as the chunk, which may outlive several polls.
         n_bytes: size on the wire or on disk, for metrics.
         tombstones: (n,) records without a value; None: there are none.
@@ -79,7 +79,7 @@ class Chunk:
     next_position: int
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64] | None
-    decoded: Events = field(repr=False)
+    events: Events = field(repr=False)
     raw: Callable[[int], RawRecord] | None = field(default=None, repr=False)
     n_bytes: int = 0
     tombstones: npt.NDArray[np.bool_] | None = field(default=None, repr=False)

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import DataLossError, FencedError
-from sketchstream.items.events import Events
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,
@@ -166,11 +165,11 @@ def chunk_of(partition: int, begin: int, records: Sequence[RawRecord], decoder: 
     stamps = np.array([record.timestamp_ms for record in records], np.int64)
     buffer = np.frombuffer(keys + values or b"\0", np.uint8)
     following = begin + len(records)
-    decoded: Events = decoder.decode(
+    events = decoder.decode(
         Records(offsets, stamps, buffer, key_start, key_end, value_start, value_end, begin, following)
     )
     size, tombstones = len(keys) + len(values), value_start < 0
-    return Chunk(partition, begin, following, offsets, stamps, decoded, lambda index: records[index], size, tombstones)
+    return Chunk(partition, begin, following, offsets, stamps, events, lambda index: records[index], size, tombstones)
 
 
 class MemoryStore:

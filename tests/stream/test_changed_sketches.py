@@ -46,7 +46,7 @@ class Group:
         for minute in range(begin, to):
             chunk = minutes(minute, minute + 1, partition).chunk(0, 1)
             state.apply(
-                type(chunk)(partition, minute, minute + 1, chunk.offsets + minute, chunk.timestamps, chunk.decoded)
+                type(chunk)(partition, minute, minute + 1, chunk.offsets + minute, chunk.timestamps, chunk.events)
             )
         self.at[partition] = max(begin, to)
         self.commit(partition)

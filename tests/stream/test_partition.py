@@ -433,7 +433,7 @@ def test_a_chunk_with_records_of_other_positions_changes_nothing(offsets: list[i
     chosen = np.array(offsets)
     batch = Events(None, Items.of(s.items[chosen]), None, s.valid[chosen], s.times[chosen], s.null[chosen])
     with pytest.raises(ValueError, match="from 10 to 14 has"):
-        state.apply(replace(sound, offsets=chosen, timestamps=s.stamps[chosen], decoded=batch))
+        state.apply(replace(sound, offsets=chosen, timestamps=s.stamps[chosen], events=batch))
     assert state.position == 10
     for window, counters in zip(windows, before, strict=True):
         assert (window.sketch._open_state("test") == counters).all()

@@ -25,10 +25,7 @@ from sketchstream.items.events import Events
 from sketchstream.stream import formats
 from sketchstream.stream.formats import Fields, Reader
 from sketchstream.stream.interfaces import MOST_COLUMNS
-from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.records import Records
-
-__all__ = ["RECORD_TIME", "Decoder"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +59,4 @@ class Decoder(Fields):
 
     def decode(self, records: Records) -> Events:
         """Decode items, weights and times of all records; invalid content raises no error."""
-        decoded: Any = self.reader.decode(records)
-        found: Events = decoded
-        return found
+        return self.reader.decode(records)

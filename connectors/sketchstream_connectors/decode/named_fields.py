@@ -16,9 +16,9 @@ from sketchstream.items.arrays import Items
 from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import DECIMAL, INTEGER
-from sketchstream.stream.formats import Fields
-from sketchstream_connectors.decode.decoded import RECORD_TIME, read_weights, record_times
+from sketchstream.stream.formats import RECORD_TIME, Fields
 from sketchstream_connectors.decode.records import Records, read_only
+from sketchstream_connectors.decode.times import record_times
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -82,6 +82,28 @@ def check_paths(fields: Fields) -> Iterator[str]:
     for name, value in named + [("a column", one) for one in fields.columns]:
         if value is not None and not all(value.split(".")):
             yield f"{name} must be a dotted field such as user.id, found {value!r:.40}"
+
+
+def read_weights(column: RecordColumn, valid: Flags, *, decimals: bool) -> tuple[Ints, RecordColumn | None]:
+    """Weights of n records: integers, 1 where there is none.
+
+    Args:
+        column: the field.
+        valid: (n,) bool, cleared where the weight cannot be used.
+        decimals: whether a weight may be any number; non-integers are then 0 here, and must be read from the column.
+
+    Returns:
+        (n,) int64; the column with `decimals`, else None.
+    """
+    absent = column.absent
+    weights, readable = column.integers()
+    weights[absent] = 1
+    readable |= absent
+    if decimals:
+        weights[~readable] = 0
+        readable |= column.decimals(0)[1]
+    valid &= readable
+    return weights, column if decimals else None
 
 
 def assemble(fields: Fields, records: Records, found: Found, read_times: Callable[[RecordColumn], Ints]) -> Events:

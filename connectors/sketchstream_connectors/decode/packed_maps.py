@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
-from sketchstream.stream.formats import Fields, PayloadFormat, Reader
+from sketchstream.stream.formats import RECORD_TIME, Fields, PayloadFormat, Reader
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import kernels
-from sketchstream_connectors.decode.decoded import RECORD_TIME, record_times
 from sketchstream_connectors.decode.raw_values import check_unnamed
 from sketchstream_connectors.decode.records import Records, read_only
+from sketchstream_connectors.decode.times import record_times
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

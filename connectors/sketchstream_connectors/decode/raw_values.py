@@ -16,9 +16,9 @@ from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
 from sketchstream.kernels import check_payloads, check_utf8
 from sketchstream.kernels.tokens import NULL, STRING
-from sketchstream.stream.formats import Fields, PayloadFormat, Reader
-from sketchstream_connectors.decode.decoded import RECORD_TIME, record_times
+from sketchstream.stream.formats import RECORD_TIME, Fields, PayloadFormat, Reader
 from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.decode.times import record_times
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
-from sketchstream.stream.formats import Fields, TimeUnit
+from sketchstream.stream.formats import RECORD_TIME, Fields, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import APICURIO, BARE, CONFLUENT, GLUE
-from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.decode.times import TO_MS, column_times, in_ms
 

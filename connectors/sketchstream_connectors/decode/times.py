@@ -1,6 +1,6 @@
 """Event times of numbers and texts, in milliseconds.
 
-In: columns of numbers and texts, the unit of the numbers. Out: (n,) milliseconds since 1970. Touches: nothing.
+In: columns of numbers and texts, the unit of the numbers; records. Out: (n,) milliseconds since 1970. Touches: nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,21 @@ from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import json
 from sketchstream_connectors.decode.pools import columns as rows
+from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 
 Ints = npt.NDArray[np.int64]
 
 TO_MS: Final = {unit: Fraction(1000, per_s).as_integer_ratio() for unit, per_s in UNITS_PER_S.items()}
 """What a number is multiplied with, and then divided by, to be milliseconds."""
 LARGEST: Final = 2**63 - 1
+
+
+def record_times(records: Records) -> Ints:
+    """The records' own timestamps."""
+    times: Ints = rows(1, len(records))[0]
+    times[:] = records.timestamps
+    times[times == NO_TIMESTAMP] = NO_TIME
+    return times
 
 
 def in_ms(numbers: Ints, unit: TimeUnit) -> Ints:

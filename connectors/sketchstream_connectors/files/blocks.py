@@ -172,5 +172,5 @@ def _chunk(decoder: Decoder, data: bytes, starts: Ints, ends: Ints, position: in
     def raw(index: int) -> RawRecord:
         return RawRecord(int(records.offsets[index]), -1, None, records.value(index))
 
-    decoded = decoder.decode(records)
-    return Chunk(0, position, records.next_position, records.offsets, None, decoded, raw, len(data))
+    events = decoder.decode(records)
+    return Chunk(0, position, records.next_position, records.offsets, None, events, raw, len(data))

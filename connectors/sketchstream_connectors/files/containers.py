@@ -23,12 +23,11 @@ import numpy.typing as npt
 from sketchstream.errors import ConfigError, FormatError
 from sketchstream.events import say
 from sketchstream.files import reading
-from sketchstream.stream.formats import Fields
+from sketchstream.stream.formats import RECORD_TIME, Fields
 from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
-from sketchstream_connectors.decode.decoded import RECORD_TIME
 from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 from sketchstream_connectors.files.codecs import Codec, codec

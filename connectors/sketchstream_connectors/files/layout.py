@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.items.columns import ItemType
-from sketchstream.stream.formats import TimeUnit
+from sketchstream.stream.formats import RECORD_TIME, TimeUnit
 from sketchstream.stream.interfaces import MOST_COLUMNS
-from sketchstream_connectors.decode.fields import RECORD_TIME, Decoder
+from sketchstream_connectors.decode.fields import Decoder
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -24,7 +24,7 @@ from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, OTHER, STRING
 from sketchstream.stream.input.sampling import SHOWN
 from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode.decoded import read_weights
+from sketchstream_connectors.decode.named_fields import read_weights
 from sketchstream_connectors.decode.times import in_ms, text_times
 from sketchstream_connectors.files import blocks
 from sketchstream_connectors.files.layout import Flags, Ints, Layout, require_length

@@ -192,7 +192,7 @@ class FileSource(Source):
 def look(layout: Layout, chunk: Chunk, sample: Sample) -> Sample:
     """Take the records of a chunk of a file into a sample."""
     raw = chunk.raw if layout.documents else None
-    sample.add(chunk.decoded, None if raw is None else lambda index: raw(index).value)
+    sample.add(chunk.events, None if raw is None else lambda index: raw(index).value)
     return sample
 
 
@@ -249,7 +249,7 @@ def batches(
             continue
         if inspect is not None:
             inspect(chunk)
-        found = chunk.decoded
+        found = chunk.events
         wrong = found.poison
         left_out = int(np.count_nonzero(wrong))
         if left_out and not skip_invalid:

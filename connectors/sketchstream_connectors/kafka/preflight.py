@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError
+from sketchstream.stream.formats import RECORD_TIME
 from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, ours
 from sketchstream_connectors.kafka.cluster.topics import Right, TopicNames, create, rights, wanted
 from sketchstream_connectors.kafka.input import sample as kafka_sample
@@ -71,7 +72,7 @@ def timestamps_ahead_ms(settings: Mapping[str, str]) -> int | None:
 def _timestamps_and_retention(connection: Connection, config: Config, names: TopicNames) -> Iterator[str]:
     settings = connection.admin.configs(names.input)
     kind = settings.get("message.timestamp.type")
-    if kind == "LogAppendTime" and config.input.time == "record":
+    if kind == "LogAppendTime" and config.input.time == RECORD_TIME:
         yield (
             "input.time = 'record' on a topic with message.timestamp.type = LogAppendTime: events are counted where "
             "they arrived at the broker, not where they happened"

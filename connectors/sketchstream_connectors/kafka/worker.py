@@ -85,9 +85,9 @@ def warm_up(config: Config, rules: Rules) -> None:
             for size in CHUNKS:
                 samples = [SimpleNamespace(offset=i, timestamp=now, key=payload, value=payload) for i in range(size)]
                 records = from_client_records(samples)
-                decoded = reader.decode(records)
+                events = reader.decode(records)
         state = PartitionState.fresh(rules, 0, 0, 1)
-        state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, decoded))
+        state.apply(Chunk(0, 0, records.next_position, records.offsets, records.timestamps, events))
         state.capture()
         state.seal(everything=True)
     except Exception as error:  # the stream itself decides what a record means

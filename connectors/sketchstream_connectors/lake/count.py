@@ -279,7 +279,7 @@ def _judged(plan: SketchPlan, layout: Layout, window: tuple[int, int], batch: An
     table = pa.RecordBatch.from_arrays(
         [*(batch.column(name) for name in names), pa.array(times)], [*names, str(layout.time)]
     )
-    decoded = arrow_chunk(replace(layout, time_unit="ms"), table, len(events)).decoded
+    decoded = arrow_chunk(replace(layout, time_unit="ms"), table, len(events)).events
     columns = {role: decoded.columns[field] for role, field in plan.fields.items()}
     found = kind.intake.events(spec, replace(decoded, columns=columns, window=window))
     good = decoded.valid if found.good is None else decoded.valid & found.good

@@ -46,9 +46,9 @@ class ListedValues:
     counted: int = field(default=0, repr=False)
     having: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
-    def add(self, decoded: Events) -> None:
+    def add(self, events: Events) -> None:
         """Add the records of a batch that hold an item."""
-        given = decoded.usable()
+        given = events.usable()
         spec, kind = self.plan.spec, kinds.of(self.plan.spec)
         columns = {role: given.columns[name] for role, name in self.plan.fields.items()}
         found = kind.intake.events(spec, replace(given, weights=None, weight=None, columns=columns, window=(0, 1)))

@@ -109,39 +109,37 @@ class Sample:
         self.sketches = [ListedValues(plan) for plan in different.values()]
 
     def add(
-        self, decoded: Events, text: Callable[[int], bytes | None] | None = None, stamps: Ints | None = None
+        self, events: Events, text: Callable[[int], bytes | None] | None = None, stamps: Ints | None = None
     ) -> None:
         """Add the records of a batch.
 
         Args:
-            decoded: of the batch.
+            events: of the batch.
             text: the JSON text of a record; None for other formats.
             stamps: (n,) the records' own timestamps, ms; None: they have none, or are counted by them.
         """
-        n = decoded.null.size
+        n = events.null.size
         self.records += n
-        self.with_item += int(np.count_nonzero(~decoded.null))
+        self.with_item += int(np.count_nonzero(~events.null))
         usable = np.zeros(n, np.bool_)
-        usable[np.flatnonzero(decoded.valid) if decoded.record is None else decoded.record[decoded.valid]] = True
+        usable[np.flatnonzero(events.valid) if events.record is None else events.record[events.valid]] = True
         self.usable += int(np.count_nonzero(usable))
-        if decoded.weights is not None and self.wanted.max_weight is not None:
-            weights, limit = decoded.weights, self.wanted.max_weight
-            if decoded.weight is not None:
-                units, number = decoded.weight.decimals(0)
+        if events.weights is not None and self.wanted.max_weight is not None:
+            weights, limit = events.weights, self.wanted.max_weight
+            if events.weight is not None:
+                units, number = events.weight.decimals(0)
                 weights = np.where(number, units, weights)
-            weights = weights[decoded.valid]
+            weights = weights[events.valid]
             light = (weights <= limit) & (weights >= -limit)
             self.light += int(np.count_nonzero(light))
             self.too_heavy += int(np.count_nonzero(~light))
-        self.with_time += int(np.count_nonzero(decoded.times != NO_TIME))
-        self._time(
-            decoded.times[decoded.times != NO_TIME], None if stamps is None else stamps[decoded.times != NO_TIME]
-        )
+        self.with_time += int(np.count_nonzero(events.times != NO_TIME))
+        self._time(events.times[events.times != NO_TIME], None if stamps is None else stamps[events.times != NO_TIME])
         if self.wanted.lateness_ms is not None and self.wanted.plans:
             width = min(plan.shortest_ms for plan in self.wanted.plans)
-            self.behind += behind(decoded.times[decoded.times != NO_TIME], width + self.wanted.lateness_ms)
+            self.behind += behind(events.times[events.times != NO_TIME], width + self.wanted.lateness_ms)
         for one in self.sketches:
-            one.add(decoded)
+            one.add(events)
         if text is not None:
             for index in range(min(n, PARSED - self.texts)):
                 self._look(text(index))

@@ -45,28 +45,28 @@ class Outcome:
     undecodable_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
     time_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
 
-    def note_refused(self, decoded: Events, verdict: npt.NDArray[np.uint8], late: Mask) -> None:
+    def note_refused(self, events: Events, verdict: npt.NDArray[np.uint8], late: Mask) -> None:
         """Note which records go to sinks, and the exact counters of payloads.
 
         Args:
-            decoded: payloads of the chunk.
+            events: payloads of the chunk.
             verdict: (records,) of `Watermark.admit`.
             late: (records,) True for records that were late for a window of a sketch.
         """
         from sketchstream.stream import kernels  # numba is loaded with the first record
 
-        null = decoded.null
+        null = events.null
         self.nulls = int(np.count_nonzero(null))
-        wrong = ~decoded.valid
+        wrong = ~events.valid
         if wrong.any():
             usable = np.zeros(null.size, np.bool_)
-            if decoded.record is None:
+            if events.record is None:
                 usable = ~wrong
                 self.invalid = int(np.count_nonzero(wrong & ~null))
             else:
-                usable[decoded.record[~wrong]] = True
-                usable[np.setdiff1d(np.arange(null.size), decoded.record)] = True  # empty records hold nothing wrong
-                self.invalid = int(np.count_nonzero(wrong & ~null[decoded.record]))
+                usable[events.record[~wrong]] = True
+                usable[np.setdiff1d(np.arange(null.size), events.record)] = True  # empty records hold nothing wrong
+                self.invalid = int(np.count_nonzero(wrong & ~null[events.record]))
             self.undecodable_records = np.flatnonzero(~usable & ~null)
         if self.future:
             self.future_records = np.flatnonzero(verdict == kernels.FUTURE)

@@ -159,8 +159,8 @@ class PartitionWindows:
 
         self._answers.clear()
         self._worked = 0
-        decoded = chunk.decoded
-        times = decoded.times
+        events = chunk.events
+        times = events.times
         outcome = Outcome(records=times.size, late={})
         advances = self._due_advances(chunk)
         if times.size:
@@ -176,7 +176,7 @@ class PartitionWindows:
             late = np.zeros(times.size, np.bool_)
             if judged.future + judged.unreadable < times.size:
                 whole = Admitted(
-                    decoded, times, judged.before, judged.verdict, judged.low, judged.high, self.watermark, late
+                    events, times, judged.before, judged.verdict, judged.low, judged.high, self.watermark, late
                 )
                 self._note_partial(known, whole)
                 self.newest = max(self.newest, judged.high)
@@ -188,7 +188,7 @@ class PartitionWindows:
                 self.early_through = max(self.early_through, int(judged.before[-1]))
             self._note_unplaced(chunk, judged.verdict)
             outcome.sealed += yield from self._seal()
-            outcome.note_refused(decoded, judged.verdict, late)
+            outcome.note_refused(events, judged.verdict, late)
             self._note_contradictions(chunk, advances)
         elif advances:
             for _, watermark in advances:
@@ -217,7 +217,7 @@ class PartitionWindows:
         known = np.full(verdict.size, self.newest, np.int64)
         if stamps is not None:
             known = np.where(stamps >= 0, stamps, known)
-        times = np.concatenate([chunk.decoded.times[future], known[lost]])
+        times = np.concatenate([chunk.events.times[future], known[lost]])
         times = times[(times >= EARLIEST_MS) & (times < LATEST_MS)]
         for track in self.tracks.values():
             track.evidence.refuse(times, track.holding(times), track.through)
@@ -462,11 +462,11 @@ class PartitionWindows:
         """
         from sketchstream.stream import kernels
 
-        record = whole.decoded.record
+        record = whole.events.record
         window.sketch.admit(int(np.count_nonzero(places == index)))
-        chosen = np.empty(len(whole.decoded.valid), np.bool_)
+        chosen = np.empty(len(whole.events.valid), np.bool_)
         n = kernels.choose(
-            NO_INTS if record is None else record, record is not None, whole.decoded.valid, places, index, chosen
+            NO_INTS if record is None else record, record is not None, whole.events.valid, places, index, chosen
         )
         if n:
             yield from self._update(track, window, whole, chosen, outcome)
@@ -578,13 +578,13 @@ class PartitionWindows:
         fields = track.fields(window.sketch.spec)
         if fields is None:
             return  # the window was marked as one that lacks records when the snapshot was read
-        events = whole.events(window.sketch.spec, fields, (window.start, window.end))
+        events = whole.counted(window.sketch.spec, fields, (window.start, window.end))
         if events.good is not None:
             chosen = events.good if chosen is None else chosen & events.good
         if chosen is not None and not chosen.any():
             return
         if self.rules.partitioner is not None:
-            items = whole.decoded.items if chosen is None else whole.decoded.items.take(chosen)
+            items = whole.events.items if chosen is None else whole.events.items.take(chosen)
             here = belongs(items, self.rules.partitioner, window.counts, self.partition)
             n_away = len(items) - int(np.count_nonzero(here))
             asked = (yield from self._ask(CountNeeded.ITEMS)) if n_away else None

@@ -27,7 +27,7 @@ class Admitted:
     """A chunk whose records are admitted, but not yet assigned to windows.
 
     Args:
-        decoded: its payloads.
+        events: of its records.
         times: (n,) event times, ms.
         before: (n,) watermark before each record, ms.
         verdict: (n,) of `Watermark.admit`.
@@ -38,7 +38,7 @@ class Admitted:
         good: (u,) occurrences that are valid in admitted records; None: all are.
     """
 
-    decoded: Events
+    events: Events
     times: Ints
     before: Ints
     verdict: npt.NDArray[np.uint8]
@@ -52,9 +52,9 @@ class Admitted:
     )
 
     def __post_init__(self) -> None:
-        decoded = self.decoded
+        events = self.events
         admitted = self.verdict == 0
-        good = decoded.valid & (admitted if decoded.record is None else admitted[decoded.record])
+        good = events.valid & (admitted if events.record is None else admitted[events.record])
         self.good = None if good.all() else good
 
     def between(self, first: int, stop: int) -> Admitted | None:
@@ -70,11 +70,11 @@ class Admitted:
             return None
         mark = self.mark if stop == self.times.size else int(self.before[stop])
         low, high = int(admitted.min()), int(admitted.max())
-        part = Admitted(self.decoded, self.times, self.before, verdict, low, high, mark, self.late)
+        part = Admitted(self.events, self.times, self.before, verdict, low, high, mark, self.late)
         part._events = self._events
         return part
 
-    def events(self, spec: Spec, fields: Mapping[str, str], window: tuple[int, int]) -> Events:
+    def counted(self, spec: Spec, fields: Mapping[str, str], window: tuple[int, int]) -> Events:
         """The events of the chunk for a sketch of this spec; computed once for all windows, unless its kind needs them.
 
         Args:
@@ -85,8 +85,8 @@ class Admitted:
         depends = kinds.of(spec).intake.stretch_ms(spec) is not None
         name = (spec.fingerprint, tuple(fields.items()), window if depends else None)
         if name not in self._events:
-            columns = {role: self.decoded.columns[field] for role, field in fields.items()}
-            given = replace(self.decoded, columns=columns, window=window)
+            columns = {role: self.events.columns[field] for role, field in fields.items()}
+            given = replace(self.events, columns=columns, window=window)
             self._events[name] = kinds.of(spec).intake.events(spec, given)
         return self._events[name]
 

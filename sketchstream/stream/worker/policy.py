@@ -56,7 +56,7 @@ def check_clock(chunk: Chunk, clock_ms: int, rules: Rules) -> None:
     Raises:
         DataLossError: the worker's clock is slow, or most producers' clocks are fast.
     """
-    times = chunk.decoded.times
+    times = chunk.events.times
     future = int(np.count_nonzero((times > clock_ms + rules.max_ahead_ms) & (times < LATEST_MS)))
     if future >= UNCONFIRMED and 2 * future > times.size:
         msg = (

@@ -359,7 +359,7 @@ class Worker:
                 jumps=outcome.jumps,
                 watermark=iso(state.watermark),
             )
-        late = jumps.look(outcome, chunk.decoded.times)
+        late = jumps.look(outcome, chunk.events.times)
         if late:
             reason = (
                 f"{late} records are late because the watermark was moved ahead of them: a clock is fast, or records "

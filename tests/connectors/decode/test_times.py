@@ -143,9 +143,7 @@ def test_files_are_read_in_the_unit(tmp_path: Path, form: str, unit: TimeUnit) -
         pq.write_table(pa.table({"u": ["a"] * 3, "at": numbers}), path)
     layout = Layout(form, "u", time="at", time_unit=unit)  # type: ignore[arg-type]
     found = [
-        time
-        for chunk in source.chunks(path, layout)
-        for time in ([] if chunk is None else chunk.decoded.times.tolist())
+        time for chunk in source.chunks(path, layout) for time in ([] if chunk is None else chunk.events.times.tolist())
     ]
     assert found == [exact(one, unit) for one in numbers]
 
@@ -154,6 +152,6 @@ def test_columns_of_floats_are_seconds_where_seconds_are_expected(tmp_path: Path
     pq.write_table(pa.table({"u": ["a"] * 3, "at": [1_764_000_000.25, 1_764_000_001.0, None]}), tmp_path / "e.parquet")
     layout = Layout("parquet", "u", time="at", time_unit="s")
     (chunk,) = source.chunks(tmp_path / "e.parquet", layout)
-    assert chunk.decoded.times.tolist() == [1_764_000_000_250, 1_764_000_001_000, NO_TIME]
+    assert chunk.events.times.tolist() == [1_764_000_000_250, 1_764_000_001_000, NO_TIME]
     with pytest.raises((ConfigError, FormatError)):
         list(source.chunks(tmp_path / "e.parquet", Layout("parquet", "u", time="at")))

@@ -87,7 +87,7 @@ def found(path: Path, position: int = 0, layout: Layout = LAYOUT) -> list[tuple[
     out: list[tuple[int, int, int] | None] = []
     for chunk in chunks(path, layout, position):
         assert chunk is not None
-        decoded = chunk.decoded
+        decoded = chunk.events
         assert chunk.offsets.tolist() == list(range(position + len(out), chunk.next_position))
         assert decoded.weights is not None
         values = zip(items_of(decoded.items), decoded.weights.tolist(), decoded.times.tolist(), strict=True)
@@ -155,8 +155,8 @@ def test_a_recursive_schema_is_read_by_the_tree(tmp_path: Path) -> None:
     path = write(tmp_path / "e.avro", 0, 50, "deflate", 30, schema)
     (chunk,) = chunks(path, Layout("avro", item="user", item_type="int"))
     assert chunk is not None
-    assert items_of(chunk.decoded.items) == list(range(50))
-    assert set(chunk.decoded.times.tolist()) == {NO_TIME}
+    assert items_of(chunk.events.items) == list(range(50))
+    assert set(chunk.events.times.tolist()) == {NO_TIME}
 
 
 # ------------------------------------------------------------------------------------------------------ damage

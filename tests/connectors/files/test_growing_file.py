@@ -26,8 +26,8 @@ def read(path: Path, position: int) -> tuple[list[int], int]:
         if isinstance(event, Ended):
             return times, position
         assert isinstance(event, Chunk)
-        assert (event.decoded.valid | event.decoded.null).all()
-        times += event.decoded.times[event.decoded.valid].tolist()
+        assert (event.events.valid | event.events.null).all()
+        times += event.events.times[event.events.valid].tolist()
         position = event.next_position
 
 

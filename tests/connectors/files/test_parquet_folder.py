@@ -30,7 +30,7 @@ def found(folder: Path, position: int = 0) -> list[int]:
     for chunk in chunks(folder, LAYOUT, position):
         assert chunk is not None
         assert chunk.offsets.tolist() == list(range(position + len(out), position + len(out) + chunk.offsets.size))
-        out += (chunk.decoded.times // 1000).tolist()
+        out += (chunk.events.times // 1000).tolist()
     return out
 
 
@@ -68,7 +68,7 @@ def test_timestamps_need_a_time_zone(tmp_path: Path, unit: str) -> None:
         pq.write_table(pa.table({"u": [1, 2], "t": times}), tmp_path / "zoned.parquet")
         (chunk,) = chunks(tmp_path / "zoned.parquet", LAYOUT, 0)
         assert chunk is not None
-        assert chunk.decoded.times.tolist() == [1_764_000_000_000, 1_764_003_600_000]
+        assert chunk.events.times.tolist() == [1_764_000_000_000, 1_764_003_600_000]
     pq.write_table(pa.table({"u": [1, 2], "t": moments.cast(pa.timestamp(unit))}), tmp_path / "naive.parquet")
     with pytest.raises(ConfigError, match="'t' has timestamps without a time zone"):
         list(chunks(tmp_path / "naive.parquet", LAYOUT, 0))

@@ -74,7 +74,7 @@ def read(path: Path | None, layout: Layout, position: int = 0) -> list[tuple[Any
     out = []
     for chunk in chunks(path, layout, position):
         assert chunk is not None
-        found = chunk.decoded
+        found = chunk.events
         items = texts(found.items)
         for at, item in enumerate(items):
             record = at if found.record is None else int(found.record[at])

@@ -43,8 +43,8 @@ def test_half_a_record_outlives_that_its_partition_is_taken_again(monkeypatch: p
         second = chunk(source.poll(0.01))
         assert (second.from_position, second.next_position) == (500, 517)
         assert second.offsets.tolist() == [500]
-        assert second.decoded.valid.tolist() == [True]
-        assert second.decoded.times.tolist() == [2]
+        assert second.events.valid.tolist() == [True]
+        assert second.events.times.tolist() == [2]
         os.close(writing)
         assert source.poll(0.01) == [Ended(0)]
         source.seek(0, 517)
@@ -64,5 +64,5 @@ def test_a_csv_header_is_read_once_though_its_partition_is_taken_again(monkeypat
         source.seek(0, 0)
         again = chunk(source.poll(0.01))
         assert (again.from_position, again.next_position) == (0, 2)
-        assert again.decoded.times.tolist() == [3, 4]
+        assert again.events.times.tolist() == [3, 4]
         assert source.poll(0.01) == [Ended(0)]

@@ -144,11 +144,11 @@ def read(connection: Connection, config: Config, records: int = RECORDS) -> Topi
     found.erased = newest.erased
     for partition, client in sorted(newest.records.items()):
         read = from_client_records(client)
-        decoded = decoder.decode(read)
+        events = decoder.decode(read)
         shown = _texts(decoder, read) if has_fields else None
         stamps = None if found.fields.wanted.time is None else read.timestamps
-        found.fields.add(decoded, shown, stamps)
-        items = decoded.items.take(decoded.valid)
+        found.fields.add(events, shown, stamps)
+        items = events.items.take(events.valid)
         oldest_ms = int(read.timestamps.min(initial=found.oldest_ms))
         former = [n for n, until_ms in newest.former.items() if partition < n and oldest_ms < until_ms]
         found.placements.add(items, partition, former)

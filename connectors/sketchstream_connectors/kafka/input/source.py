@@ -326,7 +326,7 @@ class KafkaSource:
                     next_position=records.next_position,
                     offsets=records.offsets,
                     timestamps=records.timestamps,
-                    decoded=decoded,
+                    events=decoded,
                     raw=_raw(records),
                     n_bytes=int(records.buffer.size),
                     tombstones=records.value_start < 0,

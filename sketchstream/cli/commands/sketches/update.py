@@ -137,7 +137,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
 
     def inspect(chunk: Chunk) -> None:
         if left_out is not None:
-            left_out.without_item += int(chunk.decoded.null.sum())
+            left_out.without_item += int(chunk.events.null.sum())
         if sample.records < ENOUGH:
             files.look(layout, chunk, sample)
             if sample.records >= ENOUGH:
