@@ -15,12 +15,12 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "members of an object that a kind has": (facts.members_of_what_a_kind_has, 9, 12),
     "members of these that one kind alone overrides": (facts.members_that_one_kind_overrides, 0, 0),
     "own frames from Sketch.update to the kernel": (facts.frames_of_update, 4, 4),
-    "classes that hold a batch": (facts.holders_of_a_batch, 6, 5),
+    "classes that hold a batch": (facts.holders_of_a_batch, 5, 5),
     "circles of imports, those for types included": (lambda: facts.circles_of_imports()[0], 0, 0),
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 74_110, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 74_095, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.items.events import Events
+from sketchstream.stream import kernels
+from sketchstream.stream.state.quorum import Admission
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -45,16 +47,13 @@ class Outcome:
     undecodable_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
     time_records: Ints = field(default_factory=lambda: NO_INTS, repr=False)
 
-    def note_refused(self, events: Events, verdict: npt.NDArray[np.uint8], late: Mask) -> None:
+    def note_refused(self, events: Events, admission: Admission) -> None:
         """Note which records go to sinks, and the exact counters of payloads.
 
         Args:
             events: payloads of the chunk.
-            verdict: (records,) of `Watermark.admit`.
-            late: (records,) True for records that were late for a window of a sketch.
+            admission: verdicts on its records, and which of them were late.
         """
-        from sketchstream.stream import kernels  # numba is loaded with the first record
-
         null = events.null
         self.nulls = int(np.count_nonzero(null))
         wrong = ~events.valid
@@ -69,10 +68,10 @@ class Outcome:
                 self.invalid = int(np.count_nonzero(wrong & ~null[events.record]))
             self.undecodable_records = np.flatnonzero(~usable & ~null)
         if self.future:
-            self.future_records = np.flatnonzero(verdict == kernels.FUTURE)
+            self.future_records = np.flatnonzero(admission.verdict == kernels.FUTURE)
         if self.unreadable_times:
-            lost = (verdict == kernels.UNREADABLE) & ~null
+            lost = (admission.verdict == kernels.UNREADABLE) & ~null
             lost[self.undecodable_records] = False
             self.time_records = np.flatnonzero(lost)
         if self.late:
-            self.late_records = np.flatnonzero(late)
+            self.late_records = np.flatnonzero(admission.late)

@@ -7,7 +7,7 @@ sealing takes. See `partition`, which states the laws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -18,11 +18,13 @@ import numpy.typing as npt
 
 from sketchstream import kinds
 from sketchstream.errors import BrokerError
+from sketchstream.items.events import Events
 from sketchstream.kinds import closing_step
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.interface import Spec
 from sketchstream.published import Instalment, Origin, Release, SealedState
 from sketchstream.sketch import Sketch
+from sketchstream.stream import kernels
 from sketchstream.stream.input.partition_counts import CountNeeded, LongWork, PartitionCounts, Steps, unanswered
 from sketchstream.stream.input.partitioner import belongs
 from sketchstream.stream.interfaces import Chunk, Frontier, SealedEntry
@@ -31,10 +33,10 @@ from sketchstream.stream.state.domain_slots import DomainSlots
 from sketchstream.stream.state.evidence import Evidence, EvidenceNoise
 from sketchstream.stream.state.outbox import Outbox
 from sketchstream.stream.state.outcome import NO_INTS, Ints, Mask, Outcome
-from sketchstream.stream.state.quorum import Watermark
+from sketchstream.stream.state.quorum import Admission, Watermark
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow, Track
-from sketchstream.stream.state.window_cover import Admitted, covering, overlapping
+from sketchstream.stream.state.window_cover import covering, overlapping
 from sketchstream.stream.windows.plans import EarlyAnswers, SketchPlan
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
@@ -87,6 +89,7 @@ class PartitionWindows:
         self.claim: Callable[[str, int, int], int] | None = None
         """Claims windows of (sketch, revision) that begin at a time or later; returns where they may (`IoTasks`)."""
         self._answers: dict[CountNeeded, int | None] = {}
+        self._events_by_spec: dict[tuple[bytes, tuple[tuple[str, str], ...], tuple[int, int] | None], Events] = {}
         self.seal_seconds: list[float] = []
         self._worked = 0
         self._changed = True
@@ -158,37 +161,35 @@ class PartitionWindows:
         self._require_between(chunk)
 
         self._answers.clear()
+        self._events_by_spec.clear()
         self._worked = 0
         events = chunk.events
-        times = events.times
-        outcome = Outcome(records=times.size, late={})
+        n = events.times.size
+        outcome = Outcome(records=n, late={})
         advances = self._due_advances(chunk)
-        if times.size:
+        if n:
             known = self.watermark
             future_after = LATEST_MS if clock_ms is None else clock_ms + self.rules.max_ahead_ms
-            judged = self._watermark.admit(times, chunk.timestamps, future_after, advances)
-            for before, after in judged.advanced:
+            admission = self._watermark.admit(events.times, chunk.timestamps, future_after, advances)
+            for before, after in admission.advanced:
                 self._note_idle(before, after)
-            outcome.future, outcome.unreadable_times = judged.future, judged.unreadable
-            outcome.early, outcome.jumps, outcome.jumped_at = judged.early, judged.jumps, judged.jumped_at
-            if judged.jumps:
-                outcome.moved, outcome.moved_at = _longest_move(judged.before, self.watermark)
-            late = np.zeros(times.size, np.bool_)
-            if judged.future + judged.unreadable < times.size:
-                whole = Admitted(
-                    events, times, judged.before, judged.verdict, judged.low, judged.high, self.watermark, late
-                )
-                self._note_partial(known, whole)
-                self.newest = max(self.newest, judged.high)
+            outcome.future, outcome.unreadable_times = admission.future, admission.unreadable
+            outcome.early, outcome.jumps, outcome.jumped_at = admission.early, admission.jumps, admission.jumped_at
+            if admission.jumps:
+                outcome.moved, outcome.moved_at = _longest_move(admission.before, self.watermark)
+            if admission.future + admission.unreadable < n:
+                self._note_partial(known, admission)
+                self.newest = max(self.newest, admission.high)
                 for track in self.tracks.values():
                     if track.plan is None or track.plan.early is None:
-                        yield from self._count(track, whole, outcome)
+                        yield from self._count(track, events, admission, outcome)
                     else:
-                        yield from self._count_with_early(track, track.plan.early, whole, outcome)
-                self.early_through = max(self.early_through, int(judged.before[-1]))
-            self._note_unplaced(chunk, judged.verdict)
+                        yield from self._count_with_early(track, track.plan.early, events, admission, outcome)
+                self._events_by_spec.clear()  # nothing of the records stays
+                self.early_through = max(self.early_through, int(admission.before[-1]))
+            self._note_unplaced(chunk, admission.verdict)
             outcome.sealed += yield from self._seal()
-            outcome.note_refused(events, judged.verdict, late)
+            outcome.note_refused(events, admission)
             self._note_contradictions(chunk, advances)
         elif advances:
             for _, watermark in advances:
@@ -205,8 +206,6 @@ class PartitionWindows:
         A record whose event time cannot be read is counted for the windows that hold its own timestamp; if it has
         none, for those that hold the newest event time. A tombstone is meant for no window.
         """
-        from sketchstream.stream import kernels
-
         lost = verdict == kernels.UNREADABLE
         if chunk.tombstones is not None:
             lost &= ~chunk.tombstones
@@ -263,78 +262,78 @@ class PartitionWindows:
             )
             raise ValueError(msg)
 
-    def _count(self, track: Track, whole: Admitted, outcome: Outcome) -> Steps[None]:
+    def _count(self, track: Track, events: Events, admission: Admission, outcome: Outcome) -> Steps[None]:
         """Count the records of a chunk in the windows of one sketch."""
-        from sketchstream.stream import kernels
-
         if track.overlapping:
-            yield from self._count_overlapping(track, whole, outcome)
+            yield from self._count_overlapping(track, events, admission, outcome)
             return
-        low, high = whole.low, whole.high
-        starts, ends = covering(track, whole)
-        yield from self._claim_opened(track, whole, zip(starts.tolist(), ends.tolist(), strict=True))
+        low, high, lateness = admission.low, admission.high, self.rules.lateness_ms
+        times, before = admission.times, admission.before
+        starts, ends = covering(track, admission)
+        yield from self._claim_opened(track, admission, zip(starts.tolist(), ends.tolist(), strict=True))
         steps = [self._step(track, int(start)) for start in starts]
-        if len(starts) == 1 and not (steps[0] and self._closes_at(int(starts[0]), low, steps[0]) <= whole.mark):
+        if len(starts) == 1 and not (steps[0] and self._closes_at(int(starts[0]), low, steps[0]) <= admission.mark):
             only = int(ends[0])
-            if only + self.rules.lateness_ms > whole.mark and only > track.through and starts[0] <= low and high < only:
+            if only + lateness > admission.mark and only > track.through and starts[0] <= low and high < only:
                 window = yield from self._opening(track, int(starts[0]), only)
                 if window is not None:
-                    window.sketch.admit(int(np.count_nonzero(whole.verdict == kernels.ADMITTED)))
-                    yield from self._update(track, window, whole, whole.good, outcome)
+                    window.sketch.admit(int(np.count_nonzero(admission.admitted)))
+                    yield from self._update(track, window, events, _usable(events, admission), outcome)
                 return
-        places = np.empty(whole.times.size, np.int32)
+        places = np.empty(times.size, np.int32)
         used = np.zeros(len(starts), np.bool_)
-        n_late = kernels.place(
-            whole.times, whole.before, whole.verdict, starts, ends, self.rules.lateness_ms, track.through, places, used
-        )
+        n_late = kernels.place(times, before, admission.verdict, starts, ends, lateness, track.through, places, used)
         for index, step in enumerate(steps):
             if step is not None and used[index]:  # a position that has closed takes nothing more
                 start, end = int(starts[index]), int(ends[index])
                 here = places == index
-                times = np.where(here, whole.times, start)
-                closing = np.minimum(start + ((times - start) // step + 1) * step, end) + self.rules.lateness_ms
-                here &= closing <= whole.before
+                since = np.where(here, times - start, 0)
+                closing = np.minimum(start + (since // step + 1) * step, end) + lateness
+                here &= closing <= before
                 places[here] = kernels.LATE
                 n_late += int(np.count_nonzero(here))
                 used[index] = bool((places == index).any())
         if n_late:
-            late = (places == kernels.LATE) & (whole.times >= track.earlier)
+            late = (places == kernels.LATE) & (times >= track.earlier)
             if track.plan is not None or track.windows:
-                self._note_late(track, whole, late, outcome)
-            refused = whole.times[places == kernels.LATE]
-            track.evidence.refuse(refused, track.holding(whole.times[late]), track.through)
+                self._note_late(track, admission, late, outcome)
+            track.evidence.refuse(times[places == kernels.LATE], track.holding(times[late]), track.through)
         for index in np.flatnonzero(used).tolist():
             window = yield from self._opening(track, int(starts[index]), int(ends[index]))
             if window is not None:
-                yield from self._take(track, window, whole, places, index, outcome)
+                yield from self._take(track, window, events, admission, places, index, outcome)
 
-    def _count_with_early(self, track: Track, early: EarlyAnswers, whole: Admitted, outcome: Outcome) -> Steps[None]:
+    def _count_with_early(
+        self, track: Track, early: EarlyAnswers, events: Events, admission: Admission, outcome: Outcome
+    ) -> Steps[None]:
         """Count the records of a chunk, and release early answers between them, where the watermark passed their time.
 
         An answer that is due at a watermark holds the records before the one that comes at that watermark: it is a
         function of the sequence of records, however that is divided into chunks.
         """
-        first, n = 0, whole.times.size
-        for index, due in [*self._due_early(track, early, whole), (n, [])]:
-            part = whole.between(first, index)
+        first, n = 0, admission.times.size
+        for index, due in [*self._due_early(track, early, admission), (n, [])]:
+            part = admission.between(first, index)
             if part is not None:
-                yield from self._count(track, part, outcome)
+                yield from self._count(track, events, part, outcome)
             first = index
             for start, time_ms in due:
-                yield from self._release_early(track, early, start, time_ms, int(whole.before[index]))
+                yield from self._release_early(track, early, start, time_ms, int(admission.before[index]))
 
-    def _due_early(self, track: Track, early: EarlyAnswers, whole: Admitted) -> list[tuple[int, list[tuple[int, int]]]]:
+    def _due_early(
+        self, track: Track, early: EarlyAnswers, admission: Admission
+    ) -> list[tuple[int, list[tuple[int, int]]]]:
         """Before which records of a chunk early answers are due: starts of windows, and times. `_emit` has the rest."""
-        starts, ends = covering(track, whole)
+        starts, ends = covering(track, admission)
         bounds = {(one.start, one.end) for one in track.windows.values()} | set(
             zip(starts.tolist(), ends.tolist(), strict=True)
         )
         due: dict[int, dict[int, int]] = {}
         for start, end in sorted(bounds):
             for time_ms in early.times((start, end)):
-                if self.early_through < time_ms <= whole.mark:
-                    index = int(np.searchsorted(whole.before, time_ms, side="left"))
-                    if index < whole.times.size:
+                if self.early_through < time_ms <= admission.mark:
+                    index = int(np.searchsorted(admission.before, time_ms, side="left"))
+                    if index < admission.times.size:
                         due.setdefault(index, {})[start] = time_ms  # the last of several that are due at once
         return [(index, sorted(due[index].items())) for index in sorted(due)]
 
@@ -408,49 +407,46 @@ class PartitionWindows:
         """The watermark at which the position that holds a time closes, in a window that begins at `start`."""
         return start + ((time - start) // step + 1) * step + self.rules.lateness_ms
 
-    def _count_overlapping(self, track: Track, whole: Admitted, outcome: Outcome) -> Steps[None]:
+    def _count_overlapping(self, track: Track, events: Events, admission: Admission, outcome: Outcome) -> Steps[None]:
         """Count the records of a chunk in overlapping windows: each record in every window that holds its time.
 
         A record that is late for any of them is counted as late once.
         """
-        from sketchstream.stream import kernels
-
-        times = whole.times
+        times, before, lateness = admission.times, admission.before, self.rules.lateness_ms
         places = np.empty(times.size, np.int32)
         late = np.zeros(times.size, np.bool_)
-        windows = overlapping(track, whole)
-        yield from self._claim_opened(track, whole, windows)
+        windows = overlapping(track, admission)
+        yield from self._claim_opened(track, admission, windows)
         former = track.evidence.known.difference(windows)
-        if any(start <= whole.high and whole.low < end for start, end in former):
-            track.evidence.refuse(times[whole.verdict == kernels.ADMITTED], former, track.through)
-        for start, end in overlapping(track, whole):
+        if any(start <= admission.high and admission.low < end for start, end in former):
+            track.evidence.refuse(times[admission.admitted], former, track.through)
+        for start, end in overlapping(track, admission):
             if end <= track.earlier:
                 continue
-            n = kernels.inside(
-                times, whole.before, whole.verdict, start, end, self.rules.lateness_ms, track.through, places, late
-            )
+            n = kernels.inside(times, before, admission.verdict, start, end, lateness, track.through, places, late)
             window = (yield from self._opening(track, start, end)) if n else None
             if window is not None:
-                yield from self._take(track, window, whole, places, 0, outcome)
-            inside = (whole.verdict == kernels.ADMITTED) & (times >= start) & (times < end)
+                yield from self._take(track, window, events, admission, places, 0, outcome)
+            inside = admission.admitted & (times >= start) & (times < end)
             refused = inside & (places == kernels.OUT)
             track.evidence.refuse(times[refused], [(start, end)], track.through)
-        self._note_late(track, whole, late, outcome)
+        self._note_late(track, admission, late, outcome)
 
     @staticmethod
-    def _note_late(track: Track, whole: Admitted, late: Mask, outcome: Outcome) -> None:
+    def _note_late(track: Track, admission: Admission, late: Mask, outcome: Outcome) -> None:
         """Count late records; those of windows from before the sketch are not among them."""
         n_late = int(np.count_nonzero(late))
         if n_late:
             outcome.late[track.name] = outcome.late.get(track.name, 0) + n_late
-            whole.late |= late
+            admission.late |= late
             track.late.add(n_late)
 
     def _take(
         self,
         track: Track,
         window: OpenWindow,
-        whole: Admitted,
+        events: Events,
+        admission: Admission,
         places: npt.NDArray[np.int32],
         index: int,
         outcome: Outcome,
@@ -460,38 +456,33 @@ class PartitionWindows:
         Windows come in ascending order, and each is sealed at once if the chunk's last watermark closes it: however
         long a chunk is, no more windows are open at a time than the lateness requires.
         """
-        from sketchstream.stream import kernels
-
-        record = whole.events.record
         window.sketch.admit(int(np.count_nonzero(places == index)))
-        chosen = np.empty(len(whole.events.valid), np.bool_)
+        record, chosen = events.record, np.empty(len(events), np.bool_)
         n = kernels.choose(
-            NO_INTS if record is None else record, record is not None, whole.events.valid, places, index, chosen
+            NO_INTS if record is None else record, record is not None, events.valid, places, index, chosen
         )
         if n:
-            yield from self._update(track, window, whole, chosen, outcome)
-        if window.end + self.rules.lateness_ms <= whole.mark:
+            yield from self._update(track, window, events, chosen, outcome)
+        if window.end + self.rules.lateness_ms <= admission.mark:
             yield from self._ask_partitions()
             yield from self._sealing_window(track, window)
             outcome.sealed += 1
 
-    def _claim_opened(self, track: Track, whole: Admitted, windows: Iterable[tuple[int, int]]) -> Steps[None]:
+    def _claim_opened(self, track: Track, admission: Admission, windows: Iterable[tuple[int, int]]) -> Steps[None]:
         """Claim the windows that records of a chunk will open, before the records are assigned.
 
         Args:
             track: of the sketch.
-            whole: the chunk.
+            admission: verdicts on the records.
             windows: that hold its times, ascending.
         """
-        from sketchstream.stream import kernels
-
         for start, end in windows:
             if start >= track.live or track.plan is None:
                 return
             if start in track.windows or end <= track.through:
                 continue
-            inside = (whole.verdict == kernels.ADMITTED) & (whole.times >= start) & (whole.times < end)
-            if (whole.before[inside] < end + self.rules.lateness_ms).any():
+            inside = admission.admitted & (admission.times >= start) & (admission.times < end)
+            if (admission.before[inside] < end + self.rules.lateness_ms).any():
                 yield from self._claim(track, track.plan, start)
 
     def _claim(self, track: Track, plan: SketchPlan, start: int) -> Steps[None]:
@@ -572,19 +563,19 @@ class PartitionWindows:
             self._changed = True
 
     def _update(
-        self, track: Track, window: OpenWindow, whole: Admitted, chosen: Mask | Ints | None, outcome: Outcome
+        self, track: Track, window: OpenWindow, events: Events, chosen: Mask | Ints | None, outcome: Outcome
     ) -> Steps[None]:
         """Add valid occurrences to one sketch; misplaced ones, and those that its kind cannot use, do nothing."""
         fields = track.fields(window.sketch.spec)
         if fields is None:
             return  # the window was marked as one that lacks records when the snapshot was read
-        events = whole.counted(window.sketch.spec, fields, (window.start, window.end))
-        if events.good is not None:
-            chosen = events.good if chosen is None else chosen & events.good
+        counted = self._counted_by(window, fields, events)
+        if counted.good is not None:
+            chosen = counted.good if chosen is None else chosen & counted.good
         if chosen is not None and not chosen.any():
             return
         if self.rules.partitioner is not None:
-            items = whole.events.items if chosen is None else whole.events.items.take(chosen)
+            items = events.items if chosen is None else events.items.take(chosen)
             here = belongs(items, self.rules.partitioner, window.counts, self.partition)
             n_away = len(items) - int(np.count_nonzero(here))
             asked = (yield from self._ask(CountNeeded.ITEMS)) if n_away else None
@@ -601,13 +592,30 @@ class PartitionWindows:
                 track.evidence.misplace(*at, away, self.partition, window.counts[-1])
                 places = np.flatnonzero(here)
                 chosen = places if chosen is None else np.flatnonzero(chosen)[places]
-        taken, weights = events.items, events.weights
+        taken, weights = counted.items, counted.weights
         if chosen is not None:
             taken = taken.take(chosen)
             weights = None if weights is None else weights[chosen]
         if len(taken):
             window.sketch.update(taken, weights, invalid="noop")
             outcome.updates += len(taken)
+
+    def _counted_by(self, window: OpenWindow, fields: Mapping[str, str], events: Events) -> Events:
+        """The events as the kind of a sketch counts them; made once for all windows, unless they depend on the window.
+
+        Args:
+            window: of the sketch.
+            fields: role -> field of the record, as `SketchPlan.fields`.
+            events: of the chunk.
+        """
+        spec, bounds = window.sketch.spec, (window.start, window.end)
+        intake = kinds.of(spec).intake
+        depends = intake.stretch_ms(spec) is not None
+        name = (spec.fingerprint, tuple(fields.items()), bounds if depends else None)
+        if name not in self._events_by_spec:
+            columns = {role: events.columns[field] for role, field in fields.items()}
+            self._events_by_spec[name] = intake.events(spec, replace(events, columns=columns, window=bounds))
+        return self._events_by_spec[name]
 
     def _ask(self, needed: CountNeeded) -> Steps[int | None]:
         """Ask for the current partition count, once for each reason; None if there is no cluster to ask."""
@@ -680,16 +688,16 @@ class PartitionWindows:
                 track.mark_diverged(max(window.end for window in track.windows.values()))
             self._announce(track)
 
-    def _note_partial(self, known: int, whole: Admitted) -> None:
+    def _note_partial(self, known: int, admission: Admission) -> None:
         """Note that the watermark, `known` before this chunk, has moved after missing records; see `lack`."""
         if not self._partial:
             return
-        after = np.append(whole.before[1:], whole.mark)
+        after = np.append(admission.before[1:], admission.mark)
         moved = int(np.argmax(after > known))
         if after[moved] <= known:
             return
         self._partial = False
-        read = whole.times[: moved + 1][whole.verdict[: moved + 1] == 0]
+        read = admission.times[: moved + 1][admission.verdict[: moved + 1] == 0]
         newest = int(read.max(initial=max(self.newest, int(after[moved])))) + self.rules.lateness_ms
         for track in self.tracks.values():
             if track.plan is not None:
@@ -968,6 +976,13 @@ class PartitionWindows:
         self.waiting.store_all()
         self.lists.forget()
         self._changed = True
+
+
+def _usable(events: Events, admission: Admission) -> Mask | None:
+    """(u,) events that are valid, of admitted records; None: all are."""
+    admitted = admission.admitted
+    usable = events.valid & (admitted if events.record is None else admitted[events.record])
+    return None if usable.all() else usable
 
 
 def _longest_move(before: npt.NDArray[np.int64], last: int) -> tuple[tuple[int, int], int]:

@@ -20,6 +20,7 @@ from sketchstream.stream.interfaces import Plain
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 RUNGS = 34
 """Target times at once: the next multiple of a slice * 2^i after the watermark, i < RUNGS. At 15 s they span the years
@@ -58,10 +59,13 @@ class Admission:
     """The verdicts on n records. `low` and `high` are meaningless if no record was admitted.
 
     Args:
-        before: (n,) int64, watermark before each record.
+        times: (n,) int64, event times, ms.
+        before: (n,) int64, watermark before each record, ms.
         verdict: (n,) uint8, see `kernels.ADMITTED`.
+        late: (n,) bool, set for records that are late for a window of a sketch, when these are assigned to windows.
         low: smallest admitted event time.
         high: largest admitted event time.
+        mark: watermark after the last record.
         future: records refused because their event time lies too far beyond the clock.
         unreadable: records without an event time.
         early: admitted records that vouch for more than the lateness beyond the watermark.
@@ -70,16 +74,41 @@ class Admission:
         advanced: the watermark before and after each advance that no record voted for.
     """
 
+    times: Ints
     before: Ints
     verdict: npt.NDArray[np.uint8]
+    late: Mask
     low: int = LATEST_MS
     high: int = EARLIEST_MS
+    mark: int = NO_TIME
     future: int = 0
     unreadable: int = 0
     early: int = 0
     jumps: int = 0
     jumped_at: int = -1
     advanced: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def admitted(self) -> Mask:
+        """(n,) records that were admitted."""
+        from sketchstream.stream import kernels
+
+        found: Mask = self.verdict == kernels.ADMITTED
+        return found
+
+    def between(self, first: int, stop: int) -> Admission | None:
+        """The same with the records from `first` to before `stop` alone; None if none of them is admitted."""
+        from sketchstream.stream import kernels
+
+        if (first, stop) == (0, self.times.size):
+            return self
+        verdict = np.full_like(self.verdict, kernels.FUTURE)
+        verdict[first:stop] = self.verdict[first:stop]
+        admitted = self.times[verdict == kernels.ADMITTED]
+        if not admitted.size:
+            return None
+        mark = self.mark if stop == self.times.size else int(self.before[stop])
+        return Admission(self.times, self.before, verdict, self.late, int(admitted.min()), int(admitted.max()), mark)
 
 
 class Watermark:
@@ -128,7 +157,8 @@ class Watermark:
             future_after: event times beyond it are refused as future.
             advances: ascending indices of records, and the watermark to advance to before each; n: after the last.
         """
-        out = Admission(np.empty(times.size, np.int64), np.empty(times.size, np.uint8))
+        n = times.size
+        out = Admission(times, np.empty(n, np.int64), np.empty(n, np.uint8), np.zeros(n, np.bool_))
         begin = 0
         for index, value in advances:
             self._admit(times, stamps, future_after, begin, index, out)
@@ -136,7 +166,8 @@ class Watermark:
             if self.advance(value):
                 out.advanced.append((before, self.value))
             begin = index
-        self._admit(times, stamps, future_after, begin, times.size, out)
+        self._admit(times, stamps, future_after, begin, n, out)
+        out.mark = self.value
         return out
 
     def _admit(self, times: Ints, stamps: Ints | None, future_after: int, begin: int, end: int, out: Admission) -> None:
