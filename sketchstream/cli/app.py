@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from sketchstream import events
+from sketchstream import log_events
 from sketchstream.cli import exits, options
 
 COMMANDS: Final = {
@@ -214,8 +214,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if os.environ.get("SKETCHSTREAM_TRACEBACK"):
             traceback.print_exc()
         for line in _explain(error):
-            if events.writes_json():
-                events.say(logging.getLogger("sketchstream"), logging.ERROR, "failed", reason=line)
+            if log_events.writes_json():
+                log_events.say(logging.getLogger("sketchstream"), logging.ERROR, "failed", reason=line)
             else:
                 click.echo(f"sketchstream: error: {line}", err=True)
         return error.exit_code if isinstance(error, click.ClickException) else exits.exit_code(error)

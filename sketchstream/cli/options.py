@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from sketchstream import events
+from sketchstream import log_events
 from sketchstream.cli.show import FORMATS
 from sketchstream.errors import ConfigError
 
@@ -66,7 +66,7 @@ def log_format() -> Callable[[F], F]:
     """Option --log-format of commands that run for long."""
     return click.option(
         "--log-format",
-        type=click.Choice(events.FORMATS),
+        type=click.Choice(log_events.FORMATS),
         default="text",
         show_default=True,
         help="Lines of key=value pairs, or a JSON object a line; docs/operations.md lists the events.",

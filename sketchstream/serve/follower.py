@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sketchstream.errors import SketchstreamError
-from sketchstream.events import say, say_trace
+from sketchstream.log_events import say, say_trace
 from sketchstream.topics import HISTORY
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from helpers.paths import ROOT
 from helpers.serving import publish, serving
 from helpers.streams import EPOCH, MINUTE
 from helpers.workers import driver, send
-from sketchstream import events
+from sketchstream import log_events
 from sketchstream.serve.http.metrics import exposition as of_service
 from sketchstream.serve.newest import SHOWN
 from sketchstream.stream.monitoring.exposition import exposition as of_worker
@@ -127,37 +127,37 @@ RESERVED = {"time", "level", "logger", "event", "message", "traceback"}
 
 def test_the_list_of_events_is_that_of_the_code_and_of_the_document() -> None:
     logged = calls()
-    assert {event for event, _, _ in logged} | {events.OTHER} == set(events.EVENTS)
+    assert {event for event, _, _ in logged} | {log_events.OTHER} == set(log_events.EVENTS)
     for event, level, fields in logged:
-        assert level == "level" or level in events.EVENTS[event].levels, (event, level)
+        assert level == "level" or level in log_events.EVENTS[event].levels, (event, level)
         assert not fields & RESERVED, event
     listed = documented_events()
     assert {name: levels for name, (levels, _) in listed.items()} == {
-        name: one.levels for name, one in events.EVENTS.items()
+        name: one.levels for name, one in log_events.EVENTS.items()
     }
     for name, (_, meaning) in listed.items():
-        assert meaning == events.EVENTS[name].meaning.rstrip("."), name
+        assert meaning == log_events.EVENTS[name].meaning.rstrip("."), name
 
 
 def test_nothing_is_logged_that_is_no_event() -> None:
     plain = re.compile(r"\blog(?:ger)?\.(?:debug|info|warning|error|exception|critical|log)\(")
     found = {path.name for path in SOURCES if plain.search(path.read_text())}
-    assert found == {"events.py"}
+    assert found == {"log_events.py"}
 
 
 def test_json_lines_hold_the_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(events.JsonLines())
+    handler.setFormatter(log_events.JsonLines())
     log = logging.getLogger("sketchstream.worker")
     log.addHandler(handler)
     try:
-        events.say(log, logging.WARNING, "dropped", partition=3, reason='a "b"\nc')
-        events.say(log, logging.WARNING, "progress", "5 records, lag 3", records=5)
+        log_events.say(log, logging.WARNING, "dropped", partition=3, reason='a "b"\nc')
+        log_events.say(log, logging.WARNING, "progress", "5 records, lag 3", records=5)
         log.warning("of %s", "a library")
         try:
             raise ValueError
         except ValueError:
-            events.say_trace(log, "follow_failed")
+            log_events.say_trace(log, "follow_failed")
     finally:
         log.removeHandler(handler)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -179,9 +179,9 @@ def test_begin_with_json_makes_lines_of_warnings_too(
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    assert not events.writes_json()
-    events.begin("warning", "json")
-    assert events.writes_json()
+    assert not log_events.writes_json()
+    log_events.begin("warning", "json")
+    assert log_events.writes_json()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("epsilon above 10 protects nobody", NoPrivacyWarning, stacklevel=1)

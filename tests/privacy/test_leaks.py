@@ -23,7 +23,7 @@ import sketchstream as ss
 from helpers.commands import Run
 from sketchstream import wire
 from sketchstream.errors import SketchstreamError
-from sketchstream.events import JsonLines
+from sketchstream.log_events import JsonLines
 from sketchstream.published import Release
 from sketchstream.sketch import Sketch
 from sketchstream.spec import NoPrivacyWarning

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import ConfigError, FormatError
-from sketchstream.events import say
 from sketchstream.files import reading
+from sketchstream.log_events import say
 from sketchstream.stream.formats import RECORD_TIME, Fields
 from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream_connectors.decode.avro import AvroReader, tree

@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 
 from sketchstream.errors import ConfigError, DataLossError, FormatError, ItemError, MissingExtraError, StoreError
-from sketchstream.events import say
 from sketchstream.items.events import Events
+from sketchstream.log_events import say
 from sketchstream.stream.input.sampling import PARSED, Sample, Wanted
 from sketchstream.stream.interfaces import Assigned, Chunk, Ended, PartitionError, Source, SourceEvent
 from sketchstream_connectors.decode import pools

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.query.sealed import SealedReader, Span
 from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream.stream.state import checkpoint

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import EstimateError, MergeError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.published import published_in_topic

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream.events import say
 from sketchstream.kernels import compile_first
+from sketchstream.log_events import say
 from sketchstream.stream import formats
 from sketchstream.stream.input import partitioner_detection
 from sketchstream.stream.interfaces import Chunk, Publisher, Sink, Source, StateStore

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sketchstream.errors import ConfigError, SchemaUnavailableError, StoreError
-from sketchstream.events import say
 from sketchstream.files import PUBLIC, make_folder, write_durably
+from sketchstream.log_events import say
 
 log = logging.getLogger("sketchstream.registry")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sketchstream.errors import ConfigError, meant
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream_connectors.registry.client import RegistryAccess, SchemaRegistry, urls_of
 
 log = logging.getLogger("sketchstream.registry")

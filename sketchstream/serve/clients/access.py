@@ -25,8 +25,8 @@ from typing import Final
 
 from sketchstream.config.toml import read_toml
 from sketchstream.errors import ConfigError, SketchstreamError, StoreError
-from sketchstream.events import say
 from sketchstream.files import read_file, require_private
+from sketchstream.log_events import say
 from sketchstream.serve.clients.clients import Guesses
 
 log = logging.getLogger("sketchstream.serve")

@@ -26,7 +26,7 @@ import h11
 import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.serve.clients.clients import address_of
 
 if TYPE_CHECKING:

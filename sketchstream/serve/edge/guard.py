@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.serve.clients.access import COOKIE, VIEWER, Access
 from sketchstream.serve.clients.clients import CLIENT, REQUESTS, InProgress, address_of, foreign
 from sketchstream.serve.http import problems

@@ -21,7 +21,7 @@ from typing import Final
 
 from sketchstream import errors
 from sketchstream.errors import BusyError, DeadlineError, SketchstreamError, StoreError
-from sketchstream.events import say, say_trace
+from sketchstream.log_events import say, say_trace
 from sketchstream.serve.clients.clients import CLIENT
 from sketchstream.serve.reconstruction.child import AbandonedError, Child
 from sketchstream.serve.reconstruction.fair_queue import FairQueue, Name, ReconstructionJob

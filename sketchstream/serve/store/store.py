@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from sketchstream.errors import BusyError, DataLossError, FormatError, StoreError
-from sketchstream.events import say
 from sketchstream.kinds import continuing
+from sketchstream.log_events import say
 from sketchstream.query.estimates import knows_names
 from sketchstream.query.evidence import forgets
 from sketchstream.query.sealed import SealedReader, SealedWindow, Span, published_twice, shared_noise

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Clock, StateStore
 
 log = logging.getLogger("sketchstream.worker")

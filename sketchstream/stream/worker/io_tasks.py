@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.stream.interfaces import (
     Clock,
     Fresh,

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 from sketchstream.errors import BrokerError, DataLossError, SketchstreamError, SnapshotsGoneError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.stream.input.partition_counts import CountNeeded, LongWork, Result, Steps
 from sketchstream.stream.interfaces import Chunk, Clock, Fresh, PartitionError, Snapshot, Source
 from sketchstream.stream.monitoring.metrics import Metrics

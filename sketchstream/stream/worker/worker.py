@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from sketchstream.errors import SketchstreamError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.stream.interfaces import (
     Assigned,
     Chunk,

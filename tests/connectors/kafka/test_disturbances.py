@@ -31,7 +31,7 @@ from helpers.kafka.app import MINUTE, MISSED_SOON, App, Load, Worker
 from helpers.kafka.devbroker import DevCluster, free_ports
 from helpers.kafka.quotas import limited
 from helpers.paths import ROOT
-from sketchstream.events import EVENTS
+from sketchstream.log_events import EVENTS
 from sketchstream_connectors.kafka.cluster import topics
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.preflight import missing_rights

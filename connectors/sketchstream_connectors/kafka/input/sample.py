@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream.errors import BrokerError, ConfigError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.stream import formats
 from sketchstream.stream.input.partitioner import belongs
 from sketchstream.stream.input.partitioner_detection import Placements

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, FencedError, SchemaUnavailableError
-from sketchstream.events import say
 from sketchstream.items.events import Events
+from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, RawRecord, Revoked, SourceEvent
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, require_answers, spelled
 from sketchstream_connectors.kafka.fetch import fetch_patch

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from sketchstream.errors import BrokerError, FencedError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, StoreError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.serve.store.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.windows.windows import NO_TIME

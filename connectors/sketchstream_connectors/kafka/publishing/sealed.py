@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sketchstream.errors import SketchstreamError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.state import frontiers
 from sketchstream.stream.windows.windows import NO_TIME, within

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 
 log = logging.getLogger("sketchstream.kafka")

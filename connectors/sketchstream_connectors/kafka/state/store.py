@@ -22,7 +22,7 @@ import msgpack
 
 from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection
 from sketchstream_connectors.kafka.cluster.topics import former_state_topic, state_topic

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError, SnapshotsGoneError
-from sketchstream.events import say
+from sketchstream.log_events import say
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection, Topic
 from sketchstream_connectors.kafka.cluster.topics import FOR_EVER
 

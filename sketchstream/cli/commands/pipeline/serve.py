@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options
-from sketchstream.events import begin, say, writes_json
+from sketchstream.log_events import begin, say, writes_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

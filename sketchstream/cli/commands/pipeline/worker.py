@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sketchstream.cli import options, progress
-from sketchstream.events import begin, say
+from sketchstream.log_events import begin, say
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
