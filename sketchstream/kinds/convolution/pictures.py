@@ -65,12 +65,7 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 
 
 def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Panel]:
-    """Each filter's answers.
-
-    Args:
-        answer: of one window.
-        remark: after the titles.
-    """
+    """Each filter's answers."""
     out = []
     for at, one in enumerate(answer["filters"]):
         series, places = "position" in one["columns"], _places(one)
@@ -86,11 +81,7 @@ def pictures(answer: Mapping[str, Any], remark: str = "") -> list[Panel]:
 
 
 def chained(answers: Sequence[Mapping[str, Any]]) -> list[Panel]:
-    """Each filter's answers at the times of several windows, one after the other.
-
-    Args:
-        answers: of one sketch, ascending.
-    """
+    """Each filter's answers at the times of several windows, one after the other."""
     out = []
     for at, first in enumerate(answers[-1]["filters"]):
         parts = [(one, one["filters"][at]) for one in answers if at < len(one["filters"])]

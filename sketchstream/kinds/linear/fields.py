@@ -73,11 +73,6 @@ def delta_of(value: Epsilon, name: str, *, zero: bool) -> Fraction:
 def stored_closed(described: object, items: Sequence[Item] | None, what: str) -> ClosedDomain:
     """The closed domain that its dictionary describes; see `stored_domain`.
 
-    Args:
-        described: as stored.
-        items: of a listed domain.
-        what: the parameter, in words.
-
     Raises:
         SpecError: no such dictionary, or another list of items.
     """

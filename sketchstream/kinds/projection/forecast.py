@@ -130,11 +130,7 @@ class RowsPlan:
         return tuple(said)
 
     def least(self, relative: float) -> float:
-        """The smallest distance (not squared) whose square has this relative error, at the best k.
-
-        Args:
-            relative: standard error over squared distance.
-        """
+        """The smallest distance (not squared) whose square has this relative error, at the best k."""
         noise, law = 2 * self.best.tau, MatrixLaw.of(self.spec.outline)
 
         def found(distance: float) -> float:
@@ -247,13 +243,7 @@ def best_columns(
 
 
 def with_columns(spec: ProjectionSpec, k: int, matrix: Family | None = None) -> ProjectionSpec:
-    """The spec with another number of columns; warnings are not repeated.
-
-    Args:
-        spec: the sketch.
-        k: its columns.
-        matrix: another family; None: the same.
-    """
+    """The spec with another number of columns; warnings are not repeated."""
     fields = spec.to_dict()
     fields.pop("kind")
     if not spec.intrusion:  # it says nothing of a fresh layer

@@ -137,11 +137,7 @@ def matrix_of(spec: ProjectionSpec, key: Key | None, scope: tuple[str, str]) -> 
 
 
 def secret_scope(origin: Origin) -> tuple[str, str]:
-    """(name, window) for which one secret matrix is made.
-
-    Args:
-        origin: of the sketch.
-    """
+    """(name, window) for which one secret matrix is made."""
     window = "" if origin.window is None else f"{origin.window[0]}..{origin.window[1]}"
     return f"{origin.revision}:{origin.name}", window
 

@@ -31,9 +31,6 @@ class RowsTable(ConfigTable):
     def to_domain(self, folder: Path) -> ClosedDomain:
         """The rows.
 
-        Args:
-            folder: of the configuration.
-
         Raises:
             ConfigError, SpecError: the rows are invalid.
         """

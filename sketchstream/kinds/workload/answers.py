@@ -307,11 +307,7 @@ def estimate(
 
 
 def break_even(spec: WorkloadSpec) -> float:
-    """Number of individuals from which the guarantee of a projection is no better than the dense one; 0 without one.
-
-    Args:
-        spec: spec of the sketch.
-    """
+    """Number of individuals from which the guarantee of a projection is no better than the dense one; 0 without one."""
     sigma = math.sqrt(spec.layer().variance / spec.strategy.sensitivity2)
     return sigma * spec.length / (2 * math.sqrt(2 * math.log(2 * spec.workload.size)))
 

@@ -78,11 +78,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
 
 
 def products(labels: Sequence[Sequence[str]]) -> list[str]:
-    """Names of the cells of a table, the last column fastest; "all" for a table without columns.
-
-    Args:
-        labels: of each column.
-    """
+    """Names of the cells of a table, the last column fastest; "all" for a table without columns."""
     names = [""]
     for column in labels:
         names = [f"{front}, {label}" if front else str(label) for front in names for label in column]

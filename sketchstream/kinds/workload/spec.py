@@ -226,12 +226,7 @@ class WorkloadSpec(EventCountingSpec):
         return self.law(self.epsilon_publish, self.delta_publish)
 
     def law(self, epsilon: Fraction, delta: Fraction) -> LayerLaw:
-        """The law of a layer, or of a release's fresh noise, of this privacy.
-
-        Args:
-            epsilon: privacy.
-            delta: privacy; not used by the pure mechanisms.
-        """
+        """The law of a layer, or of a release's fresh noise, of this privacy; pure mechanisms have no delta."""
         if self.pure and self.counted_share:
             return self.law_of(epsilon)
         alone = layer_law(self.mechanism, self.strategy, epsilon, delta, self.weight)

@@ -148,10 +148,6 @@ class WorkloadTable(LinearTable):
 def read_strategy(path: Path, workload: Workload) -> Strategy:
     """The strategy of a file.
 
-    Args:
-        path: of the file.
-        workload: for which it was made.
-
     Raises:
         ConfigError: it cannot be read, is damaged, or was made for other queries.
     """

@@ -307,9 +307,6 @@ class Deployment:
         """Loss of an item to the numbers of misplaced items of these sketches, if it is misplaced in every window.
 
         It is noted in one partition beside its own, or in one for each number of partitions.
-
-        Args:
-            records: of the sketches.
         """
         windows: dict[Any, set[int]] = {}
         costs: dict[Any, Fraction] = {}
@@ -605,12 +602,7 @@ def _order(place: tuple[str, int, Window | None, int | None]) -> tuple[str, int,
 
 
 def gaussian_total(records: Sequence[Record], total: Callable[[Measured], Loss]) -> GaussianLoss:
-    """A total of losses to Gaussian noise: mu^2 and every bound of delta, each added up separately.
-
-    Args:
-        records: that can be part of the total.
-        total: adds up one number for each record.
-    """
+    """A total of losses to Gaussian noise: mu^2 and every bound of delta, each added up separately."""
     if not records:
         return GaussianLoss.none()
     if len(records) == 1:

@@ -359,12 +359,7 @@ def merged_from(ledger: SketchHistory) -> tuple[str, ...]:
 
 
 def overlapping(unit: str, overlap: int) -> str:
-    """What to add to a `summary` where windows overlap; empty where they do not.
-
-    Args:
-        unit: "event" or "item".
-        overlap: windows that hold one instant.
-    """
+    """What to add to a `summary` where windows overlap; empty where they do not."""
     if overlap == 1:
         return ""
     whom = "an event" if unit == "event" else "an item that is active at one instant"

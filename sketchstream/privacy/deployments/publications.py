@@ -261,11 +261,7 @@ def require_listed(names: Iterable[str]) -> None:
 
 
 def cost_of_record(spec: Any) -> Fraction:
-    """Epsilon of one record in one window, in all numbers of records that sketches of this spec publish.
-
-    Args:
-        spec: of the sketch.
-    """
+    """Epsilon of one record in one window, in all numbers of records that sketches of this spec publish."""
     return sum((one.cost(spec) for one in PUBLICATIONS if one.charge == "record"), Fraction(0))
 
 
@@ -281,12 +277,7 @@ def cost_in_frontiers(charge: Charge, unit: str, noise: FrontierNoise) -> Fracti
 
 
 def uncovered(spec: Any, around: Context) -> list[str]:
-    """The statement's sentences about what no loss covers, in the order of the list.
-
-    Args:
-        spec: of the sketch.
-        around: its deployment.
-    """
+    """The statement's sentences about what no loss covers, in the order of the list."""
     return [sentence for one in PUBLICATIONS for sentence in one.says(spec, around)]
 
 

@@ -261,10 +261,6 @@ def pure_budget(epsilon: Epsilon | None, delta: Epsilon | None) -> Fraction | No
 def require_no_delta(delta: Epsilon | None, name: str = "delta") -> None:
     """Refuse a delta where the noise is pure.
 
-    Args:
-        delta: as given; None: not given.
-        name: of the parameter.
-
     Raises:
         SpecError: one was given.
     """

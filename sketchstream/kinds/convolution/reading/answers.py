@@ -177,12 +177,7 @@ class FilterAnswers(LinearAnswers):
 
 
 def described(spec: ConvolutionSpec, parts: Sequence[FilterAnswers]) -> dict[str, Any]:
-    """Plain data of filters: where each one's answers are among all of them, and which stand on a part of it only.
-
-    Args:
-        spec: spec of the sketch.
-        parts: answers of each filter.
-    """
+    """Plain data of filters: where each one's answers are among all of them, and which stand on a part of it only."""
     ends = list(accumulate(len(one.values) for one in parts))
     return {
         "length": spec.length,
@@ -202,13 +197,7 @@ def described(spec: ConvolutionSpec, parts: Sequence[FilterAnswers]) -> dict[str
 
 
 def drawn(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -> Figure:
-    """Each filter's answers as a line with the band of their intervals, or as bars if they are a table.
-
-    Args:
-        spec: spec of the sketch.
-        parts: answers of each filter.
-        level: level of the intervals.
-    """
+    """Each filter's answers as a line with the band of their intervals, or as bars if they are a table."""
     from sketchstream.pictures import charts
 
     figure = charts.notebook_figure(9.0, 0.4 + 2.6 * len(parts))

@@ -86,12 +86,7 @@ class MatrixLaw:
     # below 0; there the least is a half of the noise alone.
 
     def squared_norm_estimate(self, value: Numbers, tau: Numbers) -> Numbers:
-        """Unbiased estimate of the variance of a squared norm.
-
-        Args:
-            value: the estimated squared norm, unbiased.
-            tau: noise variance a cell, signal units.
-        """
+        """Unbiased estimate of the variance of a squared norm."""
         mixed = 2 * value * tau + tau**2
         fourth = (value**2 - 2 * mixed / self.k) / (1 + 2 * self.signal / self.k)
         return np.maximum(2 * (self.signal * fourth + mixed), (1 - self.signal) * tau**2) / self.k

@@ -45,9 +45,6 @@ class Projection(PublishedRows):
     def write_distances(self, path: str | Path) -> None:
         """All squared distances as an Arrow file, a record a user. See `heatmap.write_arrow`.
 
-        Args:
-            path: of the file.
-
         Raises:
             MissingExtraError: pyarrow is not installed.
         """

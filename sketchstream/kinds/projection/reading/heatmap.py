@@ -83,9 +83,6 @@ def heat_map(projection: PublishedRows) -> HeatMap:
 def drawn(projection: PublishedRows) -> Figure:
     """A heat map as a figure.
 
-    Args:
-        projection: published projection.
-
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
@@ -106,10 +103,6 @@ def drawn(projection: PublishedRows) -> Figure:
 
 def write_arrow(projection: PublishedRows, path: str | Path) -> None:
     """All squared distances as an Arrow file: a record for each user, with its name and its distances to all users.
-
-    Args:
-        projection: published projection.
-        path: of the file; overwritten.
 
     Raises:
         MissingExtraError: pyarrow is not installed.

@@ -110,11 +110,7 @@ class Distances:
         return out
 
     def blocks(self, size: int = BLOCK) -> Iterator[tuple[int, Floats]]:
-        """The whole matrix: the first row's number and a (size, n) block, block by block.
-
-        Args:
-            size: rows of a block.
-        """
+        """The whole matrix: the first row's number and a (size, n) block, block by block."""
         for start in range(0, len(self._norms), size):
             yield start, self.block(slice(start, start + size))
 

@@ -167,14 +167,7 @@ def asked(
 
 
 def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item, Item]], level: float) -> RowAnswer:
-    """Squared distances, or inner products, of pairs of users.
-
-    Args:
-        projection: published projection.
-        question: "distance" or "inner".
-        pairs: of users.
-        level: of the intervals.
-    """
+    """Squared distances, or inner products, of pairs of users."""
     listed = [tuple(pair) if isinstance(pair, (list, tuple)) else (pair,) for pair in pairs]
     if not listed or any(len(pair) != 2 for pair in listed):
         msg = f"{question} must be a list of pairs of users"

@@ -258,9 +258,6 @@ class Factor:
     def from_dict(cls, data: Mapping[str, Any]) -> Factor:
         """The factor that `to_dict` described.
 
-        Args:
-            data: plain data.
-
         Raises:
             SpecError: not the plain data of a factor.
         """

@@ -29,10 +29,6 @@ def packed(values: Ints) -> bytes:
 def unpacked(data: bytes, count: int) -> Ints:
     """(count,) int64 that `packed` wrote.
 
-    Args:
-        data: the bytes.
-        count: number of integers.
-
     Raises:
         FormatError: another length, or more bytes for each than are needed.
     """

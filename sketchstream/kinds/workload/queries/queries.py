@@ -339,9 +339,6 @@ class Workload:
     def from_dict(cls, data: Mapping[str, Any]) -> Workload:
         """The workload that `to_dict` described.
 
-        Args:
-            data: plain data.
-
         Raises:
             SpecError: the data are not a workload.
         """
@@ -471,11 +468,7 @@ def read_queries(texts: Sequence[str], columns: Mapping[str, int], ordered: Coll
 
 
 def product(columns: Mapping[str, Factor]) -> Workload:
-    """All combinations of queries over different columns.
-
-    Args:
-        columns: for each column its queries.
-    """
+    """All combinations of queries over different columns."""
     return Workload(tuple((name, factor.size) for name, factor in columns.items()), (tuple(columns.values()),))
 
 

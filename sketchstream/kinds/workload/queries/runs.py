@@ -195,11 +195,7 @@ class Runs:
         return out
 
     def fourths(self, tree: BlockTree) -> Floats:
-        """(d,) sum of the fourth powers of each answer's coefficients in the counters of a tree.
-
-        Args:
-            tree: blocks of cells.
-        """
+        """(d,) sum of the fourth powers of each answer's coefficients in the counters of a tree."""
         widths, weights = np.array(tree.levels, np.float64).T
         levels = np.array(
             [widths, weights, tree.shares / widths, 1 / tree.eigenvalues, np.cumsum(weights**4 * widths**3)]
@@ -247,11 +243,6 @@ class Runs:
     @classmethod
     def from_dict(cls, size: int, rows: int, data: Any) -> Runs:
         """The runs that `to_dict` described.
-
-        Args:
-            size: cells.
-            rows: number of queries.
-            data: plain data.
 
         Raises:
             SpecError: they are none.

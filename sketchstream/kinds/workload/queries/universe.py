@@ -271,11 +271,7 @@ class Universe:
         return cells
 
     def describe(self, cell: int) -> dict[str, str]:
-        """The names of a cell, one for each column.
-
-        Args:
-            cell: its number.
-        """
+        """The names of a cell, one for each column."""
         places = np.unravel_index(cell, self.shape)
         return {column.name: column.cells[int(place)] for column, place in zip(self.columns, places, strict=True)}
 
@@ -293,11 +289,7 @@ class Universe:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Universe:
-        """The table that `to_dict` described.
-
-        Args:
-            data: plain data.
-        """
+        """The table that `to_dict` described."""
         return cls([Column.from_dict(column) for column in data["columns"]])
 
 

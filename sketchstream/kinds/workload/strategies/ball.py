@@ -55,12 +55,7 @@ def add_ball_noise(out: Ints, rate2: Fraction, entropy: WordSource | None = None
 
 
 def laplace_rate(rate2: Fraction, size: int) -> Fraction:
-    """A rational t with t <= rate / sqrt(size), close to it.
-
-    Args:
-        rate2: square of the rate.
-        size: coordinates.
-    """
+    """A rational t with t <= rate / sqrt(size), close to it."""
     square = rate2 / size
     shift = 2 * (RATE_BITS + max(0, (square.denominator // square.numerator).bit_length() // 2))
     return Fraction(math.isqrt((square.numerator << shift) // square.denominator), 1 << (shift // 2))

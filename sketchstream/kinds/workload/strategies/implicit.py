@@ -284,10 +284,6 @@ def gaussian_levels(size: int, energy: Callable[[int], float]) -> Levels:
 def read_strategy(data: bytes, workload: Workload) -> Strategy:
     """The strategy of these bytes, of either sort.
 
-    Args:
-        data: the bytes.
-        workload: for which it was made.
-
     Raises:
         FormatError: see `Strategy.from_bytes`.
     """

@@ -152,12 +152,7 @@ def _verified_variance(epsilon: Fraction, delta: Fraction, square: int, coordina
 
 
 def unit_variance(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Variance of Gaussian noise on the reals for L2 sensitivity 1, never too small.
-
-    Args:
-        epsilon: privacy.
-        delta: privacy.
-    """
+    """Variance of Gaussian noise on the reals for L2 sensitivity 1, never too small."""
     sigma = sigma_for(np.array([float(epsilon)]), np.array([float(delta)]), np.ones(1))
     return Fraction(float(sigma[0])) ** 2
 
@@ -210,14 +205,6 @@ def projected_errors(
 
     Invented tables are uniform, concentrated and smooth, of `n_bound` individuals or of several numbers of them. They
     are made from digests, so that all readers of a configuration choose alike. Nothing here is ever published.
-
-    Args:
-        workload: the queries.
-        tried: candidates with their errors before projection.
-        epsilon: privacy of a layer.
-        delta: privacy of a layer.
-        weight: the unit's weight.
-        n_bound: most individuals, or None.
     """
     near = [one for one in tried if one.error <= HOPELESS * min(other.error for other in tried)]
     if len(near) == 1 or max(one.strategy.length * one.strategy.size for one in near) > MOST_TRIED:

@@ -143,11 +143,7 @@ def reduce(workload: Workload) -> Reduced:
 
 
 def too_large(workload: Workload) -> bool:
-    """Whether no matrix is made of the queries: they are runs, or named ones over more cells than a search takes.
-
-    Args:
-        workload: the queries.
-    """
+    """Whether no matrix is made of the queries: they are runs, or named ones over more cells than a search takes."""
     names = {factor.name for product in workload.products for factor in product}
     if names & {"runs", "matrix"} or workload.size <= MAX_RANK:
         return "runs" in names

@@ -214,10 +214,6 @@ class Strategy:
     def from_bytes(cls, data: bytes, workload: Workload) -> Self:
         """The strategy that `to_bytes` wrote.
 
-        Args:
-            data: the bytes.
-            workload: for which it was made.
-
         Raises:
             FormatError: not a strategy for this workload, truncated, or altered; sensitivities are computed again.
         """
@@ -296,11 +292,7 @@ class Strategy:
 
 
 def declared(data: object) -> dict[str, Any]:
-    """The head of the bytes of a strategy; empty where `Strategy.from_bytes` refuses them.
-
-    Args:
-        data: of a stranger; of any type.
-    """
+    """The head of what a stranger gives as the bytes of a strategy; empty where `Strategy.from_bytes` refuses them."""
     if not isinstance(data, bytes) or data[:4] != MAGIC:
         return {}
     try:
@@ -311,11 +303,7 @@ def declared(data: object) -> dict[str, Any]:
 
 
 def declared_size(data: object) -> int:
-    """Elements that a strategy of these bytes holds: those of its matrix, or of rows and columns without one.
-
-    Args:
-        data: of a stranger; of any type.
-    """
+    """Elements that a strategy of a stranger's bytes holds: those of its matrix, or of rows and columns without one."""
     head = declared(data)
     try:
         rows, size = map(int, head["shape"])
@@ -456,12 +444,7 @@ def objective_value(variances: Floats, objective: str, row_weights: Floats | Non
 
 
 def independent_rows(workload: Workload, rank: int) -> Ints:
-    """Indices of `rank` linearly independent queries, well conditioned, by pivoted QR.
-
-    Args:
-        workload: the queries.
-        rank: number of queries.
-    """
+    """Indices of `rank` linearly independent queries, well conditioned, by pivoted QR."""
     from scipy.linalg import qr
 
     if len(workload.products) == 1 and len(workload.products[0]) > 1:
