@@ -24,7 +24,7 @@ from sketchstream import kinds, wire
 from sketchstream.components import Counter, read_counters, summed
 from sketchstream.errors import EstimateError, FormatError, KeyMismatchError, MergeError
 from sketchstream.files import PUBLIC, write_durably
-from sketchstream.kinds import closing, groups_of, unit_weight
+from sketchstream.kinds import closing, groups_of
 from sketchstream.kinds.capabilities import HavingGroups, Reconstructing
 from sketchstream.kinds.options import Method
 from sketchstream.privacy.deployments import publications
@@ -836,7 +836,7 @@ def require_accounted(
     noted = [(entry.law, entry.cost, entry.lineage) for entry in ledger.layers]
     drawn = [entry.cost for entry in ledger.layers]
     if view is not None and view.cost is not None:
-        drawn.append(kinds.shared_cost(spec, view.cost, final=view.kind == "publication"))
+        drawn.append(accounting.shared_cost(spec, view.cost, final=view.kind == "publication"))
     wrong = held != noted or any(law != accounting.law(spec) for law, _, _ in held)
     named = {counter.name: counter for counter in counters}
     for component in accounting.components(spec)[1:]:
@@ -852,7 +852,7 @@ def require_accounted(
         )
         raise FormatError(msg)
     sealed = view is not None and view.kind == "publication"
-    if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, unit_weight(spec), sealed):
+    if (ledger.unit, ledger.max_weight, ledger.sealed) != (spec.unit, accounting.unit_weight(spec), sealed):
         msg = "the ledger in these bytes is that of another sketch; take an undamaged copy"
         raise FormatError(msg)
     if not _charged(ledger, accounting.promise(spec), view):

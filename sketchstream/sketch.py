@@ -41,7 +41,7 @@ from sketchstream.items.arrays import arguments_of
 from sketchstream.items.batch import Outside, require_invalid, require_outside, require_sums
 from sketchstream.items.domains import closed_items
 from sketchstream.items.hashing import Key
-from sketchstream.kinds import closing, deferring, shared_cost, view, with_noise
+from sketchstream.kinds import closing, deferring, view, with_noise
 from sketchstream.kinds.capabilities import HavingGroups, Scoped
 from sketchstream.privacy.hygiene import process, require_home
 from sketchstream.published import (
@@ -630,6 +630,7 @@ class Sketch:
 
     def _publish(self, state: npt.NDArray[Any], cost: Fraction, charged: AnyLedger, *, final: bool) -> Release:
         """Draw one noisy view of the counters; `charged` has its cost."""
+        shared = self.kind.accounting.shared_cost(self.spec, cost, final=final)
         return Release(
             spec=self.spec,
             layers=self.layers,
@@ -641,7 +642,7 @@ class Sketch:
             origin=self.origin,
             key_id=self._key_id,
             ledger=charged.published(),
-            counters=self._content.counters.publish(shared_cost(self.spec, cost, final=final), final=final),
+            counters=self._content.counters.publish(shared, final=final),
         )
 
 

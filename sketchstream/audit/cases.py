@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib import import_module
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -94,28 +94,38 @@ class Case:
         return self.sketch(self.small)
 
 
-OWN: Final = {
+class Audit(Protocol):
+    """The audit of one kind: the `AUDIT` of its module."""
+
+    WORKERS: Mapping[str, str]
+    """Fields of a `[[sketch]]` for each audit of a worker's windows, by name."""
+
+    def checks(self, quick: bool) -> Iterator[Check]:
+        """Names and checks of what `sketchstream verify` tries of the kind's sketches alone."""
+
+    def cases(self, slots: int) -> Sequence[Case]:
+        """The cases that are held to what all kinds have in common."""
+
+    def promises(self, name: str, spec: Any) -> Case:
+        """The case of a spec."""
+
+    def windows(self, case: Case, parts: Sequence[Any]) -> Outcome:
+        """Judge what a worker published of windows without events."""
+
+
+MODULES: Final = {
     "profile": "sketches",
     "gaussian": "gaussians",
     "workload": "workloads",
     "convolution": "convolutions",
     "projection": "projections",
+    "hierarchy": "hierarchies",
 }
-"""Kinds with an audit of their own in this package."""
+"""Module of each kind's audit in `sketchstream.audit.kinds`."""
 
 
-def audits() -> Iterator[tuple[str, Any]]:
-    """Each kind of the registry with its audit; None if it has none.
-
-    An audit's `checks(quick)` yield what `sketchstream verify` tries of the kind's sketches alone, a name and a check
-    each; its `cases(slots)` are held to what all kinds have in common; `promises` makes one of them; `WORKERS` and
-    `windows` describe what a worker publishes. A kind without one here whose package has a module `oracle` is tried by
-    `sketchstream.audit.kinds.linear`.
-    """
+def audits() -> Iterator[tuple[str, Audit | None]]:
+    """Each kind of the registry with its audit; None if it has none."""
     for kind in kinds.names():
-        if kind in OWN:
-            yield kind, import_module(f"sketchstream.audit.kinds.{OWN[kind]}")
-            continue
-        oracle = kinds.part(kind, "oracle")
-        audit = import_module("sketchstream.audit.kinds.linear").LinearAudit
-        yield kind, None if oracle is None else audit(import_module(oracle))
+        module = MODULES.get(kind)
+        yield kind, None if module is None else import_module(f"sketchstream.audit.kinds.{module}").AUDIT

@@ -24,12 +24,7 @@ ADMITTED: Final = "admitted"
 
 
 def checks(case: Case, number: int) -> Iterator[Check]:
-    """Names and checks of the counters of one case.
-
-    Args:
-        case: of any kind.
-        number: of sketches.
-    """
+    """Names and checks of the counters of one case."""
     yield f"counters, {case.name}", lambda: counters(case, number)
 
 

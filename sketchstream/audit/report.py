@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from sketchstream import noise, published, wire
 from sketchstream.audit import bounds, cases, counters, deployments, draws, histories, workers
-from sketchstream.audit.cases import Check
+from sketchstream.audit.cases import Audit, Check
 from sketchstream.audit.kinds import lattices
 from sketchstream.audit.observed import Outcome, judge
 from sketchstream.errors import SealedError
@@ -162,10 +162,10 @@ def _steps(quick: bool) -> Iterator[Step]:
     trials = 50_000 if quick else bounds.FULL
     samples = 200_000 if quick else 4_000_000
     scenarios = 40 if quick else 200
-    for kind, module in cases.audits():
-        section = getattr(module, "SECTION", kind)
+    for kind, audit in cases.audits():
+        section = getattr(audit, "SECTION", kind)
         try:
-            for name, check in _of_kind(kind, module, quick):
+            for name, check in _of_kind(kind, audit, quick):
                 yield f"{section}: {name}", lambda s=section, n=name, c=check: [_outcome(s, n, c)]  # type: ignore[misc]
         except Exception as error:  # the checks that were listed still run
             text = f"{type(error).__name__}: {error}"
@@ -206,18 +206,18 @@ def _steps(quick: bool) -> Iterator[Step]:
         yield f"bounds: {mechanism.name}", lambda m=mechanism: [_bound(m, trials)]  # type: ignore[misc]
 
 
-def _of_kind(kind: str, module: Any, quick: bool) -> Iterator[Check]:
+def _of_kind(kind: str, audit: Audit | None, quick: bool) -> Iterator[Check]:
     """The tests of one kind: its own, and those of what all kinds have in common."""
-    if module is None:
-        msg = f"kind {kind!r} has no audit: `sketchstream.audit.cases.audits` says where one belongs"
+    if audit is None:
+        msg = f"kind {kind!r} has no audit: `sketchstream.audit.cases.MODULES` says where one belongs"
         raise ValueError(msg)
-    yield from module.checks(quick)
-    for case in module.cases(100_000 if quick else 1_000_000):
+    yield from audit.checks(quick)
+    for case in audit.cases(100_000 if quick else 1_000_000):
         yield from histories.checks(case)
         yield from counters.checks(case, 400 if quick else 4_000)
         yield from draws.checks(case)
         yield from deployments.checks(case)
-    yield from workers.checks(module)
+    yield from workers.checks(audit)
 
 
 def _specs() -> list[ProfileSpec]:

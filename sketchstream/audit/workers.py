@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream.audit import draws, histories
-from sketchstream.audit.cases import Case, Check
+from sketchstream.audit.cases import Audit, Case, Check
 from sketchstream.audit.deployments import brute_force, same
 from sketchstream.audit.observed import UNLIKELY, Outcome, resolution
 from sketchstream.noise import laws
@@ -49,18 +49,18 @@ EACH_HOUR: Final = 6
 """Records of each partition in each window."""
 
 
-def checks(module: Any) -> Iterator[Check]:
+def checks(audit: Audit) -> Iterator[Check]:
     """Names and checks of the workers of one kind."""
-    for name, block in module.WORKERS.items():
-        yield f"worker, {name}", partial(worker, module, block)
+    for name, block in audit.WORKERS.items():
+        yield f"worker, {name}", partial(worker, audit, block)
 
 
-def worker(module: Any, block: str) -> Outcome:
+def worker(audit: Audit, block: str) -> Outcome:
     """Check windows: their ledgers, noise, counters, and the loss of the whole deployment."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoPrivacyWarning)
         parts = windows(block)
-        case: Case | None = module.promises("worker", parts[0].spec) if parts else None
+        case: Case | None = audit.promises("worker", parts[0].spec) if parts else None
     claim = "one publication of each window and partition, charged; fresh noise of its law"
     power = "one entry, one window"
     places = {(part.origin.window, part.origin.partition) for part in parts}
@@ -75,7 +75,7 @@ def worker(module: Any, block: str) -> Outcome:
     wrong = _noise(case, parts) or _counters(case, parts) or _together(parts)
     if wrong:
         return False, claim, wrong, power
-    passed, wanted_law, found, resolved = module.windows(case, parts)
+    passed, wanted_law, found, resolved = audit.windows(case, parts)
     return passed, f"{claim}: {wanted_law}", f"{found}, {len(parts)} parts", resolved
 
 

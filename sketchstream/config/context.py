@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from sketchstream.kinds import groups_of_item
+from sketchstream import kinds
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
@@ -91,7 +91,7 @@ def _beside(plan: SketchPlan, a_day: int) -> Beside:
     from sketchstream.privacy.deployments.guarantee import Beside
     from sketchstream.privacy.deployments.publications import cost_of_record
 
-    ledger, groups = plan.ledger, groups_of_item(plan.spec)
+    ledger, groups = plan.ledger, kinds.of(plan.spec).accounting.groups_of_item(plan.spec)
     every_ms = plan.starts.shortest_ms
     return Beside.of(
         plan.name,

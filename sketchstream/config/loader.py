@@ -26,7 +26,6 @@ from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError, StoreError, meant
 from sketchstream.files import as_path, reading
 from sketchstream.items.hashing import Key
-from sketchstream.kinds import groups_of_item
 from sketchstream.naming import Names
 from sketchstream.published import MOST_PARTITIONS
 from sketchstream.quality import DEFAULT, Rule, Tolerance
@@ -413,8 +412,8 @@ class Config:
     def _planned(self) -> list[PlannedLoss]:
         """The sketches' properties for budgets."""
         return [
-            PlannedLoss(plan.name, plan.starts, plan.ledger, plan.overlap, groups_of_item(plan.spec))
-            for plan in self.sketches
+            PlannedLoss(one.name, one.starts, one.ledger, one.overlap, accounting.groups_of_item(one.spec))
+            for one, accounting in ((plan, kinds.of(plan.spec).accounting) for plan in self.sketches)
         ]
 
 

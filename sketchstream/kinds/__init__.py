@@ -19,7 +19,6 @@ from sketchstream.kinds.capabilities import (
     Deferring,
     HavingGroups,
     Listing,
-    PerWeight,
     Summarising,
 )
 from sketchstream.kinds.expansion import require_readable
@@ -57,8 +56,8 @@ def part(name: str, what: str) -> str | None:
 
     Args:
         name: name of the kind.
-        what: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", which shows its answers
-            (`sketchstream.kinds.shown.Shown`); "oracle", for its audit (`sketchstream.audit.kinds.linear`).
+        what: "table", whose `TABLE` is the model of its `[[sketch]]`; or "pictures", which shows its answers
+            (`sketchstream.kinds.shown.Shown`).
     """
     home = _HOMES.get(name) or type(named(name)).__module__
     module = f"{home.rpartition('.')[0]}.{what}"
@@ -144,12 +143,6 @@ def groups_of(spec: object) -> tuple[str, ...]:
     return kind.groups(spec) if isinstance(kind, HavingGroups) else ()
 
 
-def groups_of_item(spec: object) -> int:
-    """Groups whose losses the ledger adds for an item: 1 for unit "event", and for kinds without groups."""
-    kind = of(spec)
-    return kind.groups_of_item(spec) if isinstance(kind, HavingGroups) else 1
-
-
 def deferring(spec: object) -> Add | None:
     """Function that adds deferred events of a spec; None if they cannot be deferred."""
     kind = of(spec)
@@ -189,15 +182,10 @@ def view(spec: object, state: State, cost: Fraction, *, final: bool) -> npt.NDAr
     return with_noise(spec, state, cost)
 
 
-def unit_weight(spec: object) -> int:
-    """`max_weight` of the ledgers of a spec; 1 where costs are those of the whole unit."""
-    kind = of(spec)
-    return kind.unit_weight(spec) if isinstance(kind, PerWeight) else 1
-
-
 def entry(spec: Any, lineage: bytes, cost: Fraction) -> LayerEntry:
     """The ledger's account of a layer."""
-    return LayerEntry(lineage, of(spec).accounting.law(spec), cost, unit_weight(spec))
+    accounting = of(spec).accounting
+    return LayerEntry(lineage, accounting.law(spec), cost, accounting.unit_weight(spec))
 
 
 def listed(spec: Any) -> dict[str, Any]:
@@ -208,12 +196,6 @@ def listed(spec: Any) -> dict[str, Any]:
     """
     kind, items = of(spec), getattr(spec.domain, "items", None)
     return kind.names(spec) if isinstance(kind, Listing) else {} if items is None else {"items": items}
-
-
-def shared_cost(spec: object, cost: Fraction, *, final: bool) -> Fraction:
-    """The part of a publication's cost that slots and counters share: all of it, unless the kind shows more."""
-    kind = of(spec)
-    return kind.shared_cost(spec, cost, final=final) if isinstance(kind, Summarising) else cost
 
 
 def view_header(spec: object) -> dict[str, Any]:

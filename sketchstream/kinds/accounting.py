@@ -47,6 +47,24 @@ class Accounting(ABC, Generic[S]):
         """Cost of a layer whose law has this parameter in the slots."""
 
     @abstractmethod
+    def unit_weight(self, spec: S) -> int:
+        """`max_weight` of the ledgers of this spec: 1, unless costs are those of a unit of weight."""
+
+    @abstractmethod
+    def groups_of_item(self, spec: S) -> int:
+        """Groups whose losses the ledger adds for an item: 1 for unit "event", and for specs without groups."""
+
+    @abstractmethod
+    def shared_cost(self, spec: S, cost: Fraction, *, final: bool) -> Fraction:
+        """The part of a publication's cost that slots and counters share; the rest is that of what else it shows.
+
+        Args:
+            spec: spec of the sketch.
+            cost: cost of the publication.
+            final: whether it is the publication at seal.
+        """
+
+    @abstractmethod
     def components(self, spec: S) -> tuple[Component, ...]:
         """The slots, then the counters beside them."""
 

@@ -45,10 +45,6 @@ class HavingGroups(ABC):
         """
 
     @abstractmethod
-    def groups_of_item(self, spec: Any) -> int:
-        """Groups whose losses the ledger adds for an item: 1 for unit "event"."""
-
-    @abstractmethod
     def overlap(self, published: Any, groups: Sequence[str] | None = None) -> Any:
         """What groups have in common, for specs that publish it."""
 
@@ -188,30 +184,12 @@ class Listing(ABC):
         """See `sketchstream.kinds.listed`."""
 
 
-class PerWeight(ABC):
-    """Costs are those of a unit of weight, not of the whole unit that is protected."""
-
-    @abstractmethod
-    def unit_weight(self, spec: Any) -> int:
-        """`max_weight` of the ledgers of this spec."""
-
-
 class Summarising(ABC):
     """Releases show a summary of the state, such as a histogram, and the seal may show more than they do."""
 
     @abstractmethod
     def view(self, spec: Any, state: State, cost: Fraction, *, final: bool) -> npt.NDArray[Any]:
         """What a release of this cost shows of the state, or, if it is final, the seal: noise included."""
-
-    @abstractmethod
-    def shared_cost(self, spec: Any, cost: Fraction, *, final: bool) -> Fraction:
-        """The part of a publication's cost that slots and counters share; the rest is that of what else it shows.
-
-        Args:
-            spec: spec of the sketch.
-            cost: cost of the publication.
-            final: whether it is the publication at seal.
-        """
 
     @abstractmethod
     def view_header(self, spec: Any) -> dict[str, Any]:

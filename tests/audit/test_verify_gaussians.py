@@ -6,7 +6,7 @@ In: the product with one promise broken. Out: verdicts. Touches: nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ import pytest
 from helpers.verify import verify
 from sketchstream import kinds
 from sketchstream import sketch as sketches
-from sketchstream.audit.kinds import gaussians
 from sketchstream.kinds.gaussian import kind
 from sketchstream.kinds.gaussian.kind import GaussianAccounting
 from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -23,14 +22,6 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
-
-
-@pytest.fixture(autouse=True)
-def fresh_specs() -> Iterator[None]:
-    """Specs of a broken build are not used again."""
-    gaussians.specs.cache_clear()
-    yield
-    gaussians.specs.cache_clear()
 
 
 # The mutants: each breaks one promise and nothing else.

@@ -15,7 +15,6 @@ import pytest
 
 from helpers.verify import verify
 from sketchstream import components, kinds, noise
-from sketchstream.audit.kinds import convolutions, gaussians, projections, sketches, workloads
 from sketchstream.components import Component, Counters, Noise
 from sketchstream.kinds.profile import groups, mechanism
 from sketchstream.kinds.profile.overlap import patterns
@@ -48,21 +47,6 @@ CASES = (
     ("projection", "total, srht"),
 )
 """Kinds and cases on which the mutants of all kinds are tried."""
-
-
-@pytest.fixture(autouse=True)
-def fresh_cases() -> Iterator[None]:
-    """Cases of a broken build are not used again."""
-
-    def clear() -> None:
-        for module in (sketches, gaussians, workloads, convolutions, projections):
-            module.cases.cache_clear()
-        gaussians.specs.cache_clear()
-        workloads.specs.cache_clear()
-
-    clear()
-    yield
-    clear()
 
 
 # Noise that slots, sketches, groups and windows share, or lack.

@@ -142,7 +142,7 @@ def test_the_command_passes_the_product_on_the_same_checks(capsys: pytest.Captur
 @pytest.mark.parametrize("name", projections.specs())
 def test_what_is_written_down_once_more_is_what_the_engine_takes(name: str) -> None:
     spec = projections.specs()[name]
-    own = projections._law(spec, spec.epsilon, spec.delta)
+    own = projections.AUDIT.law(spec, spec.epsilon, spec.delta)
     assert float(own.sigma2) == pytest.approx(float(mechanism.creation_sigma2(spec)), rel=2e-3)
     if spec.seed is not None:
         made = projections.rows_of_the_matrix(spec, spec.seed)

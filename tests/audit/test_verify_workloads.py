@@ -5,7 +5,7 @@ In: the product with one promise broken. Out: verdicts. Touches: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -16,7 +16,6 @@ import pytest
 from helpers.verify import verify
 from sketchstream import kinds
 from sketchstream import sketch as sketches
-from sketchstream.audit.kinds import workloads
 from sketchstream.items.lattice import Lattice
 from sketchstream.kinds.linear import index
 from sketchstream.kinds.workload import kind, spec
@@ -26,14 +25,6 @@ from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
-
-
-@pytest.fixture(autouse=True)
-def fresh_specs() -> Iterator[None]:
-    """Specs of a broken build are not used again."""
-    workloads.specs.cache_clear()
-    yield
-    workloads.specs.cache_clear()
 
 
 # The mutants: each breaks one promise and nothing else.

@@ -156,6 +156,15 @@ class TallyAccounting(Accounting[TallySpec]):
     def cost(self, spec: TallySpec, parameter: Fraction) -> Fraction:
         return parameter
 
+    def unit_weight(self, spec: TallySpec) -> int:
+        return 1
+
+    def groups_of_item(self, spec: TallySpec) -> int:
+        return 1
+
+    def shared_cost(self, spec: TallySpec, cost: Fraction, *, final: bool) -> Fraction:
+        return cost
+
     def components(self, spec: TallySpec) -> tuple[Component, ...]:
         return (Component("slots", Fraction(1)),)
 

@@ -65,7 +65,8 @@ def random_life(spec: Any, rng: random.Random, views: int = 3) -> tuple[Any, His
             ledger, seen = ledger.charge_release(cost), seen + 1
             happened = happened.then(View("release", cost))
     ledger = ledger.charge_publication(bytes(16)) if rng.random() < 0.7 else ledger
-    seal = kind.accounting.promise(spec).entries(kinds.unit_weight(spec), bytes(16), kind.accounting.law(spec))
+    accounting = kind.accounting
+    seal = accounting.promise(spec).entries(accounting.unit_weight(spec), bytes(16), accounting.law(spec))
     return ledger, happened.sealed_by(*seal)
 
 

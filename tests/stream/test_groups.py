@@ -442,7 +442,7 @@ def test_an_event_of_a_sketch_that_protects_items_pays_for_its_group_alone(promi
         moved.append(int((state.reshape(3, -1) != 0).any(axis=1).sum()))
     exact = max(moved) * made_parameter(made)
     assert exact == 3
-    groups = KIND.groups_of_item(made)
+    groups = KIND.accounting.groups_of_item(made)
     found = Beside.of("reach", planned(made), 3_600_000, groups=groups)
     assert (found.event.pure, found.item.pure) == (exact, groups * exact)
     # beside a sketch of events, in a budget and in that sketch's statement: 7 + 3 in each of two overlapping windows

@@ -11,25 +11,21 @@ epsilon and delta by the formula, losses from the bytes of two sketches of neigh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream.audit import histories
-from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.kinds.linear import by_law, case, creation, moves_of, publication, releases
-from sketchstream.audit.observed import Outcome, counters_of, repeated, state_of, variance_of_unit
+from sketchstream.audit.cases import Case, Check, Number
+from sketchstream.audit.kinds.linear import LinearAudit, case, creation, moves_of
+from sketchstream.audit.observed import Floats, Ints, Outcome, counters_of, repeated, state_of, variance_of_unit
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 FLOOR: Final = 1 / 64
 FAR: Final = 6.1
@@ -49,6 +45,7 @@ def _reach(spec: ConvolutionSpec) -> int:
     return spec.bound * (sum(weight for _, weight in spec.levels) if spec.noise == "tree" else 1)
 
 
+@lru_cache(maxsize=1)
 def specs() -> dict[str, ConvolutionSpec]:
     """Specs with every noise and layout, both units, and a table."""
     gaussian: dict[str, Any] = {"epsilon": "1", "delta": "1e-6", "epsilon_publish": "3/4", "noise": "gaussian"}
@@ -79,42 +76,7 @@ def specs() -> dict[str, ConvolutionSpec]:
     }
 
 
-@lru_cache(maxsize=1)
-def cases(slots: int = 0) -> tuple[Case, ...]:
-    """What all kinds have in common is checked for these; noise that takes long to draw has the checks of this kind."""
-    del slots
-    return tuple(promises(name, spec) for name, spec in specs().items() if spec.spread is None)
-
-
-def promises(name: str, spec: ConvolutionSpec) -> Case:
-    """The promises of one spec: mu^2, sqrt(2 rho) or epsilon of a unit."""
-
-    def cost(epsilon: Fraction, delta: Fraction) -> Number:
-        if spec.measure == "epsilon":
-            return epsilon
-        claim = _claimed(spec, float(epsilon), float(delta))
-        return claim**2 if spec.measure == "mu2" else claim
-
-    scale = np.ones(0)
-    if spec.noise not in LATTICE:
-        scale = np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta)))
-
-    def coordinates(drawn: Ints) -> Floats:
-        return _standard(spec, drawn, scale)
-
-    return case(
-        name,
-        spec,
-        cost,
-        moves_of(spec.length, spec.bound),
-        released=spec.publish == "state",
-        coordinates=None if spec.noise in LATTICE else coordinates,
-        small=_shorter(spec) if spec.counted else None,
-        **({"measure": "norm"} if spec.measure == "rho" else {}),
-    )
-
-
-WORKERS: Final[Mapping[str, str]] = {
+WORKERS: Final = {
     noise: f"""
 kind = "convolution"
 kernel = ["window:10", "sum"]
@@ -128,32 +90,62 @@ epsilon_records = "1/5"
 """
     for noise in ("gaussian", "counts")
 }
-"""Fields of a `[[sketch]]` for the audit of a worker's windows."""
 
 
-def windows(case: Case, parts: Sequence[Any]) -> Outcome:
-    """Judge what was published of sketches without events."""
-    spec = case.spec
-    return _judged(spec, spec.epsilon, spec.delta, np.stack([part.state for part in parts]))
+class ConvolutionAudit(LinearAudit):
+    """See `LinearAudit`."""
 
+    def cases(self, slots: int = 0) -> tuple[Case, ...]:
+        """See `LinearAudit`; noise that takes long to draw has the checks of this kind."""
+        return tuple(one for one in super().cases(slots) if one.spec.spread is None)
 
-def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Names and checks of all tests, for each spec.
+    def promises(self, name: str, spec: ConvolutionSpec) -> Case:
+        """mu^2, sqrt(2 rho) or epsilon of a unit."""
 
-    Args:
-        quick: whether to draw fewer samples.
-    """
-    most = 20 if quick else 300
-    for name, spec in specs().items():
-        states = most if spec.spread is None else most // 10  # its many words are as good as more states
-        judged = partial(_judged, spec)
-        yield f"create, {name}", partial(creation, spec, judged, states)
-        if spec.publish == "closed":
-            yield f"closed, {name}", lambda name=name: _closed({one.name: one for one in cases()}[name])  # type: ignore[misc]
-        else:
-            yield f"release, {name}", partial(releases, spec, judged, min(states, 100))
-            yield f"seal, {name}", partial(publication, spec, judged, states)
-        yield f"neighbours, {name}", partial(_neighbours, spec)
+        def cost(epsilon: Fraction, delta: Fraction) -> Number:
+            if spec.measure == "epsilon":
+                return epsilon
+            claim = _claimed(spec, float(epsilon), float(delta))
+            return claim**2 if spec.measure == "mu2" else claim
+
+        def coordinates(drawn: Ints) -> Floats:
+            return _standard(spec, drawn, np.sqrt(_scales2(spec, float(spec.epsilon), float(spec.delta))))
+
+        return case(
+            name,
+            spec,
+            cost,
+            moves_of(spec.length, spec.bound),
+            released=spec.publish == "state",
+            coordinates=None if spec.noise in LATTICE else coordinates,
+            small=_shorter(spec) if spec.counted else None,
+            **({"measure": "norm"} if spec.measure == "rho" else {}),
+        )
+
+    def law(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteLaplace:
+        """Laplace noise in every word; other noises are judged by their coordinates."""
+        del delta
+        return laws.DiscreteLaplace(epsilon * (1 - spec.counted_share) / _reach(spec))
+
+    def judge(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
+        """See `LinearAudit`."""
+        if spec.noise in LATTICE:
+            return super().judge(spec, epsilon, delta, drawn)
+        scale = np.sqrt(_scales2(spec, float(epsilon), float(delta)))
+        values = np.concatenate([_standard(spec, one, scale) for one in drawn])
+        return repeated(drawn) or _judge_standard(values, gaussian=spec.measure == "mu2")
+
+    def checks(self, quick: bool) -> Iterator[Check]:
+        """The noise, what neighbours differ by, and positions that close."""
+        most = 20 if quick else 300
+        for name, spec in self.specs().items():
+            states = most if spec.spread is None else most // 10  # its many words are as good as more states
+            if spec.publish == "closed":
+                yield f"create, {name}", partial(creation, spec, partial(self.judge, spec), states)
+                yield f"closed, {name}", lambda name=name, spec=spec: _closed(self.promises(name, spec))  # type: ignore[misc]
+            else:
+                yield from self.layers(name, spec, states)
+            yield f"neighbours, {name}", partial(_neighbours, spec)
 
 
 # Expected values, from the fields of a spec.
@@ -257,16 +249,6 @@ def _judge_standard(values: Floats, *, gaussian: bool) -> Outcome:
     return errors[worst] < FAR, "the law of every coordinate", found_text, power
 
 
-def _judged(spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-    """Judge (n, words) layers of noise against the law for an epsilon and a delta."""
-    if spec.noise in LATTICE:
-        rate = epsilon * (1 - spec.counted_share) / _reach(spec)
-        return by_law(lambda *_: laws.DiscreteLaplace(rate))(epsilon, delta, drawn)
-    scale = np.sqrt(_scales2(spec, float(epsilon), float(delta)))
-    values = np.concatenate([_standard(spec, one, scale) for one in drawn])
-    return repeated(drawn) or _judge_standard(values, gaussian=spec.measure == "mu2")
-
-
 # Checks.
 
 
@@ -352,3 +334,6 @@ def _closed(case: Case) -> Outcome:
             wrong += [text] if text else []
     found = "so it was, in 2 divisions" if not wrong else f"WRONG: {wrong[0]}"
     return not wrong, claim, found, power
+
+
+AUDIT: Final = ConvolutionAudit(specs, WORKERS)

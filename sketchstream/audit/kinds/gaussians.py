@@ -11,23 +11,20 @@ small correction for integers is below the resolution of these tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.kinds.linear import by_law, case, creation, mu_seen, publication, releases
-from sketchstream.audit.observed import Outcome, judge, state_of, variance_of_unit
+from sketchstream.audit.cases import Case, Check, Number
+from sketchstream.audit.kinds.linear import LinearAudit, case, mu_seen
+from sketchstream.audit.observed import Outcome, state_of, variance_of_unit
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain
-
-Ints = npt.NDArray[np.int64]
 
 SLOTS: Final = 6_000
 OUTSIDE: Final = 1 << 40
@@ -54,37 +51,7 @@ def specs(slots: int = SLOTS) -> dict[str, GaussianSpec]:
     }
 
 
-@lru_cache(maxsize=2)
-def cases(slots: int = SLOTS) -> tuple[Case, ...]:
-    """What all kinds have in common is checked for these."""
-    small = specs(64)
-    return tuple(promises(name, spec, small[name]) for name, spec in specs(min(slots, SLOTS)).items())
-
-
-def promises(name: str, spec: GaussianSpec, small: GaussianSpec | None = None) -> Case:
-    """The promises of one spec: mu^2 of a unit at each epsilon and delta."""
-    step = 1 << spec.fraction_bits
-    most = math.floor(Fraction(spec.max_weight or spec.max_total or 1) * step)
-    event = spec.unit == "event"
-
-    def counters(cost: Number) -> dict[str, laws.Law]:
-        share = float(spec.total_share) / (2 if spec.counted else 1) * float(cost)
-        found: dict[str, laws.Law] = {"total": laws.DiscreteGaussian(Fraction(most**2 / share))} if share else {}
-        return found | ({"counted": laws.DiscreteGaussian(Fraction(1 / share))} if spec.counted else {})
-
-    moves: list[tuple[list[int], list[Any], dict[str, int]]] = [
-        ([3, 5], [1, -1], {"total": 0, "counted": 2}),
-        ([3, 5, 5], [Fraction(most, step), 1, 1], {"total": most + 2 * step, "counted": 3}),
-        ([3, OUTSIDE], [2, 1], {"total": 2 * step, "counted": 1}),
-        ([3], [Fraction(most + 1, step) if event else 1], {"total": 0 if event else step, "counted": 0}),
-    ]
-    slack = 1e-2 if spec.total_share else 1e-3  # integers of the counters need more noise than real numbers
-    return case(
-        name, spec, lambda *look: 1 / variance_of_unit(*look), moves, counters=counters, slack=slack, small=small
-    )
-
-
-WORKERS: Final[Mapping[str, str]] = {
+WORKERS: Final = {
     unit: f"""
 kind = "gaussian"
 epsilon = 1
@@ -97,30 +64,55 @@ domain = {{ size = 2000 }}
 """
     for unit in ("event", "item")
 }
-"""Fields of a `[[sketch]]` for the audit of a worker's windows."""
 
 
-def windows(case: Case, parts: Sequence[Any]) -> Outcome:
-    """Judge what was published of sketches without events."""
-    law = _law(case.spec, case.spec.epsilon, case.spec.delta)
-    return judge(np.concatenate([part.state for part in parts]), law)
+class GaussianAudit(LinearAudit):
+    """See `LinearAudit`."""
 
+    def cases(self, slots: int = SLOTS) -> tuple[Case, ...]:
+        """See `LinearAudit`; of so many slots at most."""
+        small = specs(64)
+        return tuple(self.promises(name, spec, small[name]) for name, spec in specs(min(slots, SLOTS)).items())
 
-def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Names and checks of all tests.
+    def promises(self, name: str, spec: GaussianSpec, small: GaussianSpec | None = None) -> Case:
+        """mu^2 of a unit at each epsilon and delta."""
+        step = 1 << spec.fraction_bits
+        most = math.floor(Fraction(spec.max_weight or spec.max_total or 1) * step)
+        event = spec.unit == "event"
 
-    Args:
-        quick: whether to draw fewer samples.
-    """
-    rounds = 1 if quick else 30
-    for name, spec in specs().items():
-        judged = by_law(partial(_law, spec))
-        yield f"create, {name}", partial(creation, spec, judged, 130 if quick else 300)
-        yield f"seal, {name}", partial(publication, spec, judged, rounds)
-        yield f"release, {name}", partial(releases, spec, judged, rounds)
-        yield f"weights, {name}", partial(_weights, spec)
-        yield f"answers, {name}", partial(_answers, spec)
-        yield f"plainest unit, {name}", partial(_plainest, spec, 4 * rounds)
+        def counters(cost: Number) -> dict[str, laws.Law]:
+            share = float(spec.total_share) / (2 if spec.counted else 1) * float(cost)
+            found: dict[str, laws.Law] = {"total": laws.DiscreteGaussian(Fraction(most**2 / share))} if share else {}
+            return found | ({"counted": laws.DiscreteGaussian(Fraction(1 / share))} if spec.counted else {})
+
+        moves: list[tuple[list[int], list[Any], dict[str, int]]] = [
+            ([3, 5], [1, -1], {"total": 0, "counted": 2}),
+            ([3, 5, 5], [Fraction(most, step), 1, 1], {"total": most + 2 * step, "counted": 3}),
+            ([3, OUTSIDE], [2, 1], {"total": 2 * step, "counted": 1}),
+            ([3], [Fraction(most + 1, step) if event else 1], {"total": 0 if event else step, "counted": 0}),
+        ]
+        slack = 1e-2 if spec.total_share else 1e-3  # integers of the counters need more noise than real numbers
+        return case(
+            name, spec, lambda *look: 1 / variance_of_unit(*look), moves, counters=counters, slack=slack, small=small
+        )
+
+    def law(self, spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
+        """Gaussian noise in every slot."""
+        return laws.DiscreteGaussian(Fraction(_sigma2(spec, epsilon, delta)))
+
+    def windows(self, case: Case, parts: Sequence[Any]) -> Outcome:
+        """See `LinearAudit`; the slots of a closed domain are divided among the parts."""
+        spec = case.spec
+        return self.judge(spec, spec.epsilon, spec.delta, np.concatenate([part.state for part in parts])[None])
+
+    def checks(self, quick: bool) -> Iterator[Check]:
+        """The noise, weights, answers, and the plainest unit of every spec."""
+        rounds = 1 if quick else 30
+        for name, spec in self.specs().items():
+            yield from self.layers(name, spec, rounds, creations=130 if quick else 300)
+            yield f"weights, {name}", partial(_weights, spec)
+            yield f"answers, {name}", partial(_answers, spec)
+            yield f"plainest unit, {name}", partial(_plainest, spec, 4 * rounds)
 
 
 # Expected values, from the fields of a spec.
@@ -146,11 +138,6 @@ def _reach(spec: GaussianSpec) -> int:
 def _sigma2(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> float:
     """Variance of a slot's noise: the total beside the slots has its share of mu^2."""
     return variance_of_unit(epsilon, delta) * _reach(spec) / float(1 - spec.total_share)
-
-
-def _law(spec: GaussianSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
-    """The law of one layer in every slot."""
-    return laws.DiscreteGaussian(Fraction(_sigma2(spec, epsilon, delta)))
 
 
 # Checks.
@@ -211,3 +198,6 @@ def _plainest(spec: GaussianSpec, rounds: int) -> Outcome:
         seen[number % 2].append(state_of(sketch)[: items.size].reshape(trials, len(shift)) @ direction)
     quiet, active = (np.concatenate(one) for one in seen)
     return mu_seen(quiet, active, math.sqrt(_reach(spec) / _sigma2(spec, spec.epsilon, spec.delta)))
+
+
+AUDIT: Final = GaussianAudit(specs, WORKERS)

@@ -1,21 +1,19 @@
-"""What audits of linear kinds share, and the audit of kinds whose package has an oracle of its matrix.
+"""What audits of linear kinds share.
 
-In: an oracle: the module `oracle` of a kind's package. Out: cases and checks for `sketchstream.audit.cases`. Touches:
-entropy, by creating sketches.
+In: specs, and what they promise, from the audit of each kind. Out: cases and checks for `sketchstream.audit.cases`.
+Touches: entropy, by creating sketches.
 Source: Balle & Wang 2018 (the divergence of two normal laws); docs/theory/privacy.md section 6.
-
-An oracle has `specs()`, the specs to try by name; `matrix(spec)`, (counters, cells) what one event of weight 1 adds;
-`questions(spec)`, (answers, cells) what is asked of the cells; and `WORKERS`, blocks of a configuration.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +30,6 @@ from sketchstream.audit.observed import (
     shift_seen,
     state_of,
     untouched,
-    variance_of_unit,
 )
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.noise import laws
@@ -45,21 +42,6 @@ ERRORS: Final = 6.5
 """Standard errors by which a measured number may miss its claim."""
 RELEASES: Final = 8
 """Releases of one sketch; its ledger has all of them."""
-
-
-class Oracle(Protocol):
-    """What the package of a kind says for its audit, computed apart from its own code."""
-
-    WORKERS: Mapping[str, str]
-
-    def specs(self) -> Mapping[str, Any]:
-        """Specs by name."""
-
-    def matrix(self, spec: Any) -> Ints:
-        """(counters, cells) what one event adds."""
-
-    def questions(self, spec: Any) -> Ints:
-        """(answers, cells) what is asked."""
 
 
 def creation(spec: Any, judged: Judge, rounds: int, make: Make | None = None) -> Outcome:
@@ -87,11 +69,6 @@ def releases(spec: Any, judged: Judge, rounds: int, make: Make | None = None) ->
 def looks(spec: Any) -> tuple[Fraction, ...]:
     """Arguments of a release: a delta only where the noise is not pure."""
     return LOOK[:1] if spec.pure else LOOK
-
-
-def by_law(law: Callable[[Fraction, Fraction], laws.Law]) -> Judge:
-    """Judge layers whose counters have independent noise of one law, which follows from epsilon and delta."""
-    return lambda epsilon, delta, drawn: repeated(drawn) or judge(drawn.ravel(), law(epsilon, delta))
 
 
 def case(
@@ -225,54 +202,94 @@ def mu_seen(quiet: npt.NDArray[np.float64], active: npt.NDArray[np.float64], cla
 
 
 @dataclass(frozen=True)
-class LinearAudit:
-    """The audit of one kind.
+class LinearAudit(ABC):
+    """The audit of one linear kind; what it expects is computed from plain data, apart from the kind's own code.
 
     Args:
-        oracle: oracle of the kind.
+        specs: function with a cache that gives the specs to try, by name.
+        WORKERS: fields of a `[[sketch]]` for each audit of a worker's windows, by name.
     """
 
-    oracle: Oracle
+    specs: Any
+    WORKERS: Mapping[str, str]
 
-    @property
-    def WORKERS(self) -> Mapping[str, str]:  # noqa: N802 - as the modules of other audits call it
-        """Fields of a `[[sketch]]` for the audit of a worker's windows."""
-        return self.oracle.WORKERS
+    @abstractmethod
+    def law(self, spec: Any, epsilon: Fraction, delta: Fraction) -> laws.Law:
+        """The law of one layer in every counter, by its epsilon and delta."""
+
+    @abstractmethod
+    def promises(self, name: str, spec: Any) -> Case:
+        """The promises of one spec."""
+
+    @abstractmethod
+    def checks(self, quick: bool) -> Iterator[Check]:
+        """Names and checks of all tests of these sketches alone; fewer samples are drawn if they must be quick."""
+
+    def judge(self, spec: Any, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
+        """Judge the noise of n layers; see `Judge`."""
+        return repeated(drawn) or judge(drawn.ravel(), self.law(spec, epsilon, delta))
 
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
         """What all kinds have in common is checked for these."""
         del slots
-        return tuple(self.promises(name, spec) for name, spec in self.oracle.specs().items())
+        return tuple(self.promises(name, spec) for name, spec in self.specs().items())
 
     def windows(self, case: Case, parts: Sequence[Any]) -> Outcome:
         """Judge what was published of sketches without events."""
         spec = case.spec
-        return self._judge(spec)(spec.epsilon, spec.delta, np.stack([part.state for part in parts]))
+        return self.judge(spec, spec.epsilon, spec.delta, np.stack([part.state for part in parts]))
+
+    def layers(
+        self, name: str, spec: Any, rounds: int, make: Make | None = None, *, creations: int | None = None
+    ) -> Iterator[Check]:
+        """Checks of the noise of new sketches, of seals and of releases.
+
+        Args:
+            name: name of the spec.
+            spec: spec of the sketches.
+            rounds: layers of noise to judge.
+            make: makes a sketch; default: without a key.
+            creations: new sketches to judge; default as many.
+        """
+        judged = partial(self.judge, spec)
+        yield f"create, {name}", partial(creation, spec, judged, creations or rounds, make)
+        yield f"seal, {name}", partial(publication, spec, judged, rounds, make)
+        if getattr(spec, "matrix_seed", "") != "secret":  # a secret matrix has no releases
+            yield f"release, {name}", partial(releases, spec, judged, rounds, make)
+
+
+class MatrixAudit(LinearAudit):
+    """The audit of a kind whose counters are whole numbers times the cells' counts."""
+
+    @abstractmethod
+    def matrix(self, spec: Any) -> Ints:
+        """(counters, cells) what one event of weight 1 adds."""
+
+    @abstractmethod
+    def questions(self, name: str, spec: Any) -> npt.NDArray[Any]:
+        """(answers, cells) what is asked of the cells."""
+
+    def answers_slack(self, spec: Any) -> tuple[float, float] | None:
+        """`slack` of `answers`; None: they are not checked."""
+        del spec
+        return 1e-6, 0.01
+
+    def variance(self, spec: Any, epsilon: Fraction, delta: Fraction) -> float:
+        """Variance of the noise of a counter."""
+        return self.law(spec, epsilon, delta).variance
 
     def checks(self, quick: bool) -> Iterator[Check]:
-        """Names and checks of all tests of these sketches alone."""
-        samples, trials = (6_000, 1_000) if quick else (200_000, 20_000)
-        for name, spec in self.oracle.specs().items():
-            rounds, judged = -(-samples // len(self.oracle.matrix(spec))), self._judge(spec)
-            for step, check in (("create", creation), ("seal", publication), ("release", releases)):
-                yield f"{step}, {name}", partial(check, spec, judged, rounds)
-            matrix, variance = self.oracle.matrix(spec), partial(self._sigma2, spec)
-            asked, sigma2 = self.oracle.questions(spec), variance(spec.epsilon, spec.delta)
+        """The noise, what events add, and the answers."""
+        samples, most = (6_000, 200) if quick else (200_000, 4_000)
+        for name, spec in self.specs().items():
+            matrix, slack = self.matrix(spec), self.answers_slack(spec)
+            yield from self.layers(name, spec, min(-(-samples // len(matrix)), most))
             yield f"events, {name}", partial(events, spec, matrix)
-            yield f"answers, {name}", partial(answers, spec, matrix, asked, variance, (1e-6, 0.01))
-            yield f"plainest unit, {name}", partial(plainest, spec, matrix, sigma2, trials)
+            if slack is not None:
+                asked, variance = self.questions(name, spec), partial(self.variance, spec)
+                yield f"answers, {name}", partial(answers, spec, matrix, asked, variance, slack)
 
-    def promises(self, name: str, spec: Any) -> Case:
-        """The promises of one spec: mu^2 of a unit at each epsilon and delta."""
-        moves = moves_of(self.oracle.matrix(spec).shape[1], spec.max_weight)
-        slack = 2e-2 if spec.counted_share else 5e-3
-        return case(name, spec, lambda *look: 1 / variance_of_unit(*look), moves, slack=slack)
-
-    def _sigma2(self, spec: Any, epsilon: Fraction, delta: Fraction) -> float:
-        """Variance of the noise of a counter, beside the events counted, which have a share of mu^2 and integers."""
-        alone, share = variance_of_unit(epsilon, delta), float(spec.counted_share)
-        return alone * (1 + share / alone) * reach_of(spec, self.oracle.matrix(spec)) / (1 - share)
-
-    def _judge(self, spec: Any) -> Judge:
-        """See `Judge`."""
-        return by_law(lambda *look: laws.DiscreteGaussian(Fraction(self._sigma2(spec, *look))))
+    def plainest(self, spec: Any, quick: bool) -> Outcome:
+        """See `plainest`."""
+        variance = self.variance(spec, spec.epsilon, spec.delta)
+        return plainest(spec, self.matrix(spec), variance, 1_000 if quick else 20_000)

@@ -14,25 +14,21 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream.audit.cases import Case
-from sketchstream.audit.kinds.linear import ERRORS, by_law, case, creation, publication, releases
-from sketchstream.audit.observed import Outcome, judge, shift_seen, state_of, variance_of_unit
+from sketchstream.audit.cases import Case, Check
+from sketchstream.audit.kinds.linear import ERRORS, LinearAudit, case
+from sketchstream.audit.observed import Floats, Ints, Outcome, shift_seen, state_of, variance_of_unit
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.projection.spec import IdentityRowsWarning, ProjectionSpec
 from sketchstream.noise import laws
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 USERS: Final = 512
 FEATURES: Final = 64
@@ -44,14 +40,9 @@ OUTSIDE: Final = 1 << 40
 KEY: Final = Key(bytes(range(16)))
 
 
+@lru_cache(maxsize=8)
 def specs(users: int = USERS, epsilon: str = "1", published: str = "3/4") -> dict[str, ProjectionSpec]:
-    """Specs with every promise and matrix, both secret and public.
-
-    Args:
-        users: users of each spec.
-        epsilon: epsilon of each state.
-        published: epsilon of each publication.
-    """
+    """Specs with every promise and matrix, both secret and public."""
     norm: dict[str, Any] = {"unit": "item", "max_norm": 10_000}
     fields: dict[str, dict[str, Any]] = {
         "event, gaussian": {"max_weight": 7},
@@ -73,38 +64,7 @@ def specs(users: int = USERS, epsilon: str = "1", published: str = "3/4") -> dic
         }
 
 
-@lru_cache(maxsize=2)
-def cases(slots: int = 0) -> tuple[Case, ...]:
-    """What all kinds have in common is checked for these."""
-    del slots
-    small = specs(16)
-    return tuple(promises(name, spec, small[name]) for name, spec in specs(128).items())
-
-
-def promises(name: str, spec: ProjectionSpec, small: ProjectionSpec | None = None) -> Case:
-    """The promises of one spec: mu^2 of a unit; for secret matrices its mean over matrices."""
-    public = spec.matrix_seed == "public"
-
-    def cost(epsilon: Fraction, delta: Fraction) -> float:
-        sigma2 = _sigma(spec, epsilon, delta) ** 2 + EXCESS
-        if public:
-            mu2 = _reach(spec) ** 2 / sigma2
-            return mu2 / (1 + mu2 * float(spec.counted_share))  # the integers of the counter need noise too
-        assert spec.max_norm is not None
-        return spec.k * (float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)) ** 2 / sigma2
-
-    most = math.floor(spec.max_weight or spec.max_total or 1)
-    moves: list[tuple[list[tuple[int, int]], list[int], dict[str, int]]] = [
-        ([(3, 1), (3, 1), (5, 2)], [most, -most, 1], {"counted": 3}),
-        ([(3, 1), (3, FEATURES), (OUTSIDE, 1)], [1, 1, 1], {"counted": 1}),
-        ([(3, 1)], [most + 1 if spec.unit == "event" else 1], {"counted": 0}),
-    ]
-    slack = 2e-2 if spec.counted_share else 1e-3  # integers of the counter need more noise than real numbers
-    measure = "mu^2" if public else "mean"
-    return case(name, spec, cost, moves, released=public, measure=measure, small=small, slack=slack)
-
-
-WORKERS: Final[Mapping[str, str]] = {
+WORKERS: Final = {
     "event": """
 kind = "projection"
 epsilon = 1
@@ -116,33 +76,55 @@ k = 32
 intrusion = false
 """
 }
-"""Fields of a `[[sketch]]` for the audit of a worker's windows."""
 
 
-def windows(case: Case, parts: Sequence[Any]) -> Outcome:
-    """Judge what was published of sketches without events."""
-    spec = case.spec
-    return judge(np.concatenate([part.state.ravel() for part in parts]), _law(spec, spec.epsilon, spec.delta))
+class ProjectionAudit(LinearAudit):
+    """See `LinearAudit`."""
 
+    def cases(self, slots: int = 0) -> tuple[Case, ...]:
+        """See `LinearAudit`."""
+        del slots
+        small = specs(16)
+        return tuple(self.promises(name, spec, small[name]) for name, spec in specs(128).items())
 
-def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Names and checks of all tests.
+    def promises(self, name: str, spec: ProjectionSpec, small: ProjectionSpec | None = None) -> Case:
+        """mu^2 of a unit; for secret matrices its mean over matrices."""
+        public = spec.matrix_seed == "public"
 
-    Args:
-        quick: whether to draw fewer samples.
-    """
-    cells = 100_000 if quick else 1_000_000
-    for name, spec in specs(cells // COLUMNS).items():
-        common = (spec, by_law(partial(_law, spec)), 1, partial(_sketch, spec))
-        yield f"create, {name}", partial(creation, *common)
-        yield f"seal, {name}", partial(publication, *common)
-        if spec.matrix_seed == "public":
-            yield f"release, {name}", partial(releases, *common)
-    for name, spec in specs().items():
-        yield f"matrix, {name}", partial(_matrix, spec)
-    trials = 30_000 if quick else 300_000
-    for name in ("event, gaussian", "norm, gaussian", "norm, srht"):
-        yield f"hardest row, {name}", lambda name=name: _hardest(specs(2 * trials, "4", "4")[name])  # type: ignore[misc]
+        def cost(epsilon: Fraction, delta: Fraction) -> float:
+            sigma2 = _sigma(spec, epsilon, delta) ** 2 + EXCESS
+            if public:
+                mu2 = _reach(spec) ** 2 / sigma2
+                return mu2 / (1 + mu2 * float(spec.counted_share))  # the integers of the counter need noise too
+            assert spec.max_norm is not None
+            return spec.k * (float(spec.max_norm) * 2.0**spec.fraction_bits * _size(spec)) ** 2 / sigma2
+
+        most = math.floor(spec.max_weight or spec.max_total or 1)
+        moves: list[tuple[list[tuple[int, int]], list[int], dict[str, int]]] = [
+            ([(3, 1), (3, 1), (5, 2)], [most, -most, 1], {"counted": 3}),
+            ([(3, 1), (3, FEATURES), (OUTSIDE, 1)], [1, 1, 1], {"counted": 1}),
+            ([(3, 1)], [most + 1 if spec.unit == "event" else 1], {"counted": 0}),
+        ]
+        slack = 2e-2 if spec.counted_share else 1e-3  # integers of the counter need more noise than real numbers
+        measure = "mu^2" if public else "mean"
+        return case(name, spec, cost, moves, released=public, measure=measure, small=small, slack=slack)
+
+    def law(self, spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
+        """Gaussian noise in every cell: the events counted have their share."""
+        sigma2, share = _sigma(spec, epsilon, delta) ** 2 + EXCESS, float(spec.counted_share)
+        if share:  # the integers of that counter need noise too
+            sigma2 *= (1 + _reach(spec) ** 2 / sigma2 * share) / (1 - share)
+        return laws.DiscreteGaussian(Fraction(sigma2))
+
+    def checks(self, quick: bool) -> Iterator[Check]:
+        """The noise, matrices, and the hardest rows of three specs."""
+        cells, trials = (100_000, 30_000) if quick else (1_000_000, 300_000)
+        for name, spec in specs(cells // COLUMNS).items():
+            yield from self.layers(name, spec, 1, partial(_sketch, spec))
+        for name, spec in specs().items():
+            yield f"matrix, {name}", partial(_matrix, spec)
+        for name in ("event, gaussian", "norm, gaussian", "norm, srht"):
+            yield f"hardest row, {name}", lambda name=name: _hardest(specs(2 * trials, "4", "4")[name])  # type: ignore[misc]
 
 
 # Expected values, from the fields of a spec.
@@ -232,14 +214,6 @@ def _sigma(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> float:
     return math.exp(high)
 
 
-def _law(spec: ProjectionSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
-    """The law of one layer in every cell: the events counted have their share."""
-    sigma2, share = _sigma(spec, epsilon, delta) ** 2 + EXCESS, float(spec.counted_share)
-    if share:  # the integers of that counter need noise too
-        sigma2 *= (1 + _reach(spec) ** 2 / sigma2 * share) / (1 - share)
-    return laws.DiscreteGaussian(Fraction(sigma2))
-
-
 # Checks.
 
 
@@ -321,3 +295,6 @@ def _hardest(spec: ProjectionSpec) -> Outcome:
         claims.append(f"{claim:.3f}")
     power = f"mu wrong by {ERRORS * error / claim:.0%}"
     return passed, f"mu {' open, '.join(claims)} sealed", f"{' and '.join(found)}, {half} trials each", power
+
+
+AUDIT: Final = ProjectionAudit(specs, WORKERS)

@@ -28,20 +28,15 @@ from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
 from sketchstream.spec import ClosedDomain, OpenDomain
 
-SECTION: Final = "sketches"
-"""Name of the section of these checks, instead of the name of the kind."""
 LOOK = Fraction(1, 3)
 FRESH = Fraction(2, 3)
 OUTSIDE: Final = 1 << 40
 """An item outside of every closed domain here."""
 
 
+@lru_cache(maxsize=8)
 def specs(slots: int) -> dict[str, ProfileSpec]:
-    """Specs of every sort: units, domains, forms, weights, publications, groups, counters.
-
-    Args:
-        slots: of each group.
-    """
+    """Specs of every sort: units, domains, forms, weights, publications, groups, counters."""
     closed, opened = ClosedDomain(size=slots), OpenDomain(slots=slots, levels=4)
     state: dict[str, Any] = {"publish": "state"}
     names = ("north", "east", "south")
@@ -95,50 +90,6 @@ def specs(slots: int) -> dict[str, ProfileSpec]:
     return {name: ProfileSpec(**{"epsilon_publish": "3/4", "max_count": 7, **given}) for name, given in more.items()}
 
 
-@lru_cache(maxsize=2)
-def cases(slots: int = 64) -> tuple[Case, ...]:
-    """What all kinds have in common is checked for these.
-
-    Args:
-        slots: of each group, where many are needed.
-    """
-    small, many, fewer = specs(64), specs(slots), specs(slots // 4)  # of each group
-    return tuple(
-        promises(name, spec, small[name], (many if spec.groups is None else fewer)[name])
-        for name, spec in specs(2_048).items()
-    )
-
-
-def promises(name: str, spec: ProfileSpec, small: ProfileSpec | None = None, many: ProfileSpec | None = None) -> Case:
-    """The promises of one spec: an item pays in each group that it may be in."""
-    k = _groups(spec)
-    costs: dict[Any, Number] = {"create": spec.epsilon * _paid(spec), "release": LOOK, "refresh": LOOK}
-    if spec.publish == "histogram" or spec.intrusion:
-        costs["seal"] = spec.epsilon_publish * k if _shows_groups(spec) else 0
-        costs["seal"] += 0 if spec.overlap is None else spec.overlap.epsilon  # once, for however many groups
-
-    def counters(cost: Number) -> dict[str, laws.Law]:
-        most = spec.max_weight if spec.max_total is None else 2 * spec.max_total
-        share = Fraction(spec.total_share) / (2 if spec.counted else 1) * Fraction(cost) / k
-        found: dict[str, laws.Law] = {"total": laws.DiscreteLaplace(share / most)} if share else {}
-        found |= {"counted": laws.DiscreteLaplace(share)} if spec.counted else {}
-        return found if spec.groups is None else {f"{one}.{at}": found[one] for one in found for at in range(3)}
-
-    return Case(
-        name,
-        spec,
-        costs,
-        "epsilon",
-        (LOOK,),
-        counters,
-        laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None,
-        _moves(spec),
-        modulus=spec.modulus,
-        small=small,
-        many=many,
-    )
-
-
 def _moves(spec: ProfileSpec) -> list[tuple[list[Any], list[int], Mapping[str, int]]]:
     """Batches of events, and what they add to the counters: invalid ones nothing."""
     most, event = spec.max_weight, spec.unit == "event"
@@ -159,23 +110,7 @@ def _moves(spec: ProfileSpec) -> list[tuple[list[Any], list[int], Mapping[str, i
     return [*out, ([("west", 3)], [1], {})]
 
 
-def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Names and checks of all tests, for each spec.
-
-    Args:
-        quick: whether to draw fewer samples.
-    """
-    slots = 100_000 if quick else 1_000_000
-    for name, spec in specs(slots).items():
-        for verb, check in (("create", _create), ("release", _release), ("refresh", _refresh), ("seal", _seal)):
-            yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec)  # type: ignore[misc]
-        if spec.groups is not None:
-            yield f"groups, {name}", lambda name=name: _in_groups(specs(64)[name])  # type: ignore[misc]
-        if _presence(spec):
-            yield f"residues, {name}", lambda spec=spec: _residues(spec)  # type: ignore[misc]
-
-
-WORKERS: Final[Mapping[str, str]] = {
+WORKERS: Final = {
     f"{unit}, {publish}": f'''
 epsilon = {1 if publish == "state" else 40}
 epsilon_publish = "3/4"
@@ -189,17 +124,74 @@ domain = {{ size = 2000 }}
     for unit in ("event", "item")
     for publish in ("histogram", "state")
 }
-"""Fields of a `[[sketch]]` for the audit of a worker's windows, histograms with next to no other noise."""
 
 
-def windows(case: Case, parts: Sequence[Any]) -> Outcome:
-    """Judge what was published of sketches without events."""
-    # workers' specs for histograms have so large an epsilon that the counters are 0 before the seal
-    spec = case.spec
-    if case.publishes == "bare":
-        return judge(np.concatenate([part.state.astype(np.int64) for part in parts]), _layer(spec, spec.epsilon))
-    noise = [(part.noised - _histogram(spec, np.zeros(part.slots, np.int64))).ravel() for part in parts]
-    return judge(np.concatenate(noise), _view(spec, spec.epsilon_publish))
+class ProfileAudit:
+    """See `sketchstream.audit.cases.Audit`."""
+
+    SECTION: Final = "sketches"
+    """Name of the section of these checks, instead of the name of the kind."""
+    WORKERS: Final = WORKERS
+    """Those for histograms have next to no other noise."""
+
+    def cases(self, slots: int = 64) -> tuple[Case, ...]:
+        """What all kinds have in common is checked for these; each group has so many slots where many are needed."""
+        small, many, fewer = specs(64), specs(slots), specs(slots // 4)  # of each group
+        return tuple(
+            self.promises(name, spec, small[name], (many if spec.groups is None else fewer)[name])
+            for name, spec in specs(2_048).items()
+        )
+
+    def promises(
+        self, name: str, spec: ProfileSpec, small: ProfileSpec | None = None, many: ProfileSpec | None = None
+    ) -> Case:
+        """The promises of one spec: an item pays in each group that it may be in."""
+        k = _groups(spec)
+        costs: dict[Any, Number] = {"create": spec.epsilon * _paid(spec), "release": LOOK, "refresh": LOOK}
+        if spec.publish == "histogram" or spec.intrusion:
+            costs["seal"] = spec.epsilon_publish * k if _shows_groups(spec) else 0
+            costs["seal"] += 0 if spec.overlap is None else spec.overlap.epsilon  # once, for however many groups
+
+        def counters(cost: Number) -> dict[str, laws.Law]:
+            most = spec.max_weight if spec.max_total is None else 2 * spec.max_total
+            share = Fraction(spec.total_share) / (2 if spec.counted else 1) * Fraction(cost) / k
+            found: dict[str, laws.Law] = {"total": laws.DiscreteLaplace(share / most)} if share else {}
+            found |= {"counted": laws.DiscreteLaplace(share)} if spec.counted else {}
+            return found if spec.groups is None else {f"{one}.{at}": found[one] for one in found for at in range(3)}
+
+        return Case(
+            name,
+            spec,
+            costs,
+            "epsilon",
+            (LOOK,),
+            counters,
+            laws.DiscreteLaplace(spec.epsilon_records) if spec.epsilon_records else None,
+            _moves(spec),
+            modulus=spec.modulus,
+            small=small,
+            many=many,
+        )
+
+    def checks(self, quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+        """Names and checks of all tests, for each spec; fewer samples are drawn if they must be quick."""
+        slots = 100_000 if quick else 1_000_000
+        for name, spec in specs(slots).items():
+            for verb, check in (("create", _create), ("release", _release), ("refresh", _refresh), ("seal", _seal)):
+                yield f"{verb}, {name}", lambda spec=spec, check=check: check(spec)  # type: ignore[misc]
+            if spec.groups is not None:
+                yield f"groups, {name}", lambda name=name: _in_groups(specs(64)[name])  # type: ignore[misc]
+            if _presence(spec):
+                yield f"residues, {name}", lambda spec=spec: _residues(spec)  # type: ignore[misc]
+
+    def windows(self, case: Case, parts: Sequence[Any]) -> Outcome:
+        """Judge what was published of sketches without events."""
+        # workers' specs for histograms have so large an epsilon that the counters are 0 before the seal
+        spec = case.spec
+        if case.publishes == "bare":
+            return judge(np.concatenate([part.state.astype(np.int64) for part in parts]), _layer(spec, spec.epsilon))
+        noise = [(part.noised - _histogram(spec, np.zeros(part.slots, np.int64))).ravel() for part in parts]
+        return judge(np.concatenate(noise), _view(spec, spec.epsilon_publish))
 
 
 # Expected values, from the fields of a spec.
@@ -250,12 +242,7 @@ def _of_presence(epsilon: Fraction, modulus: int, groups: int) -> Fraction:
 
 
 def _layer(spec: ProfileSpec, epsilon: Fraction) -> laws.Law:
-    """The law of one layer in every slot.
-
-    Args:
-        spec: of the sketch.
-        epsilon: of the layer for one group.
-    """
+    """The law of one layer in every slot."""
     if spec.modulus is None:
         return laws.DiscreteLaplace(epsilon * _share(spec) / spec.max_weight)
     parameter = epsilon * _share(spec)
@@ -431,3 +418,6 @@ def _in_groups(spec: ProfileSpec) -> Outcome:
     chosen = _presence(spec) or len(seen) == (len(names) if spec.groups.ranked else 1)
     found = f"{len(seen)} choices of groups for 60 items" if not wrong else f"WRONG for {wrong} of 60 items"
     return not wrong and chosen, f"one slot in each of {most} groups", found, "a group more, for any of 60 items"
+
+
+AUDIT: Final = ProfileAudit()

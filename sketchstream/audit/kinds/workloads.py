@@ -11,53 +11,42 @@ integers over the published strategy, sigma comes from the divergence of two nor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream.audit.cases import Case, Number
-from sketchstream.audit.kinds.linear import (
-    ERRORS,
-    answers,
-    by_law,
-    case,
-    creation,
-    events,
-    moves_of,
-    plainest,
-    publication,
-    reach_of,
-    releases,
-)
-from sketchstream.audit.observed import Outcome, repeated, variance_of_unit
+from sketchstream.audit.cases import Case, Check, Number
+from sketchstream.audit.kinds.linear import ERRORS, MatrixAudit, case, moves_of, reach_of
+from sketchstream.audit.observed import Floats, Ints, Outcome, repeated, variance_of_unit
 from sketchstream.kinds.workload.queries.queries import Workload
 from sketchstream.kinds.workload.spec import WorkloadSpec
 from sketchstream.kinds.workload.strategies.implicit import Implicit
 from sketchstream.noise import laws
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 EXCESS: Final = 4
 """Variance by which discrete noise is raised above the continuous one's."""
 
 
 @lru_cache(maxsize=2)
-def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
-    """Specs with every mechanism, unit and form of a strategy, each with its queries as a matrix.
+def specs(epsilon: str = "1") -> dict[str, WorkloadSpec]:
+    """Specs with every mechanism, unit and form of a strategy, each of this epsilon."""
+    common = {"mechanism": "gaussian", "epsilon_publish": "3/4"}
+    return {
+        name: WorkloadSpec(asked, epsilon, "1e-6", **{**common, **given})
+        for name, (asked, _, given) in _tried().items()
+    }
 
-    Args:
-        epsilon: epsilon of each spec.
-    """
+
+def _tried() -> dict[str, tuple[Any, Floats, dict[str, Any]]]:
+    """For each spec its queries, the same as a matrix, and its other fields."""
     real = np.random.default_rng(8).normal(size=(6, 40)).round(3)
     prefixes, ranges, tables = np.tri(128), _ranges(48), _tables((2,) * 6, 2)
     blocks = Implicit(Workload.named("prefix:128"), ((1, 3000), (8, 2000), (32, 1000)))
     counted = {"counted_share": "1/4", "epsilon_records": "1/5"}
-    more: dict[str, tuple[Any, Floats, dict[str, Any]]] = {
+    return {
         "event, prefixes": ("prefix:128", prefixes, {}),
         "event, bare prefixes": ("prefix:128", prefixes, {"intrusion": False, "epsilon_publish": None}),
         "event, weights to 5, tables": ("marginals:6:2", tables, {"max_weight": 5}),
@@ -76,35 +65,9 @@ def specs(epsilon: str = "1") -> dict[str, tuple[WorkloadSpec, Floats]]:
         ),
         "event, laplace, counted": ("identity:64", np.eye(64), {"mechanism": "laplace", "max_weight": 2, **counted}),
     }
-    common = {"mechanism": "gaussian", "epsilon_publish": "3/4"}
-    return {
-        name: (WorkloadSpec(asked, epsilon, "1e-6", **{**common, **given}), matrix)
-        for name, (asked, matrix, given) in more.items()
-    }
 
 
-@lru_cache(maxsize=1)
-def cases(slots: int = 0) -> tuple[Case, ...]:
-    """What all kinds have in common is checked for these."""
-    del slots
-    return tuple(promises(name, spec) for name, (spec, _) in specs().items())
-
-
-def promises(name: str, spec: WorkloadSpec) -> Case:
-    """The promises of one spec: epsilon, or mu^2 with the excess of variance."""
-
-    def cost(epsilon: Fraction, delta: Fraction) -> Number:
-        if spec.pure:
-            return epsilon
-        mu2 = _reach(spec, 2) / (variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS)
-        return mu2 / (1 + mu2 * float(spec.counted_share))  # the integers of the counter need noise too
-
-    independent, slack = spec.mechanism != "l2ball", 2e-2 if spec.counted_share else 1e-3
-    moves = moves_of(spec.workload.size, spec.max_weight)
-    return case(name, spec, cost, moves, independent=independent, slack=slack)
-
-
-WORKERS: Final[Mapping[str, str]] = {
+WORKERS: Final = {
     "event": """
 kind = "workload"
 workload = ["prefix:delay"]
@@ -121,34 +84,64 @@ width = 1
 count = 510
 """
 }
-"""Fields of a `[[sketch]]` for the audit of a worker's windows."""
 
 
-def windows(case: Case, parts: Sequence[Any]) -> Outcome:
-    """Judge what was published of sketches without events."""
-    return _judge(case.spec, case.spec.epsilon, case.spec.delta, np.stack([part.state for part in parts]))
+class WorkloadAudit(MatrixAudit):
+    """See `LinearAudit`."""
 
+    def matrix(self, spec: WorkloadSpec) -> Ints:
+        """That of the published strategy."""
+        return spec.strategy.matrix
 
-def checks(quick: bool) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """Names and checks of all tests.
+    def questions(self, name: str, spec: WorkloadSpec) -> Floats:
+        """The queries, written again."""
+        del spec
+        return _tried()[name][1]
 
-    Args:
-        quick: whether to draw fewer samples.
-    """
-    samples = 6_000 if quick else 200_000
-    most = 200 if quick else 4_000
-    for name, (spec, queries) in specs().items():
-        rounds = min(-(-samples // spec.length), most)
-        yield f"create, {name}", partial(creation, spec, partial(_judge, spec), rounds)
-        yield f"seal, {name}", partial(publication, spec, partial(_judge, spec), rounds)
-        yield f"release, {name}", partial(releases, spec, partial(_judge, spec), rounds)
-        yield f"events, {name}", partial(events, spec, spec.strategy.matrix)
-        if not spec.counted_share:
-            judged = (_variance(spec), (1e-3, 1e-6))
-            yield f"answers, {name}", partial(answers, spec, spec.strategy.matrix, queries, *judged)
-    trials = 1_000 if quick else 20_000
-    for name in ("event, prefixes", "event, weights to 5, tables"):
-        yield f"plainest event, {name}", lambda name=name: _plainest(specs("6")[name][0], trials)  # type: ignore[misc]
+    def promises(self, name: str, spec: WorkloadSpec) -> Case:
+        """Epsilon, or mu^2 with the excess of variance."""
+
+        def cost(epsilon: Fraction, delta: Fraction) -> Number:
+            if spec.pure:
+                return epsilon
+            mu2 = _reach(spec, 2) / (variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS)
+            return mu2 / (1 + mu2 * float(spec.counted_share))  # the integers of the counter need noise too
+
+        independent, slack = spec.mechanism != "l2ball", 2e-2 if spec.counted_share else 1e-3
+        moves = moves_of(spec.workload.size, spec.max_weight)
+        return case(name, spec, cost, moves, independent=independent, slack=slack)
+
+    def law(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> laws.Law:
+        """Laplace or Gaussian noise in every counter of the strategy; not that of mechanism "l2ball"."""
+        share = Fraction(spec.counted_share)
+        if spec.mechanism == "laplace":
+            return laws.DiscreteLaplace(epsilon * (1 - share) / _reach(spec, 1))
+        sigma2 = variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS
+        if share:  # the integers of that counter need noise too
+            sigma2 *= (1 + _reach(spec, 2) / sigma2 * float(share)) / float(1 - share)
+        return laws.DiscreteGaussian(Fraction(sigma2))
+
+    def judge(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
+        """See `LinearAudit`; vectors of mechanism "l2ball" by their lengths and directions."""
+        if spec.mechanism != "l2ball":
+            return super().judge(spec, epsilon, delta, drawn)
+        return repeated(drawn) or _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
+
+    def variance(self, spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> float:
+        """Variance of the noise of a counter."""
+        if spec.mechanism != "l2ball":
+            return super().variance(spec, epsilon, delta)
+        return (spec.length + 1) * _reach(spec, 2) / float(epsilon) ** 2
+
+    def answers_slack(self, spec: WorkloadSpec) -> tuple[float, float] | None:
+        """See `MatrixAudit`."""
+        return None if spec.counted_share else (1e-3, 1e-6)
+
+    def checks(self, quick: bool) -> Iterator[Check]:
+        """Those of the matrix, and the plainest events of two specs."""
+        yield from super().checks(quick)
+        for name in ("event, prefixes", "event, weights to 5, tables"):
+            yield f"plainest event, {name}", lambda name=name: self.plainest(specs("6")[name], quick)  # type: ignore[misc]
 
 
 # Expected values, from the fields of a spec.
@@ -175,31 +168,6 @@ def _reach(spec: WorkloadSpec, power: int) -> int:
     return reach_of(spec, spec.strategy.matrix, power)
 
 
-def _judge(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:
-    """Judge layers of noise against the law for an epsilon and a delta."""
-    if spec.mechanism != "l2ball":
-        return by_law(partial(_law, spec))(epsilon, delta, drawn)
-    return repeated(drawn) or _judge_ball(float(epsilon) / math.sqrt(_reach(spec, 2)), drawn)
-
-
-def _variance(spec: WorkloadSpec) -> Callable[[Fraction, Fraction], float]:
-    """Variance of the noise of a counter, by the epsilon and the delta of a layer."""
-    if spec.mechanism != "l2ball":
-        return lambda epsilon, delta: _law(spec, epsilon, delta).variance
-    return lambda epsilon, _: (spec.length + 1) * _reach(spec, 2) / float(epsilon) ** 2
-
-
-def _law(spec: WorkloadSpec, epsilon: Fraction, delta: Fraction) -> laws.Law:
-    """The law of one layer in every counter of the strategy, but for the mechanism "l2ball"."""
-    share = Fraction(spec.counted_share)
-    if spec.mechanism == "laplace":
-        return laws.DiscreteLaplace(epsilon * (1 - share) / _reach(spec, 1))
-    sigma2 = variance_of_unit(epsilon, delta) * _reach(spec, 2) + EXCESS
-    if share:  # the integers of that counter need noise too
-        sigma2 *= (1 + _reach(spec, 2) / sigma2 * float(share)) / float(1 - share)
-    return laws.DiscreteGaussian(Fraction(sigma2))
-
-
 def _judge_ball(rate: float, drawn: Ints) -> Outcome:
     """Judge vectors with density exp(-rate length): the length is a gamma variable, the direction uniform."""
     from scipy.stats import kstest
@@ -213,6 +181,4 @@ def _judge_ball(rate: float, drawn: Ints) -> Outcome:
     return passed, "gamma lengths, uniform directions", found, f"epsilon wrong by {12 / math.sqrt(n * length):.0%}"
 
 
-def _plainest(spec: WorkloadSpec, trials: int) -> Outcome:
-    """See `linear.plainest`."""
-    return plainest(spec, spec.strategy.matrix, _law(spec, spec.epsilon, spec.delta).variance, trials)
+AUDIT: Final = WorkloadAudit(specs, WORKERS)

@@ -94,6 +94,21 @@ class LinearAccounting(Accounting[L]):
         """mu^2 of the whole sketch."""
         return self.account(spec)[1].cost(parameter)
 
+    def unit_weight(self, spec: L) -> int:
+        """1: costs are those of the whole unit."""
+        del spec
+        return 1
+
+    def groups_of_item(self, spec: L) -> int:
+        """1: there are no groups."""
+        del spec
+        return 1
+
+    def shared_cost(self, spec: L, cost: Fraction, *, final: bool) -> Fraction:
+        """All of it: nothing else is shown."""
+        del spec, final
+        return cost
+
     def components(self, spec: L) -> tuple[Component, ...]:
         """The state, then the events counted and the records admitted, if kept."""
         share: Fraction = getattr(spec, "counted_share", Fraction(0))
@@ -219,12 +234,7 @@ def _privacy(spec: LinearSpec, epsilon: Fraction, delta: Fraction) -> str:
 
 
 def unit_of_places(spec: Any, place: str) -> str:
-    """The protected unit in words, for specs whose events are at places and have weights up to `max_weight`.
-
-    Args:
-        spec: spec of the sketch.
-        place: the kind's word for a place.
-    """
+    """The protected unit in words, for specs whose events are at places and have weights up to `max_weight`."""
     several = "leaves" if place == "leaf" else f"{place}s"
     if spec.unit == "item":
         return (

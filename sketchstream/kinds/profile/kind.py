@@ -26,7 +26,6 @@ from sketchstream.kinds.capabilities import (
     Adding,
     Deferring,
     HavingGroups,
-    PerWeight,
     Reconstructing,
     Sizable,
     Summarising,
@@ -85,6 +84,18 @@ class ProfileAccounting(Accounting[ProfileSpec]):
     def cost(self, spec: ProfileSpec, parameter: Fraction) -> Fraction:
         """The epsilon of the whole sketch."""
         return mechanism.promised_epsilon(spec, parameter)
+
+    def unit_weight(self, spec: ProfileSpec) -> int:
+        """Costs are those of an event of full weight."""
+        return spec.max_weight
+
+    def groups_of_item(self, spec: ProfileSpec) -> int:
+        """Those in which it may count; 1 with patterns, whose cost no group divides: an upper bound for an event."""
+        return 1 if spec.pattern_cost else spec.group_losses
+
+    def shared_cost(self, spec: ProfileSpec, cost: Fraction, *, final: bool) -> Fraction:
+        """At seal without that of the patterns."""
+        return cost - spec.pattern_cost if final else cost
 
     def components(self, spec: ProfileSpec) -> tuple[Component, ...]:
         """The slots, then the total, the events counted, the records admitted."""
@@ -147,7 +158,7 @@ class ProfileIntake(Intake[ProfileSpec]):
         return found.counted(items, good)
 
 
-class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarising, Reconstructing, PerWeight, Sizable):
+class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarising, Reconstructing, Sizable):
     """Noisy counters, one for each slot; answers are profiles: how many items occurred exactly t times."""
 
     name = "profile"
@@ -188,14 +199,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
             rows.append(("items that count", f"{one.most:,} of {one.groups:,}, chosen by the key; answers are scaled"))
         rows += [(f"only where {name} is", ", ".join(values)) for name, values in spec.where]
         return rows
-
-    def unit_weight(self, spec: ProfileSpec) -> int:
-        """Costs are those of an event of full weight."""
-        return spec.max_weight
-
-    def groups_of_item(self, spec: ProfileSpec) -> int:
-        """Those in which it may count; 1 with patterns, whose cost no group divides: an upper bound for an event."""
-        return 1 if spec.pattern_cost else spec.group_losses
 
     def statement(self, spec: ProfileSpec, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """In pure epsilons."""
@@ -272,10 +275,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         if spec.overlap is not None and not spec.overlap.histograms:
             return noised_patterns(spec, state, cost).ravel()
         return mechanism.noised_counts(spec, state, cost)
-
-    def shared_cost(self, spec: ProfileSpec, cost: Fraction, *, final: bool) -> Fraction:
-        """At seal without that of the patterns."""
-        return cost - spec.pattern_cost if final else cost
 
     def view_header(self, spec: ProfileSpec) -> dict[str, Any]:
         """Form and edges of the histogram."""

@@ -71,7 +71,7 @@ def _shared_cost(part: Release | SealedState) -> Fraction | None:
     if part.cost is None:
         return None
     losses: int = part.spec.group_losses
-    return kinds.shared_cost(part.spec, part.cost, final=part.final) / losses
+    return kinds.of(part.spec).accounting.shared_cost(part.spec, part.cost, final=part.final) / losses
 
 
 def _slots_cost(part: Release | SealedState) -> Fraction | None:
