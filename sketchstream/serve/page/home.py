@@ -6,7 +6,8 @@ pool, which computes the answers of groups that nobody has asked for yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
@@ -83,57 +84,242 @@ class Card(NamedTuple):
     waiting: int = 0
 
 
-def card(
-    service: Service,
-    name: str,
-    metric: str,
-    zone: str,
-    drawn_once: Callable[[Any, Callable[[], Any]], Any],
-    days: int = 0,
-) -> Card:
-    """The newest numbers of a sketch.
+@dataclass(frozen=True)
+class CardMaker:
+    """Makes the cards of the first page.
 
     Args:
         service: answers.
-        name: of the sketch.
+        draw_once: gets a picture by its key, or draws it.
         metric: number of profiles that is shown first.
-        zone: timezone of the sketch.
-        drawn_once: gets a picture by its key, or draws it.
         days: length of the range that is shown; 0: the newest window.
     """
-    stored = firm_window(service, name)
-    if stored is None:
-        return Card(None)
-    if service.patterns_alone(name):
-        return _sets(service, stored, metric)
-    if days and service.answers(name) == "profile" and stored.window[0] > earlier(stored.window[1], days, zone):
-        return _ranged(service, stored, metric, zone, days, drawn_once)
-    groups = service.groups(name)
-    before = next(iter(service.store.windows(name, None, stored.window[1] - 1, limit=1, newest=True)), None)
-    if groups:
-        return _by_group(service, stored, before, groups, metric, drawn_once)
-    etags = [None if one is None else service.etag(one, Question(), "tiles") for one in (stored, before)]
-    key = None if etags[0] is None else ("tiles", *etags, metric)
-    first, tiles = drawn_once(key, lambda: _tiles(service, stored, before, metric))
-    if not tiles:
-        return Card(stored)
-    return Card(stored, tiles, _lately(service, name, first, tiles[0].title, zone, drawn_once))
 
+    service: Service
+    draw_once: Callable[[Any, Callable[[], Any]], Any]
+    metric: str
+    days: int = 0
 
-def _tiles(service: Service, stored: StoredWindow, before: StoredWindow | None, metric: str) -> tuple[str, list[Tile]]:
-    """The name of the first number of a window without groups, and its large numbers."""
-    profile = service.answers(stored.sketch) == "profile"
-    if profile:
-        names = list(dict.fromkeys([metric, *BESIDE]))
-    else:
-        names = [name for name, _, _ in service.numbers(stored, Question())]
-    tiles: list[Tile] = []
-    for name in names[:LARGE]:
-        title, point, _, bound = service.number(stored, Question(), name)
-        if point is not None and point[0] is not None:
-            change = "" if tiles else _change(service, stored, before, name)
-            tiles.append(tile(title, point, name if profile else "", change, bound))
-    return next(iter(names), ""), tiles
+    def card(self, name: str) -> Card:
+        """The newest numbers of a sketch."""
+        service = self.service
+        stored = firm_window(service, name)
+        if stored is None:
+            return Card(None)
+        if service.patterns_alone(name):
+            return self._sets(stored)
+        start, end = stored.window
+        longer = self.days and start > earlier(end, self.days, service.timezone(name))
+        if longer and service.answers(name) == "profile":
+            return self._ranged(stored)
+        before = next(iter(service.store.windows(name, None, end - 1, limit=1, newest=True)), None)
+        if service.groups(name):
+            return self._by_group(stored, before)
+        etags = [None if one is None else service.etag(one, Question(), "tiles") for one in (stored, before)]
+        key = None if etags[0] is None else ("tiles", *etags, self.metric)
+        first, tiles = self.draw_once(key, lambda: self._tiles(stored, before))
+        return Card(stored, tiles, self._lately(name, first, tiles[0].title)) if tiles else Card(stored)
+
+    def _tiles(self, stored: StoredWindow, before: StoredWindow | None) -> tuple[str, list[Tile]]:
+        """The name of the first number of a window without groups, and its large numbers."""
+        profile = self.service.answers(stored.sketch) == "profile"
+        numbers = () if profile else self.service.numbers(stored, Question())
+        names = self._beside() if profile else [name for name, _, _ in numbers]
+        tiles: list[Tile] = []
+        for name in names[:LARGE]:
+            title, point, _, bound = self.service.number(stored, Question(), name)
+            if point is not None and point[0] is not None:
+                change = "" if tiles else self._change(stored, before, name)
+                tiles.append(tile(title, point, name if profile else "", change, bound))
+        return next(iter(names), ""), tiles
+
+    def _beside(self) -> list[str]:
+        """The chosen number of profiles, and those that stand beside it."""
+        return list(dict.fromkeys([self.metric, *BESIDE]))[:LARGE]
+
+    def _change(self, stored: StoredWindow, before: StoredWindow | None, metric: str) -> str:
+        """What differs from the window before; empty if that lacks records or an answer, or its noise has a part."""
+        if before is None or before.complete is False or self.service.answer_state(before) != "ready":
+            return ""
+        first, second = (self.service.ready(one, Question()) for one in (stored, before))
+        if first is None or second is None:
+            return ""
+        found = self.service.difference(first, second)(metric)
+        change = found["difference"]
+        point = change["value"], change["low"], change["high"]
+        return _in_words(point, spelling(metric), "the window before") if found["independent"] else ""
+
+    def _ranged(self, stored: StoredWindow) -> Card:
+        """Means over the windows of a range that are not known to lack anything, and the differences from before.
+
+        Distinct items of windows do not add up to those of a range, so no number but that of events is summed.
+        """
+        service, name, days, metric = self.service, stored.sketch, self.days, self.metric
+        zone, end = service.timezone(name), stored.window[1]
+        start, former = earlier(end, days, zone), earlier(end, 2 * days, zone)
+        ranges = now, before = [
+            [one for one in service.store.windows(name, since, until) if one.complete is not False]
+            for since, until in ((start, end), (former, start))
+        ]
+        last = "the day before" if days == 1 else f"the {days} days before"
+        note = f"From {words.window_label(start, end, zone)}. " + service.config.names(
+            "Items that come in several windows count in each, so windows do not add up to a range: for distinct items "
+            "of a range, a sketch needs windows of that length."
+        )
+        groups = service.groups(name)[:GROUPS]
+        if groups:
+            looked = [*before, *now] if len(before) >= len(now) else now
+            waiting = sum(answer_groups(service, one, groups) for one in reversed(looked))
+            means = {group: self._mean(name, ranges, metric, group, last) for group in groups}
+            found = {group: one for group, one in means.items() if one is not None}
+            title = f"{self._title(stored, metric, groups[0])}, mean {_counted(len(now), now)}"
+            lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in found.items()}
+            points = {group + lacks[group]: point for group, (_, point, _) in found.items()}
+            picture = self._bars(name, title, points, spelling(metric)) if found else None
+            changes = _sentences({group: change for group, (_, _, change) in found.items()}, last)
+            changes += self._exceeded(now, list(found))
+            return Card(stored, groups=picture, changes=changes, note=note, waiting=waiting)
+        tiles = []
+        for one in self._beside():
+            if (of_range := self._mean(name, ranges, one, None, last)) is not None:
+                count, point, change = of_range
+                title = f"{self._title(stored, one)}, mean {_counted(count, now)}"
+                tiles.append(tile(title, point, one, change, self._bound(now, one, None)))
+        chart = self._lately(name, metric, self._title(stored, metric), now)
+        return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(one, Question()) for one in now))
+
+    def _mean(
+        self, name: str, ranges: Sequence[Sequence[StoredWindow]], metric: str, group: str | None, last: str
+    ) -> tuple[int, Point, str] | None:
+        """Of how many windows of a range a number is the mean, the mean, and the difference from before, in words.
+
+        None while an answer may still come. A range that begins before the first window is not compared. Intervals of
+        ratios do not lie around unbiased estimates, so that their ends are averaged.
+        """
+        plan = self.service.plan(name)
+        domain = None if plan is None else plan.spec.domain
+        bounds = (*BOUNDS, float(domain.size)) if isinstance(domain, ClosedDomain) else BOUNDS
+        together = _hashed(domain) or metric.partition(".")[0] not in COUNTS
+        points, past = (self._settled(windows, metric, group) for windows in ranges)
+        if not points:
+            return None
+        found = mean(points, together=together)
+        if len(past) < len(points):
+            return len(points), found, ""
+        difference = subtract(found, mean(past, together=together), bounds)
+        return len(points), found, _in_words(difference, spelling(metric), last)
+
+    def _bound(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> str | None:
+        """What a number of any of these windows is a bound of; None: of nothing."""
+        bounds = (self.service.number(one, Question(group=group), metric).bound for one in windows)
+        return next(filter(None, bounds), None)
+
+    def _exceeded(self, windows: Sequence[StoredWindow], groups: Sequence[str]) -> list[str]:
+        """The groups whose numbers may lie beyond their intervals, in a sentence; none without such a group."""
+        bounds = {group: self._bound(windows, self.metric, group) for group in groups}
+        return [
+            f"{', '.join(some)}: may be {way} than the interval says, as large counts wrap"
+            for bound, way in (("lower", "more"), ("upper", "less"))
+            if (some := [group for group in groups if bounds[group] == bound])
+        ]
+
+    def _title(self, stored: StoredWindow, metric: str, group: str | None = None) -> str:
+        """A number of profiles in words, as the answer of a window has it."""
+        title = self.service.number(stored, Question(group=group), metric).title
+        return title or self.service.titles([metric])[metric]
+
+    def _settled(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point]:
+        """The numbers of the windows that have one; no number while one may still come."""
+        points = self.service.computed(windows, metric, group)
+        absent = (one for one, point in zip(windows, points, strict=True) if point is None)
+        if any(self.service.lacks(one, Question(group=group)) for one in absent):
+            return []
+        return [one for one in points if one is not None and one[0] is not None]
+
+    def _lately(self, name: str, metric: str, title: str, windows: Sequence[StoredWindow] = ()) -> charts.Chart | None:
+        """The small chart of a number over some windows, or the newest ones."""
+        service, zone = self.service, self.service.timezone(name)
+        windows = windows or service.store.windows(name, limit=WINDOWS, newest=True)[::-1]
+        known = service.store.points(name, metric, windows[0].window[0], windows[-1].window[1])
+        spans = [one.window for one in windows if known.get(one.window, (None,))[0] is not None]
+        if len(spans) < 2:
+            return None
+        points = [known[one] for one in spans]
+
+        def draw() -> charts.Chart | None:
+            value, low, high = ends(list(map(number, points)))
+            labels = [words.window_label(*one, zone) for one in spans]
+            spell = spelling(metric if service.answers(name) == "profile" else "")
+            return drawn(lambda: charts.trend_chart(charts.Bars(labels, value, low, high, spell=spell), title))
+
+        chart: charts.Chart | None = self.draw_once(("lately", name, metric, zone, tuple(spans), tuple(points)), draw)
+        return chart
+
+    def _by_group(self, stored: StoredWindow, before: StoredWindow | None) -> Card:
+        """The chosen number of each group of a window, and of the one before; missing answers are asked for."""
+        service, name = self.service, stored.sketch
+        groups = service.groups(name)
+        profile = service.answers(name) == "profile"
+        past: dict[str, Point] = {}
+        missing, title, points = self._of_groups(stored, groups[:GROUPS])
+        if before is not None and before.complete is not False and profile:
+            later, _, past = self._of_groups(before, groups[:GROUPS])
+            missing += later
+        if not points:
+            return Card(stored, waiting=missing)
+        spell = spelling(self.metric if profile else "")
+        note = service.config.names(pictures.SEVERAL)
+        if len(groups) > GROUPS:
+            note += f" The first {GROUPS} of {len(groups):,} groups are shown."
+        last = "the window before"
+        differences = {group: subtract(point, past[group]) for group, point in points.items() if group in past}
+        changes = _sentences({group: _in_words(one, spell, last) for group, one in differences.items()}, last)
+        changes += self._exceeded([stored], list(points)) if profile else []
+        picture = self._bars(name, title, points, spell)
+        return Card(stored, groups=picture, changes=changes, note=note, waiting=missing)
+
+    def _of_groups(self, stored: StoredWindow, groups: Sequence[str]) -> tuple[int, str, dict[str, Point]]:
+        """How many answers of groups of a window are missing; the chosen number's title; the number by group."""
+        service, title, points = self.service, "", {}
+        missing = answer_groups(service, stored, groups)
+        profile = service.answers(stored.sketch) == "profile"
+        for group in groups:
+            question = Question(group=group)
+            numbers = () if profile else service.numbers(stored, question)
+            metric = next((name for name, _, _ in numbers), self.metric)
+            own, point, *_ = service.number(stored, question, metric)
+            if point is not None and point[0] is not None:
+                title, points[group] = title or own, point
+        return missing, title, points
+
+    def _bars(self, name: str, title: str, points: Mapping[str, Point], spell: Spell) -> Panel:
+        """A number of each group of a sketch as bars."""
+
+        def draw() -> Panel:
+            numbers = ends([number(point) for point in points.values()])
+            heading = f"{title[:1].upper()}{title[1:]} by group"
+            return listed(f"groups-{name}", heading, list(points), numbers, ("group", "number"), spell=spell)
+
+        picture: Panel = self.draw_once(("home groups", name, title, tuple(points.items())), draw)
+        return picture
+
+    def _sets(self, stored: StoredWindow) -> Card:
+        """Of a sketch that publishes patterns of groups alone: how many items are in any group."""
+        service, metric, question = self.service, self.metric, Question(overlap=True)
+        try:
+            answer = service.ready(stored, question)
+        except EstimateError as error:
+            return Card(stored, note=f"{str(error)[:1].upper()}{str(error)[1:]}.")
+        if answer is None:
+            service.ask_soon(stored, question)
+            return Card(stored, waiting=1)
+        data: Mapping[str, Any] = answer.to_dict()
+        alone = {overlaps.example([one]) for one in service.combined(stored.sketch)}
+        rows = [row for row in data["answers"] if row["query"] in alone]
+        some = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
+        tiles = [tile(title, (one["value"], one["low"], one["high"]), "distinct") for title, one in some]
+        note = "" if metric == CHOICES[0] else f"{service.titles([metric])[metric]}: not published of this sketch."
+        return Card(stored, tiles, note=f"{note[:1].upper()}{note[1:]}")
 
 
 def tile(title: str, point: Point, metric: str, change: str = "", bound: str | None = None) -> Tile:
@@ -149,47 +335,34 @@ def tile(title: str, point: Point, metric: str, change: str = "", bound: str | N
     value, low, high = point
     assert value is not None
     spell = charts.resolved(low, high, spelling(metric))
-    told = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}"
-    told += "" if high is None else beyond(bound, ", ")  # one without an end says so
-    shown = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
-    if shown != value:  # of a number that cannot be negative, noise may leave an estimate that is
-        told += f"; the estimate itself, {spell(value)}, is not possible"
-    exact = Markup('<data value="{}">{}</data>').format(repr(float(value)), spell(shown))
-    return Tile(f"{title[:1].upper()}{title[1:]}", exact, told, change)
+    around = "" if low is None and high is None else f"95% interval {charts.between(low, high, spell)}"
+    around += "" if high is None else beyond(bound, ", ")  # one without an end says so
+    possible = float(np.clip(value, -np.inf if low is None else low, np.inf if high is None else high))
+    if possible != value:  # of a number that cannot be negative, noise may leave an estimate that is
+        around += f"; the estimate itself, {spell(value)}, is not possible"
+    exact = Markup('<data value="{}">{}</data>').format(repr(float(value)), spell(possible))
+    return Tile(f"{title[:1].upper()}{title[1:]}", exact, around, change)
 
 
-def _change(service: Service, stored: StoredWindow, before: StoredWindow | None, metric: str) -> str:
-    """What differs from the window before; empty if that lacks records or an answer, or its noise has a part here."""
-    if before is None or before.complete is False or service.answer_state(before) != "ready":
-        return ""
-    pair = [service.ready(one, Question()) for one in (stored, before)]
-    if pair[0] is None or pair[1] is None:
-        return ""
-    found = service.difference(pair[0], pair[1])(metric)
-    one = found["difference"]
-    point = one["value"], one["low"], one["high"]
-    return _told(point, spelling(metric), "the window before") if found["independent"] else ""
-
-
-def _changes(told: Mapping[str, str], other: str) -> list[str]:
+def _sentences(changes: Mapping[str, str], other: str) -> list[str]:
     """What differs by group: a sentence for each group whose difference can be told, one for those whose cannot."""
-    none = [group for group, sentence in told.items() if sentence == _none(other)]
-    out = [f"{group}: {sentence}" for group, sentence in told.items() if sentence and group not in none]
-    return [*out, f"{', '.join(none)}: {_none(other)}"] if none else out
+    none = [group for group, sentence in changes.items() if sentence == _nothing(other)]
+    out = [f"{group}: {sentence}" for group, sentence in changes.items() if sentence and group not in none]
+    return [*out, f"{', '.join(none)}: {_nothing(other)}"] if none else out
 
 
-def _none(other: str) -> str:
+def _nothing(other: str) -> str:
     """That a difference cannot be told."""
     return f"no difference from {other} can be told"
 
 
-def _told(difference: Point, spell: Spell, other: str) -> str:
+def _in_words(difference: Point, spell: Spell, other: str) -> str:
     """A difference in words; empty without an interval."""
     value, low, high = difference
     if value is None or low is None or high is None:
         return ""
     if low <= 0 <= high:
-        return _none(other)
+        return _nothing(other)
     low, high = sorted((abs(low), abs(high)))
     way = "more" if value > 0 else "less"
     return f"{spell(abs(value))} {way} than {other} ({spell(low)} to {spell(high)})"
@@ -200,226 +373,12 @@ def earlier(time: int, days: int, zone: str) -> int:
     return round((datetime.fromtimestamp(time / 1000, ZoneInfo(zone)) - timedelta(days=days)).timestamp() * 1000)
 
 
-def _ranged(
-    service: Service,
-    stored: StoredWindow,
-    metric: str,
-    zone: str,
-    days: int,
-    drawn_once: Callable[[Any, Callable[[], Any]], Any],
-) -> Card:
-    """Means over the windows of a range that are not known to lack anything, and what differs from the range before.
-
-    Distinct items of windows do not add up to those of a range, so no number but that of events is summed.
-    """
-    name, end = stored.sketch, stored.window[1]
-    ends = [end, earlier(end, days, zone), earlier(end, 2 * days, zone)]
-    ranges = now, before = [
-        [one for one in service.store.windows(name, since, until) if one.complete is not False]
-        for since, until in ((ends[1], ends[0]), (ends[2], ends[1]))
-    ]
-    last = "the day before" if days == 1 else f"the {days} days before"
-    note = f"From {words.window_label(ends[1], ends[0], zone)}. " + service.config.names(
-        "Items that come in several windows count in each, so windows do not add up to a range: for distinct items "
-        "of a range, a sketch needs windows of that length."
-    )
-    plan = service.plan(name)
-    domain = None if plan is None else plan.spec.domain
-    alike, bounds = _hashed(domain), (*BOUNDS, float(domain.size)) if isinstance(domain, ClosedDomain) else BOUNDS
-    groups = service.groups(name)[:GROUPS]
-    if groups:
-        looked = [*before, *now] if len(before) >= len(now) else now
-        waiting = sum(answer_groups(service, one, groups) for one in reversed(looked))
-        means = {group: _mean(service, ranges, metric, group, last, bounds, together=alike) for group in groups}
-        found = {group: one for group, one in means.items() if one is not None}
-        title = f"{_title(service, stored, metric, groups[0])}, mean {_counted(len(now), now)}"
-        lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in found.items()}
-        points = {group + lacks[group]: point for group, (_, point, _) in found.items()}
-        picture = _bars(f"groups-{name}", title, points, spelling(metric), drawn_once) if found else None
-        changes = _changes({group: change for group, (_, _, change) in found.items()}, last)
-        changes += _exceeded(service, now, metric, list(found))
-        return Card(stored, groups=picture, changes=changes, note=note, waiting=waiting)
-    tiles = []
-    for one in list(dict.fromkeys([metric, *BESIDE]))[:LARGE]:
-        if (told := _mean(service, ranges, one, None, last, bounds, together=alike)) is not None:
-            count, point, change = told
-            title = f"{_title(service, stored, one)}, mean {_counted(count, now)}"
-            tiles.append(tile(title, point, one, change, _bound(service, now, one, None)))
-    chart = _lately(service, name, metric, _title(service, stored, metric), zone, drawn_once, now)
-    return Card(stored, tiles, chart, note=note, waiting=sum(service.lacks(one, Question()) for one in now))
-
-
-def _mean(
-    service: Service,
-    ranges: Sequence[Sequence[StoredWindow]],
-    metric: str,
-    group: str | None,
-    last: str,
-    bounds: Collection[float],
-    *,
-    together: bool,
-) -> tuple[int, Point, str] | None:
-    """Of how many windows of a range a number is the mean, the mean, and what differs from the range before, in words.
-
-    None while an answer may still come. A range that begins before the first window is not compared. Intervals of
-    ratios do not lie around unbiased estimates, so that their ends are averaged.
-    """
-    together = together or metric.partition(".")[0] not in COUNTS
-    points, past = (
-        _settled(service, windows, Question(group=group), service.computed(windows, metric, group))
-        for windows in ranges
-    )
-    if not points:
-        return None
-    found, whole = mean(points, together=together), len(past) >= len(points)
-    change = _told(subtract(found, mean(past, together=together), bounds), spelling(metric), last) if whole else ""
-    return len(points), found, change
-
-
-def _bound(service: Service, windows: Sequence[StoredWindow], metric: str, group: str | None) -> str | None:
-    """What a number of any of these windows is a bound of; None: of nothing."""
-    return next(filter(None, (service.number(one, Question(group=group), metric).bound for one in windows)), None)
-
-
-def _exceeded(service: Service, windows: Sequence[StoredWindow], metric: str, groups: Sequence[str]) -> list[str]:
-    """The groups whose numbers may lie beyond their intervals, in a sentence; none without such a group."""
-    bounds = {group: _bound(service, windows, metric, group) for group in groups}
-    return [
-        f"{', '.join(some)}: may be {way} than the interval says, as large counts wrap"
-        for bound, way in (("lower", "more"), ("upper", "less"))
-        if (some := [group for group in groups if bounds[group] == bound])
-    ]
-
-
 def _hashed(domain: object) -> bool:
     """Whether the same items meet in the same slots in every window, so that errors of windows go together."""
     return not isinstance(domain, ClosedDomain) or domain.sample_rate is not None
-
-
-def _title(service: Service, stored: StoredWindow, metric: str, group: str | None = None) -> str:
-    """A number of profiles in words, as the answer of a window has it."""
-    return service.number(stored, Question(group=group), metric).title or service.titles([metric])[metric]
 
 
 def _counted(count: int, windows: Sequence[Any]) -> str:
     """Of how many windows a mean is, in words."""
     part = f"{count:,} of " if count < len(windows) else ""
     return "of one window" if len(windows) == 1 else f"of {part}{len(windows):,} windows"
-
-
-def _settled(
-    service: Service, windows: Sequence[StoredWindow], question: Question, points: Sequence[Point | None]
-) -> list[Point]:
-    """The numbers of the windows that have one; no number while one may still come."""
-    absent = (one for one, point in zip(windows, points, strict=True) if point is None)
-    if any(service.lacks(one, question) for one in absent):
-        return []
-    return [one for one in points if one is not None and one[0] is not None]
-
-
-def _lately(
-    service: Service,
-    name: str,
-    metric: str,
-    title: str,
-    zone: str,
-    drawn_once: Callable[[Any, Callable[[], Any]], Any],
-    windows: Sequence[StoredWindow] = (),
-) -> charts.Chart | None:
-    """The small chart of a number over some windows, or the newest ones."""
-    windows = windows or service.store.windows(name, limit=WINDOWS, newest=True)[::-1]
-    known = service.store.points(name, metric, windows[0].window[0], windows[-1].window[1])
-    spans = [one.window for one in windows if known.get(one.window, (None,))[0] is not None]
-    if len(spans) < 2:
-        return None
-    points = [known[one] for one in spans]
-
-    def draw() -> charts.Chart | None:
-        value, low, high = ends(list(map(number, points)))
-        labels = [words.window_label(*one, zone) for one in spans]
-        spell = spelling(metric if service.answers(name) == "profile" else "")
-        return drawn(lambda: charts.trend_chart(charts.Bars(labels, value, low, high, spell=spell), title))
-
-    chart: charts.Chart | None = drawn_once(("lately", name, metric, zone, tuple(spans), tuple(points)), draw)
-    return chart
-
-
-def _by_group(
-    service: Service,
-    stored: StoredWindow,
-    before: StoredWindow | None,
-    groups: Sequence[str],
-    metric: str,
-    drawn_once: Callable[[Any, Callable[[], Any]], Any],
-) -> Card:
-    """The chosen number of each group of a window, and of the one before; answers that are not there are asked for."""
-    some = groups[:GROUPS]
-    profile = service.answers(stored.sketch) == "profile"
-    past: dict[str, Point] = {}
-    missing, title, points = _of_groups(service, stored, some, metric)
-    if before is not None and before.complete is not False and profile:
-        later, _, past = _of_groups(service, before, some, metric)
-        missing += later
-    if not points:
-        return Card(stored, waiting=missing)
-    spell = spelling(metric if profile else "")
-    picture = _bars(f"groups-{stored.sketch}", title, points, spell, drawn_once)
-    note = service.config.names(pictures.SEVERAL)
-    if len(groups) > GROUPS:
-        note += f" The first {GROUPS} of {len(groups):,} groups are shown."
-    last = "the window before"
-    told = {group: _told(subtract(point, past[group]), spell, last) for group, point in points.items() if group in past}
-    changes = _changes(told, last) + (_exceeded(service, [stored], metric, list(points)) if profile else [])
-    return Card(stored, groups=picture, changes=changes, note=note, waiting=missing)
-
-
-def _of_groups(
-    service: Service, stored: StoredWindow, groups: Sequence[str], metric: str
-) -> tuple[int, str, dict[str, Point]]:
-    """How many answers of groups of a window are missing; the chosen number's title; the number by group."""
-    missing, heading, found = answer_groups(service, stored, groups), "", {}
-    profile = service.answers(stored.sketch) == "profile"
-    for group in groups:
-        question = Question(group=group)
-        wanted = metric if profile else next((one for one, _, _ in service.numbers(stored, question)), metric)
-        title, point, *_ = service.number(stored, question, wanted)
-        if point is not None and point[0] is not None:
-            heading, found[group] = heading or title, point
-    return missing, heading, found
-
-
-def _bars(
-    name: str,
-    title: str,
-    found: Mapping[str, Point],
-    spell: Spell,
-    drawn_once: Callable[[Any, Callable[[], Any]], Any],
-) -> Panel:
-    """A number of each group as bars."""
-
-    def draw() -> Panel:
-        numbers = ends([number(point) for point in found.values()])
-        heading = f"{title[:1].upper()}{title[1:]}"
-        return listed(name, f"{heading} by group", list(found), numbers, ("group", "number"), spell=spell)
-
-    picture: Panel = drawn_once(("home groups", name, title, tuple(found.items())), draw)
-    return picture
-
-
-def _sets(service: Service, stored: StoredWindow, metric: str) -> Card:
-    """Of a sketch that publishes patterns of groups alone: how many items are in any group."""
-    question = Question(overlap=True)
-    try:
-        answer = service.ready(stored, question)
-    except EstimateError as error:
-        return Card(stored, note=f"{str(error)[:1].upper()}{str(error)[1:]}.")
-    if answer is None:
-        service.ask_soon(stored, question)
-        return Card(stored, waiting=1)
-    data: Mapping[str, Any] = answer.to_dict()
-    names = list(service.combined(stored.sketch))
-    rows = [row for row in data["answers"] if row["query"] in {overlaps.example([one]) for one in names}]
-    some = [("In at least one group", data["people"]), *((f"In {row['query']}", row) for row in rows)][:LARGE]
-    tiles = [tile(title, (one["value"], one["low"], one["high"]), "distinct") for title, one in some]
-    note = "" if metric == CHOICES[0] else f"{service.titles([metric])[metric]}: not published of this sketch."
-    return Card(stored, tiles, note=f"{note[:1].upper()}{note[1:]}")

@@ -169,14 +169,15 @@ class Views:
             msg = f"days must be one of {', '.join(filter(None, home.RANGES))}, found {days!r:.40}"
             raise ConfigError(msg)
         found, waiting = [], 0
+        cards = home.CardMaker(self._service, self._drawn.get, metric, int(days or 0))
         for one in self._service.sketches(request.state.allowed)["sketches"]:
             name, counts = one["name"], one["counts"]
             plan = self._service.config.find(name)
-            zone = "UTC" if plan is None else plan.calendar.timezone
+            zone = self._service.timezone(name)
             what, promise = wording.about(plan, self._service.config.names)
             parts = [wording.counted(counts["windows"], "window is published", "windows are published")]
             parts += [wording.counted(counts[key], one, more) for key, one, more in _COUNTED if counts.get(key)]
-            card = home.card(self._service, name, metric, zone, self._drawn.get, int(days or 0))
+            card = cards.card(name)
             waiting += card.waiting if card.stored is not None else counts.get("pending", 0)
             chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
             follows = chosen and not self._service.patterns_alone(name) and metric in self._offered(name)
