@@ -99,7 +99,7 @@ def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, st
     kept = service.store.points_of(stored)
     if service.answers(stored.sketch) == "profile":
         kept = {number: kept[number] for number in SHOWN if number in kept}
-    usual = service.usual_number(stored.sketch)
+    usual = service.rows(stored.sketch).usual_number
     if not kept and (ends := service.computed([stored], usual, None)[0]) is not None:
         kept = {usual: ends}
     for number, ends in kept.items():

@@ -12,12 +12,12 @@ import hashlib
 import re
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -25,6 +25,7 @@ import orjson
 from sketchstream import kinds
 from sketchstream.errors import BusyError, ConfigError, DataLossError, EstimateError, StoreError
 from sketchstream.kinds import closing, groups_of, shown
+from sketchstream.kinds.exports import AnswerRows
 from sketchstream.naming import Names
 from sketchstream.privacy.deployments.guarantee import overlapping
 from sketchstream.query import overlaps
@@ -33,6 +34,7 @@ from sketchstream.query.differences import Point, difference, no_number
 from sketchstream.query.windows import to_ms
 from sketchstream.serve.clients.access import VIEWER
 from sketchstream.serve.clients.traffic import Traffic
+from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.questions import Question, point, titled
 from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
@@ -41,7 +43,6 @@ from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.kinds.exports import Types
     from sketchstream.kinds.interface import Kind
     from sketchstream.privacy.deployments.deployment import Deployment
     from sketchstream.query.estimates import EstimateAnswer
@@ -151,9 +152,8 @@ class Service:
         self._known: dict[str, tuple[float, Any]] = {}
         self._counting = threading.Lock()
         self._deployments: dict[frozenset[str] | None, tuple[int, Deployment]] = {}
-        self._read: OrderedDict[tuple[bytes | None, str, str], ReadNumber] = OrderedDict()
-        self._closed: OrderedDict[tuple[Any, ...], list[EstimateAnswer]] = OrderedDict()
-        self._reading = threading.Lock()
+        self._read = RecentlyUsed[tuple[bytes | None, str, str], ReadNumber](READ)
+        self._closed: RecentlyUsed[tuple[Any, ...], list[EstimateAnswer]] = RecentlyUsed(CLOSED)
 
     @property
     def config(self) -> Config:
@@ -185,12 +185,11 @@ class Service:
 
     def sketches(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
         """All sketches, each as `sketch` describes it."""
-        counts = self._lately("counts", self.store.counts)
-        return {"sketches": [self.sketch(name, counts) for name in self.names(allowed)]}
+        return {"sketches": [self.sketch(name) for name in self.names(allowed)]}
 
-    def sketch(self, name: str, counts: Mapping[str, Mapping[str, int]] | None = None) -> dict[str, Any]:
+    def sketch(self, name: str) -> dict[str, Any]:
         """One sketch: its spec, guarantee, number of stored windows, and newest publication."""
-        counts = self._lately("counts", self.store.counts) if counts is None else counts
+        counts = self._lately("counts", self.store.counts)
         plan, configured = self.plan(name), self.config.find(name)
         out: dict[str, Any] = {"name": name, "configured": configured is not None}
         if plan is not None:
@@ -262,20 +261,10 @@ class Service:
         plan = self.plan(name)
         return plan is not None and overlaps.alone(plan.spec)
 
-    def columns(self, name: str) -> Types:
-        """Types of the columns of a sketch's answers; those that are not here are text."""
+    def rows(self, name: str) -> AnswerRows:
+        """How the answers of a sketch lie in rows, and their usual number; without columns if nothing tells them."""
         plan = self.plan(name)
-        return {} if plan is None else kinds.of(plan.spec).rows(plan.spec).types
-
-    def header(self, name: str) -> tuple[str, ...]:
-        """Columns of the rows of a sketch's usual answers; empty if nothing tells them."""
-        plan = self.plan(name)
-        return () if plan is None else kinds.of(plan.spec).rows(plan.spec).header
-
-    def usual_number(self, name: str) -> str:
-        """The number of a sketch's answers that is followed unless another one is named."""
-        plan = self.plan(name)
-        return "distinct" if plan is None else kinds.of(plan.spec).rows(plan.spec).usual_number
+        return AnswerRows((), "distinct", {}) if plan is None else kinds.of(plan.spec).rows(plan.spec)
 
     def require_group(self, name: str, group: str | None) -> None:
         """Refuse a question without a group to a sketch with groups, and with one to others.
@@ -549,10 +538,9 @@ class Service:
             DataLossError: an incident.
         """
         key = (*self.closed_version(name), since, until)
-        with self._reading:
-            if key in self._closed:
-                self._closed.move_to_end(key)
-                return self._closed[key]
+        known = self._closed.get(key)
+        if known is not None:
+            return known
         with self.store.reading() as connection:
             windows = published_in(connection, self.config)
             work = sum(
@@ -572,10 +560,7 @@ class Service:
                 f"series have; ask for /v1/sketches/{name}/{self.answers(name)}"
             )
             raise ConfigError(msg)
-        with self._reading:
-            self._closed[key] = found
-            while len(self._closed) > CLOSED:
-                self._closed.popitem(last=False)
+        self._closed.put(key, found)
         return found
 
     def closed_version(self, name: str) -> tuple[Any, ...]:
@@ -726,10 +711,10 @@ class Service:
             metric: see `series`.
             group: of a sketch that has groups.
         """
-        good = [one.state != INCIDENT and one.guarantee is not None for one in windows]
         question = Question(group=group)
         return [
-            self.number(one, question, metric).point if fine else None for one, fine in zip(windows, good, strict=True)
+            self.number(one, question, metric).point if one.state != INCIDENT and one.guarantee is not None else None
+            for one in windows
         ]
 
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
@@ -762,10 +747,9 @@ class Service:
         Answers are large, and a series reads one number of each: the numbers read are cached.
         """
         key = (stored.input, question.text, metric)
-        with self._reading:
-            if key in self._read:
-                self._read.move_to_end(key)
-                return self._read[key]
+        known = self._read.get(key)
+        if known is not None:
+            return known
         kept = self.store.numbers(stored, question.text)
         if kept is None:
             return ReadNumber("", None)
@@ -773,24 +757,14 @@ class Service:
         there = titled(numbers, metric)
         title, ends, bound = there or ("", None, None)
         found = ReadNumber(title, ends, () if there else number_names(numbers), bound)
-        with self._reading:
-            self._read[key] = found
-            while len(self._read) > READ:
-                self._read.popitem(last=False)
+        self._read.put(key, found)
         return found
 
     def have_computed(self, windows: Sequence[StoredWindow], question: Question) -> None:
         """Have the newest settled windows without an answer to a question computed, a few at a time."""
-        asked = 0
-        for stored in reversed(windows):
-            if stored.state != SETTLED or not self.lacks(stored, question):
-                continue
-            try:
-                self.pool.ask(stored, question)
-            except BusyError:
-                return
-            asked += 1
-            if asked == AT_ONCE:
+        lacking = (one for one in reversed(windows) if one.state == SETTLED and self.lacks(one, question))
+        for stored in islice(lacking, AT_ONCE):
+            if not self.ask_soon(stored, question):
                 return
 
     def difference(self, first: WindowAnswer, second: WindowAnswer) -> Callable[[str], dict[str, Any]]:

@@ -28,6 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sketchstream.log_events import say
 from sketchstream.serve.clients.clients import address_of
+from sketchstream.serve.recent import RecentlyUsed
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -160,7 +161,7 @@ class Heads:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, bytes], Mapping[str, Any]] = OrderedDict()
+        self._known = RecentlyUsed[tuple[str, bytes], Mapping[str, Any]](HEADS)
 
     def get(self, address: str, head: bytes) -> dict[str, Any] | None:
         """What was read from such a request of this address; None if none came lately."""
@@ -169,9 +170,7 @@ class Heads:
 
     def learn(self, address: str, head: bytes, scope: Mapping[str, Any]) -> None:
         """Remember a request."""
-        self._known[address, head] = scope
-        if len(self._known) > HEADS:
-            self._known.popitem(last=False)
+        self._known.put((address, head), scope)
 
 
 class LimitedProtocol(H11Protocol):

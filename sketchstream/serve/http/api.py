@@ -156,7 +156,7 @@ class Api:
         rows = replace(question.rows, until=found[-1].window[1])
         answer = await self._answered(request, found[0], replace(question, rows=rows))
         whole = replace(answer, stored=self._service.spanning(found))
-        return await run_in_threadpool(self._unkept, request, whole, asked.format, self._service.columns(name))
+        return await run_in_threadpool(self._unkept, request, whole, asked.format, self._service.rows(name).types)
 
     def _unkept(self, request: Request, answer: WindowAnswer, form: str, types: Types) -> Response:
         """An answer to a question that names items or rows: nobody on the way keeps it."""
@@ -167,7 +167,7 @@ class Api:
         """The usual answer of a kind for one window."""
         self._require_kind(name, kind)
         self._service.require_group(name, question.group)
-        return await self._kept(request, name, asked, question, self._service.columns(name))
+        return await self._kept(request, name, asked, question, self._service.rows(name).types)
 
     async def _kept(self, request: Request, name: str, asked: Ranged, question: Question, types: Types) -> Response:
         """The answer of one window to a question that may be asked, from the store or computed now."""
@@ -213,7 +213,7 @@ class Api:
         form = asked.format
         self._require_kind(name, "estimate")
         found = await run_in_threadpool(self._service.estimates, name, asked.since, asked.until)
-        types = self._service.columns(name)
+        types = self._service.rows(name).types
         answers: list[WindowAnswer] = []
         size, until = 0, time.monotonic() + WAIT_S
         for one in found:
@@ -238,14 +238,14 @@ class Api:
         """Series at positions published before their window is sealed."""
         found = await run_in_threadpool(self._service.closed, name, asked.since, asked.until)
         data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in found]}
-        types = {**WINDOW, **self._service.columns(name)}
+        types = {**WINDOW, **self._service.rows(name).types}
         rows = [row for one in found for row in _closed_rows(one)]
         return respond(request, data, lambda: rows, asked.format, types=types, columns=("window_start",))
 
     async def series(self, request: Request, name: Name, asked: Annotated[SeriesQuery, Query()]) -> Response:
         """A number by window, as far as it is computed."""
         columns = list(SERIES)
-        metric = self._service.usual_number(name) if asked.metric is None else asked.metric
+        metric = self._service.rows(name).usual_number if asked.metric is None else asked.metric
         if asked.by is None:
             found = await run_in_threadpool(self._service.series, name, metric, asked.since, asked.until, asked.group)
             rows = found["points"]
@@ -260,7 +260,7 @@ class Api:
 
     async def difference(self, request: Request, name: Name, asked: Annotated[DifferenceQuery, Query()]) -> Response:
         """A number of one window minus that of another."""
-        metric = self._service.usual_number(name) if asked.metric is None else asked.metric
+        metric = self._service.rows(name).usual_number if asked.metric is None else asked.metric
         check_metric(metric)
         groups = [asked.group, asked.group if asked.against_group is None else asked.against_group]
         for group in groups:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from starlette.responses import Response
 
 from sketchstream.kinds.exports import WINDOW, Types, as_csv, as_parquet, as_stream, table_of, table_of_csv
 from sketchstream.serve.http.problems import problem
+from sketchstream.serve.recent import RecentlyUsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,34 +42,6 @@ TAGS: Final = 4096
 """Requests whose answers' tags are kept in memory."""
 LONGEST_QUERY: Final = 512
 """Requests with longer query strings are not remembered."""
-
-
-class Bodies:
-    """The bodies of answers given last, by ETag, so that they are compressed once.
-
-    Args:
-        most_bytes: kept.
-    """
-
-    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
-        self._most = most_bytes
-        self._kept: OrderedDict[tuple[str, bool], bytes] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, name: tuple[str, bool]) -> bytes | None:
-        """The body of this ETag, compressed or not."""
-        found = self._kept.get(name)
-        if found is not None:
-            self._kept.move_to_end(name)
-        return found
-
-    def put(self, name: tuple[str, bool], body: bytes) -> None:
-        """Keep a body; the oldest ones go."""
-        self._bytes += len(body) - len(self._kept.pop(name, b""))
-        self._kept[name] = body
-        while self._bytes > self._most:
-            _, old = self._kept.popitem(last=False)
-            self._bytes -= len(old)
 
 
 @dataclass(frozen=True)
@@ -100,8 +72,9 @@ class AnswerMemory:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._bodies = Bodies()
-        self._known: OrderedDict[tuple[str, bytes, frozenset[str] | None], Remembered] = OrderedDict()
+        # by tag, and whether the body is compressed
+        self._bodies = RecentlyUsed[tuple[str, bool], bytes](KEPT_BYTES, len)
+        self._known = RecentlyUsed[tuple[str, bytes, frozenset[str] | None], Remembered](TAGS)
 
     def recall(self, request: Request) -> Response | None:
         """The same answer as the last time, if nothing has been stored since; else None."""
@@ -140,11 +113,8 @@ class AnswerMemory:
         """Remember which answer a request has."""
         if len(request.scope["query_string"]) > LONGEST_QUERY:
             return
-        self._known[_place(request)] = Remembered(
-            generation, etag, form, request.state.asked, request.scope["route"].path
-        )
-        while len(self._known) > TAGS:
-            self._known.popitem(last=False)
+        route = request.scope["route"].path
+        self._known.put(_place(request), Remembered(generation, etag, form, request.state.asked, route))
 
 
 def _place(request: Request) -> tuple[str, bytes, frozenset[str] | None]:

@@ -60,7 +60,7 @@ NUMBERS_TYPES: Final[Types] = {**WINDOW, **dict.fromkeys(("value", "low", "high"
 def columns(service: Service, sketch: str, table: Name) -> dict[str, str]:
     """Names and types of the columns of a table."""
     if table == "answers":
-        names, types = (*FRONT, *map(_own, service.header(sketch))), _answer_types(service, sketch)
+        names, types = (*FRONT, *map(_own, service.rows(sketch).header)), _answer_types(service, sketch)
     else:
         names, types = (WINDOWS, WINDOWS_TYPES) if table == "windows" else (NUMBERS, NUMBERS_TYPES)
     return {name: types.get(name) or "text" for name in names}
@@ -124,7 +124,7 @@ def _answers(service: Service, sketch: str, found: list[StoredWindow]) -> pa.Tab
     import pyarrow as pa
 
     names, types = tuple(columns(service, sketch, "answers")), _answer_types(service, sketch)
-    own = service.columns(sketch)
+    own = service.rows(sketch).types
     tables, size = [table_of([], types, names)], 0
     for stored, question, front in _asked(service, sketch, found):
         text = service.store.csv(stored, question.text)
@@ -172,7 +172,7 @@ def _own(name: str) -> str:
 
 
 def _answer_types(service: Service, sketch: str) -> Types:
-    return {**{_own(name): kind for name, kind in service.columns(sketch).items()}, **WINDOW}
+    return {**{_own(name): kind for name, kind in service.rows(sketch).types.items()}, **WINDOW}
 
 
 def _asked(

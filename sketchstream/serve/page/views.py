@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -40,6 +38,7 @@ from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
 from sketchstream.serve.edge.turns import Turns
 from sketchstream.serve.page import calendar, comparison, home, links, pictures, rendering, series, wording
+from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import (
     NotFoundError,
@@ -83,6 +82,8 @@ FORMS: Final = ("svg", "png")
 """Files of a chart."""
 UNCOUNTED: Final = ("mean", "one_hit_ratio", "coverage", "entropy", "quantile")
 """Numbers of profiles that are not numbers of things."""
+DRAWN: Final = 200
+"""Pictures that are kept: drawing takes a tenth of a second, and they change only with their numbers."""
 View = Callable[..., Response]
 
 
@@ -116,33 +117,6 @@ def _origin(request: Request) -> str:
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
-class DrawnPictures:
-    """A cache of pictures: drawing takes a tenth of a second, and they change only with their numbers.
-
-    Args:
-        most: kept.
-    """
-
-    def __init__(self, most: int = 200) -> None:
-        self._most = most
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, name: Hashable | None, draw: Callable[[], Any]) -> Any:
-        """Get the picture with a name, or draw it now; without a name nothing is cached."""
-        with self._lock:
-            if name is not None and name in self._kept:
-                self._kept.move_to_end(name)
-                return self._kept[name]
-        found = draw()
-        if name is not None:
-            with self._lock:
-                self._kept[name] = found
-                while len(self._kept) > self._most:
-                    self._kept.popitem(last=False)
-        return found
-
-
 class Views:
     """The pages.
 
@@ -152,7 +126,7 @@ class Views:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._drawn = DrawnPictures()
+        self._drawn = RecentlyUsed[Hashable, Any](DRAWN)
         self._turns = Turns()
 
     # ------------------------------------------------------------------ pages
@@ -169,7 +143,7 @@ class Views:
             msg = f"days must be one of {', '.join(filter(None, home.RANGES))}, found {days!r:.40}"
             raise ConfigError(msg)
         found, waiting = [], 0
-        cards = home.CardMaker(self._service, self._drawn.get, metric, int(days or 0))
+        cards = home.CardMaker(self._service, self._drawn.get_or_make, metric, int(days or 0))
         for one in self._service.sketches(request.state.allowed)["sketches"]:
             name, counts = one["name"], one["counts"]
             plan = self._service.config.find(name)
@@ -459,7 +433,7 @@ class Views:
             values |= {} if values["failure"] else {"refresh": REFRESH_S}
             return rendering.html("overlap.html", **values)
         data = answer.to_dict()
-        picture = self._drawn.get(self._service.etag(stored, question, "page"), lambda: upset.picture(data))
+        picture = self._drawn.get_or_make(self._service.etag(stored, question, "page"), lambda: upset.picture(data))
         known = data["people"]["low"] is not None
         rows = links.window_links(name, "overlap", where | ({"query": asked} if asked else {}))
         values |= {
@@ -512,7 +486,7 @@ class Views:
             return out
         found = self._changes(first, second, NUMBERS)
         labels = (sides[0]["label"], sides[1]["label"])
-        picture = self._drawn.get(orjson.dumps([labels, found]), lambda: comparison.picture(found, labels))
+        picture = self._drawn.get_or_make(orjson.dumps([labels, found]), lambda: comparison.picture(found, labels))
         where = chosen.first.where, chosen.second.where
         file = self._service.config.path.name
         out |= {
@@ -677,12 +651,12 @@ class Views:
         """The pictures of a window's usual answer, or of one of its groups."""
         etag = self._service.etag(stored, Question(group=group), "page")
         name = None if etag is None else (etag, tuple(data.get("groups") or ()))
-        found: list[Panel] = self._drawn.get(name, lambda: pictures.pictures(data))
+        found: list[Panel] = self._drawn.get_or_make(name, lambda: pictures.pictures(data))
         question = _further(data)
         answer = None if question is None else self._asked(stored, question, ask=False)[0]
         if answer is None or question is None:
             return found
-        beside: list[Panel] = self._drawn.get(
+        beside: list[Panel] = self._drawn.get_or_make(
             self._service.etag(stored, question, "page"), lambda: pictures.pictures(answer.to_dict())
         )
         return [*found, *beside]
@@ -751,7 +725,7 @@ class Views:
         key = orjson.dumps([name, group, title, order, zone, points])
         href, spell = self._href(name, group), self._spelling(name, metric)
         heading = title if group is None else f"{title}, {charts.short(group)}"
-        picture = self._drawn.get(key, lambda: series.picture(points, spans, heading, zone, order, href, spell))
+        picture = self._drawn.get_or_make(key, lambda: series.picture(points, spans, heading, zone, order, href, spell))
         times = {"from": iso(spans[0][0]), "to": iso(spans[-1][1])} | ({"group": group} if group else {})
         address = links.sketch_address(name)
         counts = self._service.answers(name) == "profile" and metric.partition(".")[0] not in UNCOUNTED
@@ -798,7 +772,7 @@ class Views:
             return []
         key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], found])
         spans, spell = [one.window for one in windows], self._spelling(name, metric)
-        drawn: list[Panel] = self._drawn.get(
+        drawn: list[Panel] = self._drawn.get_or_make(
             key, lambda: [pictures.by_group(title, groups, spans, zone, found, spell, self._service.config.names)]
         )
         return [one.noted(self._first(name)) for one in drawn]
@@ -832,7 +806,7 @@ class Views:
             data = answer.to_dict()
             return shown.of(data).numbers(data)
 
-        found: dict[str, str] = self._drawn.get(etag, read)
+        found: dict[str, str] = self._drawn.get_or_make(etag, read)
         return found
 
     def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Panel]:
@@ -854,7 +828,7 @@ class Views:
             held.insert(0, one)
         etags = [self._service.etag(one, Question(group=group), "chain") for one in held]
         key = None if None in etags else ("chain", *etags)
-        found: list[Panel] = self._drawn.get(key, lambda: shown.chained(answers))
+        found: list[Panel] = self._drawn.get_or_make(key, lambda: shown.chained(answers))
         gaps = any(held[0].window[0] < one.window[0] and one not in held for one in stored) if held else True
         if gaps:
             return found
@@ -875,7 +849,7 @@ class Views:
             found = [one.to_dict() for one in self._service.closed(name)[-OPEN:]]
             return [(str(data["window_start"]), data, shown.so_far(data)) for data in found]
 
-        windows: list[Any] = self._drawn.get(("open", *self._service.closed_version(name)), read)
+        windows: list[Any] = self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)
         return windows
 
     def _still_open(self, request: Request, name: str, plan: SketchPlan | None) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from sketchstream import errors
 from sketchstream.errors import BusyError, DeadlineError, SketchstreamError, StoreError
 from sketchstream.log_events import say, say_trace
 from sketchstream.serve.clients.clients import CLIENT
+from sketchstream.serve.recent import RecentlyUsed
 from sketchstream.serve.reconstruction.child import AbandonedError, Child
 from sketchstream.serve.reconstruction.fair_queue import FairQueue, Name, ReconstructionJob
 from sketchstream.serve.reconstruction.questions import Question
@@ -76,7 +77,7 @@ class Pool:
         self._by_name: dict[Name, ReconstructionJob] = {}
         self._by_future: dict[Future[Computed], ReconstructionJob] = {}
         self._unstored: OrderedDict[Name, tuple[ReconstructionJob, Computed]] = OrderedDict()
-        self._refused: OrderedDict[tuple[bytes, str], str] = OrderedDict()
+        self._refused = RecentlyUsed[tuple[bytes, str], str](REFUSED)
         self._retry_at = 0.0
         self._done: deque[float] = deque(maxlen=RECENT)
         self._children: set[Child] = set()
@@ -296,10 +297,8 @@ class Pool:
             elif not job.question.names_items:
                 self._store.put_answer(job.stored, job.question.text, computed, special=job.question.special)
         except StoreError as error:
+            self._put_off(error)
             with self._changed:
-                if self._retry_at < time.monotonic():
-                    say(log, logging.ERROR, "answers_not_stored", reason=error)
-                self._retry_at = time.monotonic() + RETRY_S
                 self._unstored[job.name] = job, computed
                 size = sum(len(one.numbers) + len(one.csv) for _, one in self._unstored.values())
                 while size > UNSTORED_BYTES:
@@ -316,10 +315,7 @@ class Pool:
         question, given = job.question, job.stored.input
         lasting = type(error) is errors.EstimateError and question is not None and bool(question.text)
         if question is not None and lasting and given is not None and not question.names_items:
-            with self._changed:
-                self._refused[given, question.text] = str(error)
-                while len(self._refused) > REFUSED:
-                    self._refused.popitem(last=False)
+            self._refused.put((given, question.text), str(error))
         job.fail(error)
         if (job.question is None or not job.question.text) and not isinstance(error, BusyError):
             try:
