@@ -35,7 +35,7 @@ from sketchstream.query.windows import to_ms
 from sketchstream.serve.clients.access import VIEWER
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.recent import RecentlyUsed
-from sketchstream.serve.reconstruction.questions import Question, point, titled
+from sketchstream.serve.reconstruction.questions import Question, titled
 from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
@@ -982,7 +982,7 @@ def check_metric(metric: str) -> None:
 def number_names(numbers: Mapping[str, Any]) -> list[str]:
     """Names of some numbers of an answer that have intervals; see `shown.known`."""
     offered = shown.of(numbers).numbers(numbers)
-    return [name for name in shown.known(numbers) if name not in offered or point(numbers, name) is not None]
+    return [name for name in shown.known(numbers) if name not in offered or titled(numbers, name) is not None]
 
 
 def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[str, Any]:

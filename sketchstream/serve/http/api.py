@@ -28,12 +28,10 @@ from sketchstream import kinds
 from sketchstream.errors import ConfigError, DeadlineError
 from sketchstream.kinds.exports import WINDOW, Types, as_csv, read_csv, table_of, table_of_csv
 from sketchstream.query import overlaps
-from sketchstream.query.estimates import EstimateAnswer
 from sketchstream.serve.http import shapes, tables
 from sketchstream.serve.http.formats import (
     FORMATS,
     AnswerMemory,
-    Row,
     as_bytes,
     encode,
     flat,
@@ -99,7 +97,7 @@ class Api:
         found = await run_in_threadpool(self._service.sketches, request.state.allowed)
         rows = [flat(row) for row in found["sketches"]]
         types, columns = tables.SKETCHES_TYPES, tables.SKETCHES
-        return respond(request, found, lambda: rows, asked.format, types=types, columns=columns)
+        return respond(request, found, rows, asked.format, types=types, columns=columns)
 
     async def sketch(self, request: Request, name: Name, asked: Annotated[Plain, Query()]) -> Response:
         """One sketch."""
@@ -119,7 +117,7 @@ class Api:
         )
         rows = [flat(row) for row in found["windows"]]
         types, columns = tables.WINDOWS_TYPES, tables.WINDOWS
-        return respond(request, found, lambda: rows, asked.format, types=types, columns=columns)
+        return respond(request, found, rows, asked.format, types=types, columns=columns)
 
     # ------------------------------------------------------------------ answers
 
@@ -228,7 +226,7 @@ class Api:
             if form == "json":
                 return respond(request, {"sketch": name, "windows": [one.to_dict() for one in answers]})
             if form == "csv":
-                text = as_csv([row for one in answers for row in _rows_of(one)])
+                text = as_csv([_front(one) | row for one in answers for row in read_csv(one.csv().decode())])
                 return respond_with(request, text.encode(), form)
             return respond_with(request, _together(answers, types, form), form)
 
@@ -239,8 +237,8 @@ class Api:
         found = await run_in_threadpool(self._service.closed, name, asked.since, asked.until)
         data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in found]}
         types = {**WINDOW, **self._service.rows(name).types}
-        rows = [row for one in found for row in _closed_rows(one)]
-        return respond(request, data, lambda: rows, asked.format, types=types, columns=("window_start",))
+        rows = [{"window_start": one.facts["window_start"], **row} for one in found for row in one.rows()]
+        return respond(request, data, rows, asked.format, types=types, columns=("window_start",))
 
     async def series(self, request: Request, name: Name, asked: Annotated[SeriesQuery, Query()]) -> Response:
         """A number by window, as far as it is computed."""
@@ -256,7 +254,7 @@ class Api:
             found = await run_in_threadpool(self._service.series_by_group, name, metric, asked.since, asked.until)
             rows = [{"group": one["group"], **point} for one in found["groups"] for point in one["points"]]
             columns = ["group", *SERIES]
-        return respond(request, found, lambda: rows, asked.format, types=SERIES_TYPES, columns=columns)
+        return respond(request, found, rows, asked.format, types=SERIES_TYPES, columns=columns)
 
     async def difference(self, request: Request, name: Name, asked: Annotated[DifferenceQuery, Query()]) -> Response:
         """A number of one window minus that of another."""
@@ -301,13 +299,13 @@ class Api:
         """What an event, or an item, can have lost so far."""
         found = await run_in_threadpool(self._service.ledger, request.state.allowed)
         columns = tuple(shapes.LedgerRow.model_fields)
-        return respond(request, found, lambda: found["sketches"], asked.format, columns=columns)
+        return respond(request, found, found["sketches"], asked.format, columns=columns)
 
     async def incidents(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
         """Publications of which nothing is shown."""
         found = await run_in_threadpool(self._service.incidents, request.state.allowed)
         rows, columns = found["incidents"], ("sketch", "window_start", "text")
-        return respond(request, found, lambda: rows, asked.format, columns=columns)
+        return respond(request, found, rows, asked.format, columns=columns)
 
     async def status(self, request: Request, asked: Annotated[Plain, Query()]) -> Response:
         """What is unread, and still to be reconstructed."""
@@ -449,16 +447,6 @@ async def _body(request: Request) -> bytes:
         if len(body) > BODY_BYTES:
             raise HTTPException(413)
     return bytes(body)
-
-
-def _closed_rows(answer: EstimateAnswer) -> list[Row]:
-    """The rows of a window of which positions have closed, each with the start of the window."""
-    return [{"window_start": answer.facts["window_start"], **row} for row in answer.rows()]
-
-
-def _rows_of(answer: WindowAnswer) -> list[Row]:
-    """The rows of a window's CSV, each with the start of the window, as the command line prints several windows."""
-    return [_front(answer) | row for row in read_csv(answer.csv().decode())]
 
 
 def _front(answer: WindowAnswer) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -164,7 +164,7 @@ def encode(answer: WindowAnswer, form: str, types: Types) -> bytes:
 def respond(
     request: Request,
     data: Mapping[str, Any],
-    rows: Callable[[], Sequence[Row]] | None = None,
+    rows: Sequence[Row] | None = None,
     form: str = "json",
     *,
     types: Types = WINDOW,
@@ -183,9 +183,9 @@ def respond(
     if form == "json" or rows is None:
         body = orjson.dumps(data, default=str, option=orjson.OPT_SERIALIZE_NUMPY)
     elif form == "csv":
-        body = as_csv([_lower(row) for row in rows()], columns).encode()
+        body = as_csv([_lower(row) for row in rows], columns).encode()
     else:
-        body = as_bytes(table_of(rows(), types, columns), form)
+        body = as_bytes(table_of(rows, types, columns), form)
     return respond_with(request, body, form)
 
 

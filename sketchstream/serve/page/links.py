@@ -58,6 +58,12 @@ def api(name: str, what: str, given: Mapping[str, str]) -> str:
     return f"/v1/sketches/{quote(name, safe='')}/{what}{asked}"
 
 
+def downloads(name: str, what: str, given: Mapping[str, str]) -> Links:
+    """An answer of the API as files, one for each format."""
+    forms = {"CSV": {"format": "csv"}, "JSON": {}, "Arrow": {"format": "arrow"}, "Parquet": {"format": "parquet"}}
+    return [(form, api(name, what, {**given, **parameter})) for form, parameter in forms.items()]
+
+
 def link(stored: StoredWindow | None, zone: str, href: Callable[[Span], str]) -> dict[str, str] | None:
     """A link to a window."""
     if stored is None:
@@ -105,15 +111,11 @@ def file_name(address: str, form: str) -> str:
 
 def series_links(name: str, metric: str, exact: Mapping[str, str]) -> Links:
     """Downloads of a series, and of those of all groups if it is one group's."""
-    given = {"metric": metric, **exact}
     times = {key: exact[key] for key in ("from", "to") if key in exact}
     every = api(name, "series", {"metric": metric, "by": "group", **times, "format": "csv"})
     return [
         *([("All groups as CSV", every)] if "group" in exact else []),
-        ("Series as CSV", api(name, "series", given | {"format": "csv"})),
-        ("Series as JSON", api(name, "series", given)),
-        ("Series as Arrow", api(name, "series", given | {"format": "arrow"})),
-        ("Series as Parquet", api(name, "series", given | {"format": "parquet"})),
+        *((f"Series as {form}", href) for form, href in downloads(name, "series", {"metric": metric, **exact})),
         ("Windows as CSV", api(name, "windows", times | {"format": "csv"})),
     ]
 
@@ -137,16 +139,6 @@ def series_lines(file: str, plan: SketchPlan, answer: str, metric: str, exact: M
     ]
 
 
-def window_links(name: str, answer: str, where: Mapping[str, str]) -> Links:
-    """Downloads of a window."""
-    return [
-        ("CSV", api(name, answer, {**where, "format": "csv"})),
-        ("JSON", api(name, answer, where)),
-        ("Arrow", api(name, answer, {**where, "format": "arrow"})),
-        ("Parquet", api(name, answer, {**where, "format": "parquet"})),
-    ]
-
-
 def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], origin: str) -> Links:
     """Commands and code for the same answer elsewhere. For arguments see `series_lines`."""
     python = f"import sketchstream as ss\n(window,) = ss.windows({_python(file, name, where)})\nwindow.{answer}"
@@ -160,15 +152,6 @@ def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], or
 def estimates_link(name: str, first: Span, last: Span) -> tuple[str, str]:
     """The download of the answers of consecutive windows, one after the other."""
     return "CSV", api(name, "estimates", {"from": iso(first[0]), "to": iso(last[1]), "format": "csv"})
-
-
-def open_links(name: str, where: Mapping[str, str]) -> Links:
-    """Downloads of the positions of a window that have closed."""
-    return [
-        ("CSV", api(name, "closed", {**where, "format": "csv"})),
-        ("JSON", api(name, "closed", where)),
-        ("Arrow", api(name, "closed", {**where, "format": "arrow"})),
-    ]
 
 
 def open_lines(file: str, name: str, where: Mapping[str, str], origin: str) -> Links:

@@ -330,7 +330,7 @@ class Views:
                 "tables": [*shown.tables(data), *self._differences(answer, before, zone, group)],
                 "compare": self._compare_address(name, stored, before or after, group),
                 "guarantee": words.statement(data["guarantee"]),
-                "links": links.window_links(name, answers, where),
+                "links": links.downloads(name, answers, where),
                 "lines": links.window_lines(self._service.config.path.name, name, answers, where, _origin(request)),
             }
         return rendering.html("window.html", **values)
@@ -435,7 +435,7 @@ class Views:
         data = answer.to_dict()
         picture = self._drawn.get_or_make(self._service.etag(stored, question, "page"), lambda: upset.picture(data))
         known = data["people"]["low"] is not None
-        rows = links.window_links(name, "overlap", where | ({"query": asked} if asked else {}))
+        rows = links.downloads(name, "overlap", where | ({"query": asked} if asked else {}))
         values |= {
             "headline": upset.headline(chosen.to_dict(), asked),
             "note": upset.below(data) if known else words.NO_INTERVALS,
@@ -876,7 +876,7 @@ class Views:
                     "pictures": [
                         replace(_at(one, f"{address}/{one.name}", where), name=f"{mark}-{one.name}") for one in drawn
                     ],
-                    "links": links.open_links(name, where),
+                    "links": links.downloads(name, "closed", where),
                     "lines": links.open_lines(self._service.config.path.name, name, where, _origin(request)),
                 }
             )

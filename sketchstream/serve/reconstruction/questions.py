@@ -200,12 +200,6 @@ def points(numbers: Mapping[str, Any]) -> dict[str, tuple[Any, Any, Any, str | N
     return {name: (*_ends(value), value.get("bound")) for name, value in found.items()}
 
 
-def point(numbers: Mapping[str, Any], metric: str) -> Point | None:
-    """One number of an answer with its interval; None if the answer does not have it. See `titled`."""
-    found = titled(numbers, metric)
-    return None if found is None else found[1]
-
-
 def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point, str | None] | None:
     """The title of one number of an answer, the number with its interval, and what it is a bound of; None: not there.
 
