@@ -39,8 +39,7 @@ class Side(NamedTuple):
     @property
     def where(self) -> dict[str, str]:
         """The side as parameters of the API."""
-        found = {"from": iso(self.stored.window[0]), "to": iso(self.stored.window[1])}
-        return found | ({"group": self.group} if self.group is not None else {})
+        return links.ends(self.stored.window) | ({"group": self.group} if self.group is not None else {})
 
 
 class Chosen(NamedTuple):

@@ -47,6 +47,11 @@ def query(given: Mapping[str, str]) -> str:
     return urlencode(given, safe=":")
 
 
+def ends(window: Span) -> dict[str, str]:
+    """The start and the end of a window as parameters."""
+    return {"from": iso(window[0]), "to": iso(window[1])}
+
+
 def sketch_address(name: str) -> str:
     """The page of a sketch."""
     return f"/sketches/{quote(name, safe='')}"

@@ -26,6 +26,12 @@ POLICY: Final = (
 )
 """What browsers may load for the page: its own style sheet, script and icon, and nothing inline."""
 TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+OPTIONAL: Final = (
+    "chain", "compare", "failure", "group", "groups", "guarantee", "headline", "here", "intervals", "largest",
+    "lead", "lines", "links", "metrics", "note", "notices", "overlap", "picture", "pictures", "refresh", "root",
+    "sections", "series", "sides", "table", "tables", "trail", "waiting",
+)  # fmt: skip
+"""Values that templates show if they have them; all others must be given."""
 STATIC: Final = Path(__file__).parent / "static"
 
 
@@ -38,11 +44,7 @@ def html(template: str, status: int = 200, /, **values: Any) -> Response:
         values: of the template.
     """
     shown = {
-        "notices": (),
-        "trail": (),
-        "refresh": 0,
-        "here": "",
-        "root": "",
+        **dict.fromkeys(OPTIONAL, ""),
         "assets": {name: address for address, (name, _) in assets().items()},
         "navigation": (("Sketches", "/"), ("Ledger", "/ledger"), ("Incidents", "/incidents"), ("Help", "/help")),
     } | values

@@ -109,7 +109,7 @@ def guarded(view: View) -> Callable[[Views, Request], Awaitable[Response]]:
 def _refusal(status: int, title: str, error: Exception) -> Response:
     """A page with the reason of a refusal."""
     text = " ".join(str(error).split())
-    return rendering.html("text.html", status, title=title, lead=[f"{text[:1].upper()}{text[1:]}."], sections=[])
+    return rendering.html("text.html", status, title=title, lead=[f"{text[:1].upper()}{text[1:]}."])
 
 
 def _origin(request: Request) -> str:
@@ -168,7 +168,6 @@ class Views:
                     "next": self._next(plan, one["published_through"]),
                 }
             )
-        more: dict[str, Any] = {"refresh": REFRESH_S} if waiting else {}
         return rendering.html(
             "sketches.html",
             title="Sketches",
@@ -181,7 +180,7 @@ class Views:
             ranges=list(home.RANGES.items()),
             days=days,
             notices=self._notices(request),
-            **more,
+            refresh=REFRESH_S if waiting else 0,
         )
 
     def _next(self, plan: SketchPlan | None, through: str | None) -> str:
@@ -217,14 +216,8 @@ class Views:
             "ranged": since is not None or until is not None,
             "since": given.get("from", ""),
             "until": given.get("to", ""),
-            "series": None,
-            "chain": (),
             "still_open": self._still_open(request, name, plan),
-            "compare": "",
             "overlap": self._overlap_address(stored[-1]) if stored else "",
-            "metrics": (),
-            "groups": (),
-            "group": None,
             "notices": self._notices(request),
         }
         exact: dict[str, str] = {}
@@ -236,7 +229,7 @@ class Views:
             if waiting := values.pop("waiting"):
                 values["notices"] += waiting
                 values["refresh"] = REFRESH_S
-        if plan is not None and values["series"]:
+        if plan is not None and "series" in values:
             chosen = {"group": values["group"]} if values["group"] else {}
             downloads = links.series_links(name, values["metric"], exact | chosen)
             lines = links.series_lines(
@@ -280,20 +273,11 @@ class Views:
             "status": "" if state == "incident" else wording.status(described),
             "state": state if failure is None or state == "incident" else "failed",
             "failure": failure,
-            "waiting": "",
-            "headline": "",
-            "intervals": "",
-            "pictures": [],
-            "compare": "",
             "overlap": self._overlap_address(stored),
-            "tables": [],
             "groups": self._service.groups(name),
             "group": group,
             "action": f"{links.sketch_address(name)}/window",
-            "where": {"from": iso(stored.window[0]), "to": iso(stored.window[1])},
-            "guarantee": [],
-            "links": [],
-            "lines": [],
+            "where": links.ends(stored.window),
             "notices": self._notices(request),
         }
         if values["state"] == "pending":
@@ -304,15 +288,14 @@ class Views:
         if answer is not None:
             data = answer.to_dict()
             answers = "profile" if "fractions" in data else "estimate"
-            address = f"{links.sketch_address(name)}/window"
             if group is not None:
                 data["groups"], missing = self._beside(stored)
                 if missing:
                     wait = f"{wording.counted(missing, 'group is', 'groups are')} being reconstructed."
                     values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
-            where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])} | ({"group": group} if group else {})
-            found = _closer(self._pictures(stored, data, group), request.query_params, address)
-            pictured = [_at(one, f"{address}/{one.name}", where | part) for one, part in found]
+            where = links.ends(stored.window) | ({"group": group} if group else {})
+            found = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
+            pictured = [_at(one, f"{values['action']}/{one.name}", where | part) for one, part in found]
             if data.get("groups"):
                 pictured[0] = pictured[0].noted(self._first(name))
             asked, question = shown.further(data), _further(data)
@@ -357,7 +340,7 @@ class Views:
         since, until = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
         stored = self._service.store.windows(name, since, until, limit=SHOWN, newest=since is None)
         found = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
-        drawn = [*([] if found["series"] is None else [found["series"]]), *found.get("chain", ())]
+        drawn = [found["series"], *found["chain"]] if "series" in found else []
         return _picture(request, drawn, "there is no number in this range yet")
 
     @guarded
@@ -383,19 +366,11 @@ class Views:
             "action": address,
             "choices": [(comparison.text(one.window), words.window_label(*one.window, zone)) for one in stored],
             "groups": self._service.groups(name),
-            "sides": (),
-            "lead": "",
-            "note": "",
-            "picture": None,
-            "table": None,
-            "links": [],
-            "lines": [],
-            "waiting": [],
             "notices": self._notices(request),
         }
         if chosen is not None:
             values |= self._compared(request, name, chosen, zone, address)
-        if values["waiting"]:
+        if values.get("waiting"):
             values["refresh"] = REFRESH_S
         return rendering.html("compare.html", **values)
 
@@ -408,7 +383,7 @@ class Views:
         question = Question(overlap=True)
         groups = self._service.combined(name)
         self._service.require_sets(name, replace(question, sets=(asked,) if asked else ()))
-        where = {"from": iso(stored.window[0]), "to": iso(stored.window[1])}
+        where = links.ends(stored.window)
         described = self._service.describe(stored)
         label = words.window_label(*stored.window, zone)
         window = (label, self._href(name)(stored.window))
@@ -421,8 +396,6 @@ class Views:
             "groups": groups,
             "asked": asked,
             "example": overlaps.example(groups),
-            "headline": "",
-            "picture": None,
             "notices": self._notices(request),
         }
         answer, values["failure"] = self._asked(stored, question, ask=described["answer"] != "incident")
@@ -462,8 +435,7 @@ class Views:
         """The address of what a window's groups have in common; empty if it publishes nothing of it."""
         if not self._service.combined(stored.sketch):
             return ""
-        where = links.query({"from": iso(stored.window[0]), "to": iso(stored.window[1])})
-        return f"{links.sketch_address(stored.sketch)}/overlap?{where}"
+        return f"{links.sketch_address(stored.sketch)}/overlap?{links.query(links.ends(stored.window))}"
 
     def _compared(
         self, request: Request, name: str, chosen: comparison.Chosen, zone: str, address: str
@@ -572,7 +544,7 @@ class Views:
         """Explanations of terms."""
         del request
         return rendering.html(
-            "text.html", title="What the words and intervals mean", here="Help", lead=[], sections=wording.HELP
+            "text.html", title="What the words and intervals mean", here="Help", sections=wording.HELP
         )
 
     def asset(self, request: Request) -> Response:
@@ -609,9 +581,8 @@ class Views:
         """Addresses of windows, or of their chosen group."""
 
         def address(window: Span) -> str:
-            chosen = {"group": group} if group else {}
-            where = links.query({"from": iso(window[0]), "to": iso(window[1])} | chosen)
-            return f"{links.sketch_address(name)}/window?{where}"
+            where = links.ends(window) | ({"group": group} if group else {})
+            return f"{links.sketch_address(name)}/window?{links.query(where)}"
 
         return address
 
@@ -708,8 +679,6 @@ class Views:
             "order": order,
             "metrics": list(offered.items()),
             "orders": list(series.ORDERS.items()),
-            "series": None,
-            "largest": "",
             "waiting": [],
             "groups": self._service.groups(name),
             "group": group,
@@ -863,7 +832,7 @@ class Views:
         out = []
         for start, data, (sentence, drawn) in found:
             window = read_time(start, "from") or 0, read_time(data["window_end"], "to") or 0
-            where = {"from": iso(window[0]), "to": iso(window[1])}
+            where = links.ends(window)
             address, mark = f"{links.sketch_address(name)}/open", f"open-{window[0]}"
             spec: Any = plan.spec
             out.append(
