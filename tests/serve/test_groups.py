@@ -16,8 +16,10 @@ from helpers.commands import Run
 from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
 from helpers.pages import Parsed, settle
 from helpers.serving import serving
+from sketchstream.config.loader import Config
+from sketchstream.naming import USUAL
 from sketchstream.query import differences
-from sketchstream.serve.page import home, views
+from sketchstream.serve.page import home, views, wording
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.store import StoredWindow
@@ -114,6 +116,16 @@ def test_groups_are_a_dimension_of_every_view(site) -> None:
     ]
     for wrong in ({"by": "group", "group": "spring"}, {"by": "item"}):
         assert client.get(path, params=wrong).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("rule", "several"),
+    [("event", True), ("item", True), ('item"\nmax_groups = 1', False), ('item"\ngroup_of_item = true', False)],
+)
+def test_groups_are_said_not_to_add_up_where_an_item_can_be_in_several(rule: str, several: bool) -> None:
+    unit = f'unit = "{rule}' + ('"' if rule in ("event", "item") else "")
+    (plan,) = Config.parse(CONFIG.replace('unit = "event"', unit).replace('epsilon = "2"', 'epsilon = "1"')).sketches
+    assert bool(wording.on_groups(plan, USUAL, 2)) == wording.shares_items(plan) == several
 
 
 def test_pictures_and_files_say_of_which_group_they_are(site, monkeypatch: pytest.MonkeyPatch) -> None:

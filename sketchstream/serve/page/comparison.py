@@ -17,13 +17,14 @@ from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Panel, Spell, ends, interval, listed, spelling, value
 from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import SHARED, lacking
-from sketchstream.serve.page import links
+from sketchstream.serve.page import links, wording
 from sketchstream.serve.service import NotFoundError, Service, read_time
 from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     from sketchstream.query.sealed import Span
     from sketchstream.serve.store.store import StoredWindow
+    from sketchstream.stream.windows.plans import SketchPlan
 
 Changes = Sequence[Mapping[str, Any]]
 COUNTS: Final = ("distinct", "exactly", "at_least")
@@ -160,13 +161,14 @@ def _signed(change: Mapping[str, Any], way: str, spell: Spell = charts.shown) ->
     return f"{spell(low)} to {spell(high)} {way}"
 
 
-def note(found: Changes, first: Side, second: Side, say: Names) -> str:
+def note(found: Changes, first: Side, second: Side, plan: SketchPlan | None, say: Names) -> str:
     """Sentence on the assumption of the intervals of differences.
 
     Args:
         found: differences in the form of the API.
         first: one window.
         second: the other one.
+        plan: of the sketch.
         say: names of items.
     """
     out = (
@@ -181,7 +183,7 @@ def note(found: Changes, first: Side, second: Side, say: Names) -> str:
     (a, b), (c, d) = first.stored.window, second.stored.window
     if a < d and c < b and first.stored.window != second.stored.window:
         out += " The two windows overlap, so the same events count in both; their noises are independent all the same."
-    if first.group != second.group:
+    if first.group != second.group and wording.shares_items(plan):
         out += say(" One item can be in both groups.")
     return out
 

@@ -22,7 +22,7 @@ from sketchstream.pictures.numbers import COUNTS, Panel, Spell, drawn, ends, lis
 from sketchstream.query import overlaps, words
 from sketchstream.query.differences import BOUNDS, mean, subtract
 from sketchstream.serve.newest import answer_groups, firm_window
-from sketchstream.serve.page import pictures
+from sketchstream.serve.page import wording
 from sketchstream.serve.page.pictures import number
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.spec import ClosedDomain
@@ -258,19 +258,17 @@ class CardMaker:
     def _by_group(self, stored: StoredWindow, before: StoredWindow | None) -> Card:
         """The chosen number of each group of a window, and of the one before; missing answers are asked for."""
         service, name = self.service, stored.sketch
-        groups = service.groups(name)
+        groups = service.groups(name)[:GROUPS]
         profile = service.answers(name) == "profile"
         past: dict[str, Point] = {}
-        missing, title, points = self._of_groups(stored, groups[:GROUPS])
+        missing, title, points = self._of_groups(stored, groups)
         if before is not None and before.complete is not False and profile:
-            later, _, past = self._of_groups(before, groups[:GROUPS])
+            later, _, past = self._of_groups(before, groups)
             missing += later
         if not points:
             return Card(stored, waiting=missing)
         spell = spelling(self.metric if profile else "")
-        note = service.config.names(pictures.SEVERAL)
-        if len(groups) > GROUPS:
-            note += f" The first {GROUPS} of {len(groups):,} groups are shown."
+        note = wording.on_groups(service.plan(name), service.config.names, GROUPS)
         last = "the window before"
         differences = {group: subtract(point, past[group]) for group, point in points.items() if group in past}
         changes = _sentences({group: _in_words(one, spell, last) for group, one in differences.items()}, last)

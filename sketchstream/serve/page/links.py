@@ -154,11 +154,6 @@ def window_lines(file: str, name: str, answer: str, where: Mapping[str, str], or
     ]
 
 
-def estimates_link(name: str, first: Span, last: Span) -> tuple[str, str]:
-    """The download of the answers of consecutive windows, one after the other."""
-    return "CSV", api(name, "estimates", {"from": iso(first[0]), "to": iso(last[1]), "format": "csv"})
-
-
 def open_lines(file: str, name: str, where: Mapping[str, str], origin: str) -> Links:
     """Commands for the same positions elsewhere. For arguments see `series_lines`."""
     return [

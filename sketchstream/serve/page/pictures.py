@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from sketchstream import naming
 from sketchstream.kinds import shown
-from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Number, Panel, Spell, drawn, ends, interval, listed, spelling, value
 from sketchstream.pictures.report import ReportTable
@@ -22,16 +20,15 @@ from sketchstream.query.differences import Point
 from sketchstream.query.history import start_labels
 from sketchstream.query.words import window_label
 
-SEVERAL: Final = "One item can be in several groups: groups do not add up."
 
-
-def pictures(answer: Mapping[str, Any]) -> list[Panel]:
+def pictures(answer: Mapping[str, Any], note: str = "") -> list[Panel]:
     """The pictures of one window's answer; with `groups`, the answers of all groups, those beside each other first.
 
     Args:
         answer: of any kind of sketch.
+        note: on the groups; empty for none.
     """
-    return [*_groups(answer.get("groups") or {}), *shown.of(answer).pictures(answer)]
+    return [*_groups(answer.get("groups") or {}, note), *shown.of(answer).pictures(answer)]
 
 
 def by_group(
@@ -41,7 +38,7 @@ def by_group(
     timezone: str,
     found: Sequence[Sequence[Point | None]],
     spell: Spell = charts.shown,
-    say: Names = USUAL,
+    note: str = "",
 ) -> Panel:
     """A number of several groups in several windows as a heat map.
 
@@ -52,7 +49,7 @@ def by_group(
         timezone: of the sketch.
         found: r rows of c numbers; None if not computed.
         spell: writes a number.
-        say: names of items.
+        note: on the groups; empty for none.
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
@@ -61,9 +58,9 @@ def by_group(
     flat = ends([one for row in known for one in row])
     grid = charts.GridChart(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat), spell=spell)
     missing = sum(one is None for row in found for one in row)
-    note = say(SEVERAL)
     if missing:
-        note += f" {missing:,} of {len(groups) * len(spans):,} numbers are not computed yet: choose their group above."
+        of = f"{missing:,} of {len(groups) * len(spans):,} numbers"
+        note = f"{note} {of} are not computed yet: choose their group above.".strip()
     heading = f"{title[:1].upper()}{title[1:]} by group and window"
     least, most = (spell(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
     caption = f"The stronger the color, the larger the number: {least} to {most}."
@@ -86,7 +83,7 @@ def number(point: Point) -> Number:
     return dict(zip(("value", "low", "high"), point, strict=True))
 
 
-def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
+def _groups(groups: Mapping[str, Mapping[str, Any]], note: str) -> list[Panel]:
     """The usual number of each group."""
     if not groups:
         return []
@@ -101,4 +98,4 @@ def _groups(groups: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
     picture = listed(
         "groups", f"{title[:1].upper()}{title[1:]} by group", list(groups), numbers, ("group", title), spell=spell
     )
-    return [picture.noted(naming.of(first)(SEVERAL))]
+    return [picture.noted(note)]

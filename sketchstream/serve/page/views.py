@@ -296,8 +296,6 @@ class Views:
             where = links.ends(stored.window) | ({"group": group} if group else {})
             found = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
             pictured = [_at(one, f"{values['action']}/{one.name}", where | part) for one, part in found]
-            if data.get("groups"):
-                pictured[0] = pictured[0].noted(self._first(name))
             asked, question = shown.further(data), _further(data)
             if asked and len(pictured) > 1:
                 table = links.api(name, answers, where | asked | {"format": "csv"})
@@ -463,7 +461,7 @@ class Views:
         file = self._service.config.path.name
         out |= {
             "lead": comparison.lead(found, labels, "" if apart else chosen.first.group or ""),
-            "note": comparison.note(found, *chosen, self._service.config.names),
+            "note": comparison.note(found, *chosen, self._service.plan(name), self._service.config.names),
             "picture": None if picture is None else _at(picture, f"{address}/differences", chosen.parameters),
             "table": comparison.table(found, labels, name, *where),
         }
@@ -622,7 +620,9 @@ class Views:
         """The pictures of a window's usual answer, or of one of its groups."""
         etag = self._service.etag(stored, Question(group=group), "page")
         name = None if etag is None else (etag, tuple(data.get("groups") or ()))
-        found: list[Panel] = self._drawn.get_or_make(name, lambda: pictures.pictures(data))
+        found: list[Panel] = self._drawn.get_or_make(
+            name, lambda: pictures.pictures(data, self._on_groups(stored.sketch))
+        )
         question = _further(data)
         answer = None if question is None else self._asked(stored, question, ask=False)[0]
         if answer is None or question is None:
@@ -741,15 +741,13 @@ class Views:
             return []
         key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], found])
         spans, spell = [one.window for one in windows], self._spelling(name, metric)
-        drawn: list[Panel] = self._drawn.get_or_make(
-            key, lambda: [pictures.by_group(title, groups, spans, zone, found, spell, self._service.config.names)]
-        )
-        return [one.noted(self._first(name)) for one in drawn]
+        note = self._on_groups(name)
+        panel = self._drawn.get_or_make(key, lambda: pictures.by_group(title, groups, spans, zone, found, spell, note))
+        return [panel]
 
-    def _first(self, name: str) -> str:
-        """That not all groups of a sketch stand side by side, in a sentence; empty if they do."""
-        groups = self._service.groups(name)
-        return f"The first {SIDE_BY_SIDE} of {len(groups):,} groups are shown." if len(groups) > SIDE_BY_SIDE else ""
+    def _on_groups(self, name: str) -> str:
+        """Sentences on the groups of a sketch that stand side by side; empty if they add up, and all are there."""
+        return wording.on_groups(self._service.plan(name), self._service.config.names, SIDE_BY_SIDE)
 
     def _spelling(self, name: str, metric: str) -> Spell:
         """How a number of a sketch is written."""
@@ -801,8 +799,9 @@ class Views:
         gaps = any(held[0].window[0] < one.window[0] and one not in held for one in stored) if held else True
         if gaps:
             return found
-        table = links.estimates_link(name, held[0].window, held[-1].window)
-        return [replace(one, downloads=[table]) for one in found]
+        span = held[0].window[0], held[-1].window[1]
+        table = links.api(name, "estimates", links.ends(span) | {"format": "csv"})
+        return [replace(one, downloads=[("CSV", table)]) for one in found]
 
     def _open_windows(self, name: str, plan: SketchPlan) -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
         """The newest windows that are still open, ascending: the start, the answers at closed positions, the shown.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream import kinds
-from sketchstream.kinds import shown
+from sketchstream.kinds import groups_of, shown
 from sketchstream.naming import USUAL, Names
 from sketchstream.query import words
 from sketchstream.serve.page import calendar
@@ -76,6 +76,19 @@ def about(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
     what = what.replace(" (users, devices)", "") if say != USUAL else what
     said = f"{say(what)}, in windows of {width(plan)} ({plan.calendar.timezone})."
     return said, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict(), say)
+
+
+def shares_items(plan: SketchPlan | None) -> bool:
+    """Whether an item can be in several groups of a sketch."""
+    groups = None if plan is None else getattr(plan.spec, "groups", None)
+    return groups is not None and groups.of_one_item > 1
+
+
+def on_groups(plan: SketchPlan | None, say: Names, most: int) -> str:
+    """Sentences on the groups that stand side by side, at most some: whether they add up, whether all are there."""
+    number = 0 if plan is None else len(groups_of(plan.spec))
+    several = say("One item can be in several groups: groups do not add up.") if shares_items(plan) else ""
+    return f"{several} The first {most} of {number:,} groups are shown.".strip() if number > most else several
 
 
 def width(plan: SketchPlan) -> str:
