@@ -629,7 +629,7 @@ class Service:
         if len(found) > SERIES_LIMIT:
             msg = f"the range holds more than {SERIES_LIMIT} windows: narrow it with from and to"
             raise ConfigError(msg)
-        known = {} if group is not None else self.store.points_and_bounds(name, metric, since, until)
+        known = {} if group is not None else self.store.points(name, metric, since, until)
         if group is not None:
             self.have_computed(found, question)
         points: list[dict[str, Any]] = []

@@ -244,7 +244,7 @@ class CardMaker:
         spans = [one.window for one in windows if known.get(one.window, (None,))[0] is not None]
         if len(spans) < 2:
             return None
-        points = [known[one] for one in spans]
+        points = [known[one][:3] for one in spans]
 
         def draw() -> charts.Chart | None:
             value, low, high = ends(list(map(number, points)))

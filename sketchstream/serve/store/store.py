@@ -61,7 +61,7 @@ SPAN: Final = "sketch = ? AND start = ? AND stop = ?"
 """Condition of one window."""
 PART: Final = f"{SPAN} AND revision = ? AND partition = ?"
 """Condition of what one partition has published of a window."""
-COLUMNS: Final = "sketch, start, stop, version, state, input, facts, status, guarantee, failure, todo"
+COLUMNS: Final = "sketch, start, stop, version, state, input, facts, coalesce(status, ''), guarantee, failure, todo"
 """Of a `StoredWindow`."""
 
 # States of a window: its row has to be put together anew; some partition is missing; nothing more is expected; an
@@ -162,8 +162,7 @@ class StoreSource:
         """Newest frontier of each (sketch, revision, partition)."""
         where, given = ("", ()) if sketch is None else (" WHERE s.name = ?", (sketch,))
         rows = self._connection.execute(
-            f"SELECT s.name, f.value FROM frontiers f JOIN sketches s ON s.id = f.sketch{where}",
-            given,
+            f"SELECT s.name, f.value FROM frontiers f JOIN sketches s ON s.id = f.sketch{where}", given
         )
         return [_read_frontier(name, value) for name, value in rows.fetchall()]
 
@@ -404,6 +403,8 @@ class Store:
             spans: set[Span] = set()
             places: set[Place] = set()
             for entry in batch.entries:
+                if entry.window[1] < self._horizon(execute, self._sketch(execute, entry.sketch)):
+                    continue
                 if entry.positions is not None:
                     if self._take_instalment(execute, entry):
                         spans.add(entry.window)
@@ -440,8 +441,6 @@ class Store:
         """Store an entry; returns the keys whose ledger changes, none for a repetition."""
         sketch = self._sketch(execute, entry.sketch)
         (start, stop), body = entry.window, entry.body
-        if self._retention_ms is not None and stop < self._horizon(execute, sketch):
-            return set()
         digest = _digest(body)
         place = (sketch, start, stop, entry.revision, entry.partition)
         header = _claimed(body)
@@ -477,10 +476,7 @@ class Store:
 
     def _count(self, execute: Any, place: Place) -> None:
         """Store the costs of the publications of one window and revision."""
-        rows = execute(
-            f"SELECT partition, shape FROM bodies WHERE {SPAN} AND revision = ?",
-            place,
-        )
+        rows = execute(f"SELECT partition, shape FROM bodies WHERE {SPAN} AND revision = ?", place)
         execute("INSERT OR REPLACE INTO costs VALUES (?, ?, ?, ?, ?)", (*place, parts_of(rows.fetchall())))
 
     def _take_instalment(self, execute: Any, entry: SealedEntry) -> bool:
@@ -495,14 +491,8 @@ class Store:
             " WHERE w.sketch = ? AND w.start = ? AND w.stop = ? AND w.state = ? AND b.revision >= ? LIMIT 1",
             (sketch, *entry.window, SETTLED, entry.revision),
         ).fetchone()
-        old = self._retention_ms is not None and entry.window[1] < self._horizon(execute, sketch)
-        if old:
-            return False
         place = (sketch, *entry.window, entry.revision, entry.partition)
-        before = execute(
-            f"SELECT 1 FROM instalments WHERE {PART}",
-            place,
-        ).fetchone()
+        before = execute(f"SELECT 1 FROM instalments WHERE {PART}", place).fetchone()
         digest = _digest(entry.body)
         execute(
             "INSERT OR IGNORE INTO instalments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -523,12 +513,8 @@ class Store:
         sketch = self._sketch(execute, entry.sketch)
         (start, stop), digest = entry.window, _digest(entry.body)
         place = (sketch, start, stop, entry.revision, entry.partition)
-        sealed = execute(
-            f"SELECT 1 FROM bodies WHERE {SPAN} AND revision >= ? AND partition = ?",
-            place,
-        ).fetchone()
-        old = self._retention_ms is not None and stop < self._horizon(execute, sketch)
-        if sealed is not None or old:
+        sealed = execute(f"SELECT 1 FROM bodies WHERE {SPAN} AND revision >= ? AND partition = ?", place).fetchone()
+        if sealed is not None:
             return
         stored = execute(
             "INSERT INTO early VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET time = excluded.time,"
@@ -553,8 +539,7 @@ class Store:
             Whether some were kept: copies of a state were published, an incident.
         """
         stored = execute(
-            f"SELECT DISTINCT revision FROM instalments WHERE {SPAN} AND revision <= ?",
-            (sketch, *window, revision),
+            f"SELECT DISTINCT revision FROM instalments WHERE {SPAN} AND revision <= ?", (sketch, *window, revision)
         ).fetchall()
         copied = False
         for (one,) in stored:
@@ -562,10 +547,7 @@ class Store:
                 self._report(execute, sketch, window[0], shared_noise(f"{self._names[sketch]}, an early position"))
                 copied = True
             else:
-                execute(
-                    f"DELETE FROM instalments WHERE {SPAN} AND revision = ?",
-                    (sketch, *window, one),
-                )
+                execute(f"DELETE FROM instalments WHERE {SPAN} AND revision = ?", (sketch, *window, one))
         return copied
 
     def _doubt_guarantees(self, execute: Any, span: Span) -> None:
@@ -664,8 +646,10 @@ class Store:
 
     def _horizon(self, execute: Any, sketch: int) -> int:
         """Windows that end before this are not kept."""
+        if self._retention_ms is None:
+            return -LATEST
         (newest,) = execute("SELECT max(start) FROM windows WHERE sketch = ?", (sketch,)).fetchone()
-        return -LATEST if newest is None or self._retention_ms is None else newest - self._retention_ms
+        return -LATEST if newest is None else newest - self._retention_ms
 
     def refresh(self, limit: int = REFRESH) -> int:
         """Assemble windows that have changed, newest first.
@@ -690,9 +674,9 @@ class Store:
             "SELECT count(*) FROM windows WHERE sketch = ? AND start >= ? AND start < ?", (sketch, first, last)
         ).fetchone()
         ranges = [(first, last)] if there <= 2 * len(spans) else list(spans)
+        early = any(plan.name == name and plan.early is not None for plan in self.config.sketches)
         try:
             for since, until in ranges:
-                early = any(plan.name == name and plan.early is not None for plan in self.config.sketches)
                 for window in self._reader.windows(name, since, until, early=early):
                     if window.window in wanted:
                         wanted.remove(window.window)
@@ -720,10 +704,7 @@ class Store:
         given = self._input(execute, sketch, window)
         state = MISSING if window.missing else SETTLED
         answered = execute("SELECT 1 FROM answers WHERE input = ?", (answer_key(given, ""),)).fetchone()
-        row = execute(
-            f"SELECT input, guarantee, failure FROM windows WHERE {SPAN}",
-            (sketch, start, stop),
-        ).fetchone()
+        row = execute(f"SELECT input, guarantee, failure FROM windows WHERE {SPAN}", (sketch, start, stop)).fetchone()
         same = row is not None and row[0] == given
         failure = row[2] if same else None
         guarantee = row[1] if same else None
@@ -962,8 +943,7 @@ class Store:
 
     def window(self, sketch: str, window: Span) -> StoredWindow | None:
         """Find one window; None if nothing of it is stored."""
-        found = [one for one in self.windows(sketch, *window) if one.window == window]
-        return found[0] if found else None
+        return next((one for one in self.windows(sketch, *window) if one.window == window), None)
 
     def next_todo(self, beside: Iterable[tuple[str, Span]] = ()) -> StoredWindow | None:
         """The newest window with remaining computations.
@@ -976,18 +956,11 @@ class Store:
             f"SELECT {COLUMNS} FROM windows INDEXED BY windows_todo WHERE todo > 0 ORDER BY stop DESC LIMIT ?",
             (len(busy) + 1,),
         )
-        for row in rows:
-            stored = self._stored(row)
-            if (stored.sketch, stored.window) not in busy:
-                return stored
-        return None
+        return next((one for one in map(self._stored, rows) if (one.sketch, one.window) not in busy), None)
 
     def _stored(self, row: Sequence[Any]) -> StoredWindow:
         sketch, start, stop, *rest = row
-        number, state, given, facts, status, guarantee, failure, todo = rest
-        return StoredWindow(
-            self._name(sketch), (start, stop), number, state, given, facts, status or "", guarantee, failure, todo
-        )
+        return StoredWindow(self._name(sketch), (start, stop), *rest)
 
     def _name(self, sketch: int) -> str:
         """Name of a sketch whose number was read just now."""
@@ -1010,8 +983,7 @@ class Store:
             return None
         rebuilds = self.rebuilds
         rows = self._rows(
-            f"SELECT {column}, digest FROM answers WHERE input = ?",
-            (answer_key(stored.input, question),),
+            f"SELECT {column}, digest FROM answers WHERE input = ?", (answer_key(stored.input, question),)
         )
         if not rows:
             return None
@@ -1024,14 +996,11 @@ class Store:
 
     def points(
         self, sketch: str, metric: str, since: int | None = None, until: int | None = None
-    ) -> dict[Span, tuple[float | None, float | None, float | None]]:
-        """Value, low and high of one number by window, as far as it is among the stored points."""
-        return {span: point[:3] for span, point in self.points_and_bounds(sketch, metric, since, until).items()}
-
-    def points_and_bounds(
-        self, sketch: str, metric: str, since: int | None = None, until: int | None = None
     ) -> dict[Span, tuple[float | None, float | None, float | None, str | None]]:
-        """The same, each with what it is a bound of, see `Estimate`."""
+        """Value, low and high of one number by window, as far as it is among the stored points.
+
+        The last part of each is what the number is a bound of, see `Estimate`.
+        """
         rows = self._rows(
             f"SELECT start, stop, value, low, high, bound FROM points WHERE sketch = ? AND metric = ? AND {IN_RANGE}",
             (self._ids.get(sketch), metric, *_range(since, until)),
@@ -1046,11 +1015,10 @@ class Store:
         )
         return {metric: (value, low, high) for metric, value, low, high in rows}
 
-    def incidents(self, sketch: str | None = None) -> list[tuple[str, int, str]]:
+    def incidents(self) -> list[tuple[str, int, str]]:
         """Sketch, window start (ms) and text of every incident, newest window first."""
         rows = self._rows("SELECT sketch, start, text FROM incidents ORDER BY start DESC, sketch")
-        found = [(self._name(number), start, text) for number, start, text in rows]
-        return [one for one in found if sketch in (None, one[0])]
+        return [(self._name(number), start, text) for number, start, text in rows]
 
     def counts(self) -> dict[str, dict[str, int]]:
         """By sketch: numbers of windows, of those that are settled, and of those with something left to compute."""
