@@ -65,14 +65,14 @@ class AnswerSource:
     def opened(self) -> Iterator[ChosenWindows]:
         """The windows of the configuration, while they can be read."""
         from sketchstream.cli import clusters
-        from sketchstream.query.windows import to_ms
+        from sketchstream.query.windows import to_span
         from sketchstream_connectors.published import open_published
 
         assert self.config_file is not None, "there is a file"
         with open_published(clusters.load(self.config_file)) as published:
             plan = published.plan(self.sketch)
-            zone = plan.calendar.timezone
-            yield ChosenWindows(published, plan.name, (to_ms(self.from_, "--from", zone), to_ms(self.to, "--to", zone)))
+            span = to_span(self.from_, self.to, timezone=plan.calendar.timezone)
+            yield ChosenWindows(published, plan.name, span)
 
 
 @dataclass(frozen=True)

@@ -462,3 +462,32 @@ def to_ms(text: str | None, option: str, timezone: str | None = None) -> int | N
         msg = f"{option} must be a time with its offset, such as 2013-01-01T00:00Z{date}, found {text!r:.40}"
         raise ConfigError(msg)
     return round(when.timestamp() * 1000)
+
+
+def to_span(
+    since: str | None, until: str | None, names: tuple[str, str] = ("--from", "--to"), timezone: str | None = None
+) -> tuple[int | None, int | None]:
+    """Both ends of a range of time; see `to_ms`."""
+    span = to_ms(since, names[0], timezone), to_ms(until, names[1], timezone)
+    require_order(*span, names, (since, until))
+    return span
+
+
+def require_order(
+    since: int | None, until: int | None, names: tuple[str, str] = ("from", "to"), texts: Sequence[str | None] = ()
+) -> None:
+    """Refuse a range of time that does not end after its beginning.
+
+    Args:
+        since: its beginning, ms since 1970.
+        until: its end.
+        names: of both.
+        texts: both as they were given; default: written out.
+
+    Raises:
+        ConfigError: says what to do.
+    """
+    if since is not None and until is not None and since >= until:
+        first, last = texts or (iso(since), iso(until))
+        msg = f"{names[0]} must be before {names[1]}, found {first} and {last}: exchange them, or choose a later end"
+        raise ConfigError(msg)

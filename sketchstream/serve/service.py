@@ -954,17 +954,6 @@ def read_time(text: str | None, name: str) -> int | None:
         raise ConfigError(msg) from None
 
 
-def require_order(since: int | None, until: int | None, names: tuple[str, str] = ("from", "to")) -> None:
-    """Refuse a range of time that ends before it begins.
-
-    Raises:
-        ConfigError: says so.
-    """
-    if since is not None and until is not None and since > until:
-        msg = f"{names[0]} is after {names[1]}: a range of time begins with {names[0]}"
-        raise ConfigError(msg)
-
-
 def check_metric(metric: str) -> None:
     """Refuse what cannot be the name of a number.
 

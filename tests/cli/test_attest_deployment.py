@@ -270,6 +270,7 @@ def test_what_operators_say_is_checked(tmp_path: Path, text: str, said: str) -> 
         (("-c", "c.toml", "--bodies", "."), "exists; name a new folder"),
         (("-c", "c.toml", "--bodies", "no/where"), "is not a directory"),
         (("-c", "c.toml", "--bodies", "b"), "nothing is sealed"),
+        (("-c", "c.toml", "--bodies", "b", "--from", "2013-01-02T00:00Z", "--to", "2013-01-01T00:00Z"), "before --to"),
     ],
 )
 def test_options_that_do_not_fit_are_told(run: Run, tmp_path: Path, options: tuple[str, ...], said: str) -> None:

@@ -108,6 +108,12 @@ def test_no_window_in_a_range_is_said(run: Run, sealed: Path) -> None:
     [
         (["--sketch", "hourli"], 2, "did you mean 'hourly'?"),
         (["--from", "yesterday"], 2, "--from must be a time"),
+        (
+            ["--from", "2013-01-02", "--to", "2013-01-01"],
+            2,
+            "--from must be before --to, found 2013-01-02 and 2013-01-01",
+        ),
+        (["--from", "2013-01-02", "--to", "2013-01-02"], 2, "exchange them, or choose a later end"),
         (["--to", "2013-01-01T00:00"], 2, "with its offset"),
         (["--all", "--merge"], 2, "exclude each other"),
         (["--all", "--plot", "p.png"], 2, "--plot shows one profile"),

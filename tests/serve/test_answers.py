@@ -288,20 +288,26 @@ def test_lists_as_tables_have_the_rows_of_the_json(site):
 def test_a_range_that_ends_before_it_begins_is_refused(site):
     _, _, client = site
     (start, end), (first, last) = span(0).values(), span(1).values()
-    turned = {"from": last, "to": start}
+    turned, empty = {"from": last, "to": start}, {"from": start, "to": start}
     paths = [path for path, one in DOCUMENT["paths"].items() if '"from"' in json.dumps(one.get("get", {}))]
     assert len(paths) > 6
-    for path in [*paths, "/sketches/{name}", "/sketches/{name}/window"]:
+    pages = ("/sketches/{name}", "/sketches/{name}/window", "/sketches/{name}/over-time/series.svg")
+    for path in (*paths, *pages):
         address = path.replace("{name}", "minutes").replace("{table}", "windows")
-        found = client.get(address, params=turned | {"against_from": start, "against_to": last})
-        assert found.status_code == 400, path
-        assert "from is after to: a range of time" in found.text.replace("From", "from"), path
+        for given in (turned, empty):
+            found = client.get(address, params=given | {"against_from": start, "against_to": last})
+            assert found.status_code == 400, path
+            told = f"from must be before to, found {given['from']} and {given['to']}: exchange them"
+            assert told in found.text.replace("From", "from"), path
     against = {"from": start, "to": end, "against_from": last, "against_to": first}
     found = client.get("/v1/sketches/minutes/difference", params=against)
     assert found.status_code == 400
-    assert "against_from is after against_to" in found.json()["detail"]
+    assert "against_from must be before against_to" in found.json()["detail"]
     form = client.post("/v1/sketches/minutes/estimate", data=turned)
-    assert "is after to" in form.json()["detail"]
+    assert "from must be before to" in form.json()["detail"]
+    days = client.get("/sketches/minutes", params={"from": "2026-01-02", "to": "2026-01-01"})
+    assert days.status_code == 400
+    assert "From must be before to, found 2026-01-02 and 2026-01-01" in days.text
 
 
 def test_a_title_is_one_for_every_error_of_a_type(site):

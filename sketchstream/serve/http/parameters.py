@@ -30,8 +30,9 @@ from sketchstream.errors import ConfigError
 from sketchstream.kinds.answers import MOST_AMONG
 from sketchstream.kinds.options import METHODS, Method, Norm
 from sketchstream.query.estimates import RowQuestion, vector_of
+from sketchstream.query.windows import require_order
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.service import LIMIT, read_time, require_order
+from sketchstream.serve.service import LIMIT, read_time
 from sketchstream.stream.windows.windows import iso
 
 Format = Literal["json", "csv", "arrow", "parquet"]
@@ -71,7 +72,7 @@ PAIRED: Final = ("distance", "inner")
 
 
 def _after(start: str, names: tuple[str, str], until: int | None, info: ValidationInfo) -> int | None:
-    """The end of a range of time, which does not lie before its start."""
+    """The end of a range of time, which lies after its start."""
     require_order(info.data.get(start), until, names)
     return until
 

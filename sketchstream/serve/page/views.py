@@ -36,6 +36,7 @@ from sketchstream.pictures.numbers import Panel, Spell, interval, spelling, valu
 from sketchstream.privacy.losses.sketch_history import show
 from sketchstream.query import overlaps, words
 from sketchstream.query.estimates import RowQuestion
+from sketchstream.query.windows import require_order
 from sketchstream.serve.edge.turns import Turns
 from sketchstream.serve.page import calendar, comparison, home, links, pictures, rendering, series, wording
 from sketchstream.serve.recent import RecentlyUsed
@@ -47,7 +48,6 @@ from sketchstream.serve.service import (
     WindowAnswer,
     check_metric,
     read_time,
-    require_order,
 )
 from sketchstream.stream.windows.windows import iso
 
@@ -202,7 +202,7 @@ class Views:
         plan, given = self._service.plan(name), request.query_params
         zone = self._service.timezone(name)
         since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
-        require_order(since, until)
+        require_order(since, until, texts=(given.get("from"), given.get("to")))
         stored = self._service.store.windows(name, since, until, limit=SHOWN + 1, newest=since is None)
         more, stored = len(stored) > SHOWN, sorted(stored[:SHOWN], key=lambda one: one.window)
         what, promise = wording.about(self._service.config.find(name), self._service.config.names)
@@ -335,7 +335,7 @@ class Views:
         """The chart of a series, alone."""
         name, given = self._name(request), request.query_params
         zone = self._service.timezone(name)
-        since, until = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
+        since, until = _span(given)
         stored = self._service.store.windows(name, since, until, limit=SHOWN, newest=since is None)
         found = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
         drawn = [found["series"], *found["chain"]] if "series" in found else []
@@ -586,10 +586,8 @@ class Views:
 
     def _chosen(self, request: Request) -> tuple[str, StoredWindow]:
         """The sketch and the window of an address."""
-        name, given = self._name(request), request.query_params
-        span = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
-        require_order(*span)
-        return name, self._service.one(name, *span)
+        name = self._name(request)
+        return name, self._service.one(name, *_span(request.query_params))
 
     def _answer(
         self, stored: StoredWindow, group: str | None = None, *, ask: bool = True
@@ -904,6 +902,13 @@ _LEDGER: Final = (
     ("one window", "most that the unit loses to one window (epsilon)"),
     ("all windows", "most that it loses to all of them: an event lies in one window, an item may lie in each"),
 )
+
+
+def _span(given: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """The range of time of an address, ms."""
+    span = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
+    require_order(*span)
+    return span
 
 
 def _further(data: Mapping[str, Any]) -> Question | None:

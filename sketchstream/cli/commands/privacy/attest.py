@@ -141,10 +141,10 @@ def _of_deployment(
     """The bodies of a deployment, and its statement."""
     from sketchstream import attestation
     from sketchstream.errors import StoreError
-    from sketchstream.query.windows import to_ms
+    from sketchstream.query.windows import to_span
     from sketchstream.stream.interfaces import SealedEntry
 
-    since, until = to_ms(from_, "--from"), to_ms(to, "--to")
+    since, until = to_span(from_, to)
     read = published.source.read(None, since, until)
     found = attestation.body_names(one for one in read if isinstance(one, SealedEntry) and one.positions is None)
     if not found:
