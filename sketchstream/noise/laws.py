@@ -191,6 +191,15 @@ class DiscreteGaussian:
             return s2
         return 2 * math.fsum(j * j * math.exp(-j * j / (2 * s2)) for j in range(1, 100)) / self.normaliser
 
+    @cached_property
+    def fourth_cumulant(self) -> float:
+        """The fourth moment without three times the squared variance: 0, as of a normal law, from sigma = 2 on."""
+        s2 = float(self.sigma2)
+        if s2 >= 4:
+            return 0.0
+        fourth = 2 * math.fsum(j**4 * math.exp(-j * j / (2 * s2)) for j in range(1, 100)) / self.normaliser
+        return fourth - 3 * self.variance**2
+
     def pmf(self, values: Values) -> Floats:
         """Probability of each value."""
         x = _float(values) / self.sigma

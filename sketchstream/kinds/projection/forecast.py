@@ -15,7 +15,13 @@ from typing import Any, Final
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.matrices.matrix import MOST_COLUMNS, Family
 from sketchstream.kinds.projection.matrices.variance import MatrixLaw
-from sketchstream.kinds.projection.mechanism import creation_sigma2, noise_variance, publication_sigma2, row_norm2
+from sketchstream.kinds.projection.mechanism import (
+    creation_sigma2,
+    noise_fourth,
+    noise_variance,
+    publication_sigma2,
+    row_norm2,
+)
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration import calibrate
 from sketchstream.spec import whole
@@ -188,16 +194,18 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
             msg = f"{name} must be at least 0 and finite, found {value!r:.40}"
             raise SpecError(msg)
     whole(layers, "layers", 1, 1 << 20)
-    first, fresh = (noise_variance(of(spec)) for of in (creation_sigma2, publication_sigma2))
+    parameters = creation_sigma2(spec), publication_sigma2(spec)
+    first, fresh = map(noise_variance, parameters)
     unit = spec.entry_variance * 4.0**spec.fraction_bits
     tau = float(layers * first + fresh) / unit
+    excess = (layers * noise_fourth(parameters[0]) + noise_fourth(parameters[1])) / unit**2
     law = MatrixLaw.of(spec.outline)
     return ExpectedErrors(
         k=spec.k,
         sigma=math.sqrt(float(first) / unit / spec.k),
         tau=tau,
-        distance=math.sqrt(law.squared_norm(distance2, 2 * tau)),
-        sq_norm=math.sqrt(law.squared_norm(norm2, tau)),
+        distance=math.sqrt(law.squared_norm(distance2, 2 * tau, excess=2 * excess)),
+        sq_norm=math.sqrt(law.squared_norm(norm2, tau, excess=excess)),
         inner=math.sqrt(law.inner(norm2, norm2, max(0.0, norm2 - distance2 / 2), tau)),
         feature=math.sqrt(law.with_vector(norm2, 1.0, 0.0, tau)),
         identity=identity_stderr(spec, distance2, layers),

@@ -273,7 +273,9 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 spec = ProjectionSpec.from_dict(data, lists["users"], lists["features"])
-        variance = sum((mechanism.noise_variance(one) for part in parts for one in part.parameters), Fraction(0))
+        parameters = [one for part in parts for one in part.parameters]
+        variance = sum(map(mechanism.noise_variance, parameters), Fraction(0))
+        fourth = math.fsum(map(mechanism.noise_fourth, parameters))
         matrix: Matrix | None = None
         if spec.matrix_seed == "public" or key is not None:
             made_with = parts[0].key_id
@@ -282,7 +284,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
                 raise EstimateError(msg)
             matrix = matrix_of(spec, key, secret_scope(parts[0].origin))
         cells = added_up(parts).reshape(spec.shape)
-        return Projection(spec, cells, variance, matrix)
+        return Projection(spec, cells, variance, matrix, fourth)
 
 
 def _type_of(domain: ClosedDomain) -> Literal["text", "int", "bytes"]:

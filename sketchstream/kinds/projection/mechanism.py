@@ -135,6 +135,11 @@ def noise_variance(parameter: Fraction) -> Fraction:
     return Fraction(DiscreteGaussian(parameter).variance) if parameter else parameter
 
 
+def noise_fourth(parameter: Fraction) -> float:
+    """Fourth cumulant of the noise of a cell that has this parameter: 0 unless noise is a few whole numbers."""
+    return DiscreteGaussian(parameter).fourth_cumulant if parameter else 0.0
+
+
 def apply(
     spec: ProjectionSpec,
     matrix: Matrix,

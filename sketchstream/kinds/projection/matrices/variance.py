@@ -44,16 +44,17 @@ class MatrixLaw:
         signal = 1 - (matrix.columns - 1) / (matrix.order - 1) if sampled else float(matrix.family != "identity")
         return cls(matrix.columns, signal, matrix.family != "gaussian")
 
-    def squared_norm(self, norm2: Numbers, tau: Numbers, fourth: Numbers = 0.0) -> Numbers:
+    def squared_norm(self, norm2: Numbers, tau: Numbers, fourth: Numbers = 0.0, excess: Numbers = 0.0) -> Numbers:
         """Variance of a squared norm or, with the noise of both rows in tau, of a squared distance.
 
         Args:
             norm2: the true squared norm.
             tau: noise variance a cell, signal units.
             fourth: sum of the fourth powers of the vector's entries; 0 gives an upper bound.
+            excess: fourth cumulant of a cell's noise, in the square of signal units; 0 for noise that is nearly normal.
         """
         fourth = fourth if self.signs else 0.0
-        return 2 * (self.signal * (norm2**2 - fourth) + 2 * norm2 * tau + tau**2) / self.k
+        return (2 * (self.signal * (norm2**2 - fourth) + 2 * norm2 * tau + tau**2) + excess) / self.k
 
     def inner(self, left2: Numbers, right2: Numbers, product: Numbers, tau: Numbers, shared: Numbers = 0.0) -> Numbers:
         """Variance of an inner product of two rows.
@@ -85,11 +86,17 @@ class MatrixLaw:
     # decides, that would make a standard error 16% too large at k = 16. For srht and identity an estimate can come out
     # below 0; there the least is a half of the noise alone.
 
-    def squared_norm_estimate(self, value: Numbers, tau: Numbers) -> Numbers:
-        """Unbiased estimate of the variance of a squared norm."""
-        mixed = 2 * value * tau + tau**2
+    def squared_norm_estimate(self, value: Numbers, tau: Numbers, excess: Numbers = 0.0) -> Numbers:
+        """Unbiased estimate of the variance of a squared norm.
+
+        Args:
+            value: the estimated squared norm, unbiased.
+            tau: noise variance a cell, signal units.
+            excess: fourth cumulant of a cell's noise, as in `squared_norm`.
+        """
+        mixed = 2 * value * tau + tau**2 + excess / 2
         fourth = (value**2 - 2 * mixed / self.k) / (1 + 2 * self.signal / self.k)
-        return np.maximum(2 * (self.signal * fourth + mixed), (1 - self.signal) * tau**2) / self.k
+        return np.maximum(2 * (self.signal * fourth + mixed), (1 - self.signal) * (tau**2 + excess / 2)) / self.k
 
     def inner_estimate(self, left2: Numbers, right2: Numbers, value: Numbers, tau: tuple[float, float]) -> Numbers:
         """Unbiased estimate of the variance of an inner product.

@@ -76,7 +76,7 @@ def heat_map(projection: PublishedRows) -> HeatMap:
     pairs[np.diag_indices_from(pairs)] = np.maximum(sizes * (sizes - 1), 1)  # a row does not form a pair with itself
     values = np.sqrt(np.maximum(sums / pairs, 0.0))
     order = alike(values)
-    error = float(np.sqrt(projection.law.squared_norm(0.0, 2 * projection.tau)))
+    error = float(np.sqrt(projection.law.squared_norm(0.0, 2 * projection.tau, excess=2 * projection.excess)))
     return HeatMap(values[np.ix_(order, order)], order, run, error)
 
 

@@ -114,7 +114,9 @@ class Distances:
         for start in range(0, len(self._norms), size):
             yield start, self.block(slice(start, start + size))
 
-    def estimates(self, values: Floats, level: float = LEVEL, share: float = 1.0) -> RowEstimates:
+    def estimates(
+        self, values: Floats, level: float = LEVEL, share: float = 1.0, step: Floats | float = 0.0
+    ) -> RowEstimates:
         """The distances with standard errors and intervals.
 
         Args:
@@ -122,10 +124,11 @@ class Distances:
             level: of the intervals.
             share: part of the error probability that each interval may have; 1 over their number makes all of them
                 hold together.
+            step: `gap_steps` of their pairs.
         """
-        doubled = 2 * self.projection.tau
+        doubled, excess = 2 * self.projection.tau, 2 * self.projection.excess
         sums = (values + doubled) / self.projection.scale
-        return self.projection.from_sums("distance", sums, doubled, level, share)
+        return self.projection.from_sums("distance", sums, doubled, level, share, excess=excess, step=step)
 
     def _repair(self, out: Floats, first: Ints, second: Ints, bound: Floats) -> None:
         """Recompute, from int64 differences, the pairs whose rounding error may be too large."""
@@ -170,7 +173,8 @@ def nearest(projection: PublishedRows, users: Who, count: int = 10, level: float
         order = np.argsort(found, axis=1, kind="stable")
         chosen[start : start + step] = np.take_along_axis(best, order, axis=1)
         values[start : start + step] = np.take_along_axis(found, order, axis=1)
-    return Neighbours(asked, chosen, distances.estimates(values, level, 1 / (n - 1)))
+    steps = projection.gap_steps(np.repeat(asked, count).reshape(chosen.shape), chosen, projection)
+    return Neighbours(asked, chosen, distances.estimates(values, level, 1 / (n - 1), steps))
 
 
 def _positions(which: Any, n: int) -> Ints:

@@ -10,6 +10,7 @@ are formed in int64; only then floating point begins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,6 +31,8 @@ from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.spec import ClosedDomain, Item
 
 Ints = npt.NDArray[np.int64]
+HELD = 1 << 20
+"""Cells of pairs of rows that are compared at a time."""
 Who = Item | Sequence[Item] | npt.NDArray[Any]
 """A user or a feature, or several: their ids or, where the domain is a list, the items themselves."""
 
@@ -94,6 +97,7 @@ class PublishedRows(LinearAnswers):
         variance: V, noise variance of a cell, lattice units: the sum over its layers and fresh noise.
         matrix: projection matrix; a secret one only if its seed is available. `with_vector` and `feature`
             need it.
+        fourth: fourth cumulant of a cell's noise, lattice units: 0 for noise that is nearly normal.
     """
 
     question = "norms"
@@ -102,6 +106,7 @@ class PublishedRows(LinearAnswers):
     cells: Ints
     variance: Fraction
     matrix: Matrix | None = None
+    fourth: float = 0.0
 
     def __post_init__(self) -> None:
         if self.cells.shape != self.spec.shape or self.cells.dtype != np.int64:
@@ -115,7 +120,7 @@ class PublishedRows(LinearAnswers):
         if self.spec.matrix_seed == "secret" and self.matrix is not None:
             msg = "a projection with its secret matrix cannot be pickled; estimate without key= gives one that can"
             raise TypeError(msg)
-        return type(self), (self.spec, self.cells, self.variance)
+        return type(self), (self.spec, self.cells, self.variance, None, self.fourth)
 
     @cached_property
     def values(self) -> Floats:
@@ -172,6 +177,16 @@ class PublishedRows(LinearAnswers):
         """Noise variance of a cell in signal units: k times the square of sigma in JL units."""
         return float(self.variance) * self.scale * self.spec.k
 
+    @property
+    def kept(self) -> bool:
+        """Whether rows are kept as they are, so that few cells can decide an answer."""
+        return self.spec.matrix == "identity"
+
+    @property
+    def excess(self) -> float:
+        """Fourth cumulant of a cell's noise, in the square of signal units."""
+        return self.fourth * (self.scale * self.spec.k) ** 2
+
     def distance(self, u: Who, v: Who, level: float = LEVEL) -> RowEstimates:
         """Squared distances between rows; a row's distance from itself is exactly 0.
 
@@ -186,7 +201,8 @@ class PublishedRows(LinearAnswers):
         first, second = self._pairs(u, v)
         sums = np.empty(first.size)
         squared_gaps(self.cells, self.cells, np.ravel(first), np.ravel(second), sums)
-        found = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level)
+        step, excess = self.gap_steps(first, second, self), 2 * self.excess
+        found = self.from_sums("distance", sums.reshape(first.shape), 2 * self.tau, level, excess=excess, step=step)
         other = np.asarray(first != second, np.float64)
         value, stderr, low, high = (one * other for one in (found.value, found.stderr, found.low, found.high))
         return RowEstimates(value, low, high, None, stderr, "distance", level)
@@ -204,7 +220,8 @@ class PublishedRows(LinearAnswers):
         """
         places: Any = u if located else self.user_places(u)
         cells = self.cells[places].astype(np.float64)
-        return self.from_sums("sq_norm", np.asarray((cells * cells).sum(axis=-1)), self.tau, level)
+        sums, step = np.asarray((cells * cells).sum(axis=-1)), self._steps(np.abs(cells).max(axis=-1))
+        return self.from_sums("sq_norm", sums, self.tau, level, excess=self.excess, step=step)
 
     def inner(self, u: Who, v: Who, level: float = LEVEL) -> RowEstimates:
         """Inner products of two rows each.
@@ -287,7 +304,9 @@ class PublishedRows(LinearAnswers):
         places = np.asarray(u, np.int64) if located else self.user_places(u)
         flat, sums = np.ravel(places), np.empty(places.size)
         squared_gaps(self.cells, later.cells, flat, flat, sums)
-        return self.from_sums("drift", sums.reshape(places.shape), self.tau + later.tau, level)
+        tau, excess = self.tau + later.tau, self.excess + later.excess
+        step = self.gap_steps(places, places, later)
+        return self.from_sums("drift", sums.reshape(places.shape), tau, level, excess=excess, step=step)
 
     def require_comparable(self, other: PublishedRows) -> None:
         """Refuse to compare rows that were projected by different matrices.
@@ -304,7 +323,17 @@ class PublishedRows(LinearAnswers):
             msg = f"rows can be compared only if both sketches share {', '.join(different)}"
             raise MergeError(msg, different)
 
-    def from_sums(self, quantity: str, sums: Floats, tau: float, level: float, share: float = 1.0) -> RowEstimates:
+    def from_sums(
+        self,
+        quantity: str,
+        sums: Floats,
+        tau: float,
+        level: float,
+        share: float = 1.0,
+        *,
+        excess: float = 0.0,
+        step: Floats | float = 0.0,
+    ) -> RowEstimates:
         """Estimates of squared norms from squared norms of cells.
 
         Args:
@@ -314,18 +343,41 @@ class PublishedRows(LinearAnswers):
             level: of the intervals.
             share: part of the error probability that each interval may have; 1 over their number makes all of them
                 hold together.
+            excess: fourth cumulant of the noise of a cell in `sums`, in the square of signal units.
+            step: how far one unit of noise in one cell moves the values, where rows are kept as they are.
         """
         value = np.asarray(sums * self.scale - tau)
-        stderr = np.sqrt(self.law.squared_norm_estimate(value, tau))
-        low, high = (np.maximum(end, 0.0) for end in self._chi2_ends(value, tau, (1 - checked_level(level)) * share))
+        stderr = np.sqrt(self.law.squared_norm_estimate(value, tau, excess))
+        outside = (1 - checked_level(level)) * share
+        low, high = self._chi2_ends(value, tau, outside, excess)
+        further = _part_of_step(outside) * step
+        low, high = np.maximum(low - further, 0.0), np.maximum(high + further, 0.0)
         return RowEstimates(value, low, high, None, stderr, quantity, level)
 
-    def _chi2_ends(self, value: Floats, tau: Any, outside: float) -> tuple[Floats, Floats]:
+    def gap_steps(self, u: Ints, v: Ints, later: PublishedRows) -> Floats:
+        """How far one unit of noise in one cell moves squared distances between rows, if they are kept as they are.
+
+        Args:
+            u: positions of users.
+            v: positions of users of `later`, as many.
+            later: their sketch; this one, or another with the same matrix.
+        """
+        gaps, first, second = np.zeros(u.size), np.ravel(u), np.ravel(v)
+        for start in range(0, u.size if self.kept else 0, most := max(1, HELD // self.spec.k)):
+            part = slice(start, start + most)
+            gaps[part] = np.abs(self.cells[first[part]] - later.cells[second[part]]).max(axis=-1)
+        return self._steps(gaps.reshape(u.shape))
+
+    def _steps(self, largest: Floats) -> Floats:
+        """How far one unit of noise moves a squared norm whose largest entry has this size; 0 if rows are projected."""
+        return np.asarray((2 * largest + 1) * (self.scale * self.kept))
+
+    def _chi2_ends(self, value: Floats, tau: Any, outside: float, excess: Any = 0.0) -> tuple[Floats, Floats]:
         """Interval of a squared norm: exact for Gaussian entries, as the sum is chi^2 with k degrees of freedom."""
         from scipy.special import gammainccinv, gammaincinv
 
         mean = np.maximum(value, 0.0) + tau
-        degrees = np.asarray(2 * mean**2 / self.law.squared_norm(mean - tau, tau))
+        degrees = np.asarray(2 * mean**2 / self.law.squared_norm(mean - tau, tau, excess=excess))
         factor = (value + tau) * degrees / 2
         low = factor / gammainccinv(degrees / 2, outside / 2) - tau
         high = factor / gammaincinv(degrees / 2, outside / 2) - tau
@@ -349,7 +401,10 @@ class PublishedRows(LinearAnswers):
             middle, degrees = value * ratio, self.spec.k - 1
             rest = (self._signal2(rows) + self.tau) * vector2 * ratio - middle**2
             spread = np.sqrt(np.maximum(rest, 0.0) / degrees)
-        reach = -stdtrit(degrees, (1 - checked_level(level)) / 2) * spread
+        outside = 1 - checked_level(level)
+        reach = -stdtrit(degrees, outside / 2) * spread
+        if self.kept:
+            reach = reach + _part_of_step(outside) * np.abs(image).max(axis=-1) * (self.scale * units)
         return RowEstimates(value, middle - reach, middle + reach, None, stderr, quantity, level)
 
     def _signal2(self, cells: Floats) -> Floats:
@@ -371,11 +426,15 @@ class PublishedRows(LinearAnswers):
         tau = self.tau * (ratio**2 + ratio**-2)
         left, right = left * ratio[..., None], right / ratio[..., None]
         reach = []
+        outside, excess = 1 - checked_level(level), self.excess * (ratio**4 + ratio**-4)
         for both in (left + right, left - right):
             norm = (both * both).sum(axis=-1) * self.scale - tau
-            low, high = self._chi2_ends(norm, tau, 1 - checked_level(level))
+            low, high = self._chi2_ends(norm, tau, outside, excess)
             reach += [norm - low, high - norm]
         low, high = value - np.hypot(reach[0], reach[3]) / 4, value + np.hypot(reach[1], reach[2]) / 4
+        if self.kept:
+            further = _part_of_step(outside) * self.scale * np.abs([left, right]).max(axis=(0, -1))
+            low, high = low - further, high + further
         return RowEstimates(value, low, high, None, stderr, "inner", level)
 
     def user_places(self, who: Who) -> Ints:
@@ -421,6 +480,17 @@ class PublishedRows(LinearAnswers):
     @cached_property
     def _feature_names(self) -> dict[Item, int] | None:
         return _positions(self.spec.features)
+
+
+def _part_of_step(outside: float) -> float:
+    """How much of a step intervals reach further: half of it, and enough where noise is seldom other than 0.
+
+    Noise of one cell that is other than 0 with the probability `outside` is missed by a normal interval; one step that
+    is hardly more likely must lie inside.
+    """
+    from scipy.special import ndtri
+
+    return max(0.5, 1 + float(ndtri(outside / 2)) * math.sqrt(outside))
 
 
 def _positions(domain: ClosedDomain) -> dict[Item, int] | None:
