@@ -170,7 +170,7 @@ def checked(bodies: dict[str, bytes], statement: dict[str, Any]) -> list[dict[st
     """The facts of all bodies, by name of the file; refused if they are not those of the statement."""
     named = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
     given = {name: hashlib.sha256(data).hexdigest() for name, data in bodies.items()}
-    require(given == named, f"not what was signed: {sorted({*given.items()} ^ {*named.items()})}")
+    require(given == named, f"not what was signed, or missing: {sorted(dict(given.items() ^ named.items()))}")
     found = [header for name in sorted(bodies) for header in headers(bodies[name])]
     for header in found:
         require_noise(header)
@@ -192,7 +192,7 @@ def main(arguments: list[str]) -> int:
             sys.stdout.write(f"ok: {one['kind']} {one['seal_id']}: {one['measure']} {one['loss']}\n")
         return 0
     except Exception as error:
-        sys.stderr.write(f"REFUSED: {error if isinstance(error, Refused) else repr(error)}\n")
+        sys.stderr.write(f"REFUSED: {error if isinstance(error, Refused | OSError) else repr(error)}\n")
         return 1
 
 

@@ -99,10 +99,18 @@ def test_verifier_refuses_a_dropped_and_an_added_body(honest: dict[str, bytes]) 
     statement: Any = attestation.state(honest)
     for name in honest:
         fewer = {one: data for one, data in honest.items() if one != name}
-        with pytest.raises(verify_attestation.Refused, match="not what was signed"):
+        with pytest.raises(verify_attestation.Refused, match=rf"not what was signed, or missing: \['{name}'\]$"):
             verify_attestation.checked(fewer, statement)
-    with pytest.raises(verify_attestation.Refused, match="not what was signed"):
+    with pytest.raises(verify_attestation.Refused, match=r"not what was signed, or missing: \['more'\]$"):
         verify_attestation.checked({**honest, "more": honest["0-seal"]}, statement)
+    swapped = {**honest, "0-seal": honest["1-seal"]}
+    with pytest.raises(verify_attestation.Refused, match=r"not what was signed, or missing: \['0-seal'\]$"):
+        verify_attestation.checked(swapped, statement)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify_attestation.main(["a.attest.json", str(tmp_path / "gone.pub"), "a.sealed"]) == 1
+    assert "gone.pub'" in capsys.readouterr().err
 
 
 def lower_spec(header: dict[str, Any]) -> None:
