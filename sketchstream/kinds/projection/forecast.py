@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any, Final
 
 from sketchstream.errors import SpecError
@@ -20,10 +19,8 @@ from sketchstream.kinds.projection.mechanism import (
     noise_fourth,
     noise_variance,
     publication_sigma2,
-    row_norm2,
 )
 from sketchstream.kinds.projection.spec import ProjectionSpec
-from sketchstream.privacy.calibration import calibrate
 from sketchstream.spec import whole
 
 CANDIDATES: Final = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -194,15 +191,11 @@ def expected(spec: ProjectionSpec, distance2: float, norm2: float | None = None,
             msg = f"{name} must be at least 0 and finite, found {value!r:.40}"
             raise SpecError(msg)
     whole(layers, "layers", 1, 1 << 20)
-    parameters = creation_sigma2(spec), publication_sigma2(spec)
-    first, fresh = map(noise_variance, parameters)
-    unit = spec.entry_variance * 4.0**spec.fraction_bits
-    tau = float(layers * first + fresh) / unit
-    excess = (layers * noise_fourth(parameters[0]) + noise_fourth(parameters[1])) / unit**2
-    law = MatrixLaw.of(spec.outline)
+    tau, excess = _noise(spec, layers)
+    unit, law = spec.entry_variance * 4.0**spec.fraction_bits, MatrixLaw.of(spec.outline)
     return ExpectedErrors(
         k=spec.k,
-        sigma=math.sqrt(float(first) / unit / spec.k),
+        sigma=math.sqrt(float(noise_variance(creation_sigma2(spec))) / unit / spec.k),
         tau=tau,
         distance=math.sqrt(law.squared_norm(distance2, 2 * tau, excess=2 * excess)),
         sq_norm=math.sqrt(law.squared_norm(norm2, tau, excess=excess)),
@@ -220,12 +213,18 @@ def identity_stderr(spec: ProjectionSpec, distance2: float, layers: int = 1) -> 
         distance2: squared distance of the two rows, user units.
         layers: number of equal parts that are merged.
     """
-    reach = math.sqrt(row_norm2(spec) / Fraction(4) ** spec.fraction_bits)
-    noise2 = layers * calibrate(spec.epsilon, spec.delta, reach) ** 2
-    if spec.intrusion:
-        noise2 += calibrate(spec.epsilon_publish, spec.delta_publish, reach) ** 2
-    noise2 /= float(1 - spec.counted_share)
-    return math.sqrt(8 * noise2 * distance2 + 8 * spec.features.size * noise2**2)
+    kept = spec if spec.matrix == "identity" else with_columns(spec, None, "identity")
+    tau, excess = _noise(kept, layers)
+    return math.sqrt(MatrixLaw.of(kept.outline).squared_norm(distance2, 2 * tau, excess=2 * excess))
+
+
+def _noise(spec: ProjectionSpec, layers: int) -> tuple[float, float]:
+    """Variance and fourth cumulant of the noise of a published cell, signal units and their square."""
+    parameters = creation_sigma2(spec), publication_sigma2(spec)
+    first, fresh = map(noise_variance, parameters)
+    unit = spec.entry_variance * 4.0**spec.fraction_bits
+    excess = layers * noise_fourth(parameters[0]) + noise_fourth(parameters[1])
+    return float(layers * first + fresh) / unit, excess / float(unit) ** 2
 
 
 def best_columns(
@@ -250,13 +249,21 @@ def best_columns(
     return min(found, key=lambda k: found[k].distance), found
 
 
-def with_columns(spec: ProjectionSpec, k: int, matrix: Family | None = None) -> ProjectionSpec:
-    """The spec with another number of columns; warnings are not repeated."""
+def with_columns(spec: ProjectionSpec, k: int | None, matrix: Family | None = None) -> ProjectionSpec:
+    """The spec with another number of columns; warnings are not repeated.
+
+    Args:
+        spec: the sketch.
+        k: its columns; None, of rows kept as they are: the features, and one user, as the noise is that of any number.
+        matrix: another family; None: the same.
+    """
     fields = spec.to_dict()
     fields.pop("kind")
     if not spec.intrusion:  # it says nothing of a fresh layer
         del fields["epsilon_publish"], fields["delta_publish"]
     fields.update(users=spec.users, features=spec.features, k=k, matrix=matrix or spec.matrix)
+    if k is None:
+        fields.update(users=1, matrix_seed="public", seed=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return ProjectionSpec(**fields)

@@ -75,7 +75,7 @@ def command(
 ) -> None:
     r"""Compute the expected error of squared distances for every number of columns, and without a projection.
 
-    Rows without a projection are kind gaussian over rows x features, under the same promise. Nothing is drawn and no
+    Rows without a projection are those of `matrix = "identity"`, under the same promise. Nothing is drawn and no
     data are read.
 
     \b
