@@ -107,6 +107,22 @@ def test_an_old_record_after_a_loss_does_not_hide_that_newer_windows_lack_some(r
     assert covered == [*range(19)], "up to the record that moved the watermark, and lateness beyond it"
 
 
+@pytest.mark.parametrize(
+    ("stamp", "last"), [(1200, 22), (4000, 7)], ids=["written in minute 20", "a clock that is fast says nothing"]
+)
+def test_a_delayed_record_that_is_a_quorum_alone_does_not_end_what_windows_may_lack(stamp: int, last: int) -> None:
+    """Records of minutes 2 to 20 are lost; what is read next is of minute 5; its own timestamp says when it came."""
+    state = at_hand()
+    times = EPOCH + np.array([300], np.int64) * 1000
+    delayed = Stream(
+        np.arange(1), times, EPOCH + np.array([stamp], np.int64) * 1000, np.ones(1, bool), np.zeros(1, bool)
+    )
+    chunk = replace(delayed.chunk(0, 1), from_position=10, next_position=11, offsets=np.array([10]))
+    state.apply(chunk, clock_ms=EPOCH + 21 * MINUTE)
+    mark = read_on(state, 2000)
+    assert [minute for minute in range(40) if mark.covers(EPOCH + (minute + 1) * MINUTE)] == [*range(last + 1)]
+
+
 @pytest.mark.parametrize("lost", ["trimmed", "recovered", "begun in mid-stream"])
 def test_a_silent_partition_says_that_what_it_passes_may_lack_lost_records(lost: str) -> None:
     if lost == "begun in mid-stream":

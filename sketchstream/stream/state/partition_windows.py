@@ -178,7 +178,7 @@ class PartitionWindows:
             if admission.jumps:
                 outcome.moved, outcome.moved_at = _longest_move(admission.before, self.watermark)
             if admission.future + admission.unreadable < n:
-                self._note_partial(known, admission)
+                self._note_partial(known, admission, chunk.timestamps, future_after)
                 self.newest = max(self.newest, admission.high)
                 for track in self.tracks.values():
                     if track.plan is None or track.plan.early is None:
@@ -660,7 +660,8 @@ class PartitionWindows:
         """Note that records before `position` are missing: open windows, and those passed from now on, may lack some.
 
         The record that moves the watermark ends this, however late the first ones were: the last windows marked are
-        those of the newest record until then, and of times up to the lateness beyond it.
+        those of the newest record until then, of that record's own timestamp, and of times up to the lateness beyond
+        them.
         """
         self._partial = True
         for track in self.tracks.values():
@@ -688,8 +689,12 @@ class PartitionWindows:
                 track.mark_diverged(max(window.end for window in track.windows.values()))
             self._announce(track)
 
-    def _note_partial(self, known: int, admission: Admission) -> None:
-        """Note that the watermark, `known` before this chunk, has moved after missing records; see `lack`."""
+    def _note_partial(self, known: int, admission: Admission, stamps: Ints | None, future_after: int) -> None:
+        """Note that the watermark, `known` before this chunk, has moved after missing records; see `lack`.
+
+        A delayed record can move it where a quorum is one record, but its timestamp says until when records were lost.
+        A timestamp beyond `future_after` says nothing: its clock was wrong.
+        """
         if not self._partial:
             return
         after = np.append(admission.before[1:], admission.mark)
@@ -698,10 +703,12 @@ class PartitionWindows:
             return
         self._partial = False
         read = admission.times[: moved + 1][admission.verdict[: moved + 1] == 0]
-        newest = int(read.max(initial=max(self.newest, int(after[moved])))) + self.rules.lateness_ms
+        newest = int(read.max(initial=max(self.newest, int(after[moved]))))
+        if stamps is not None and stamps[moved] <= future_after:
+            newest = max(newest, int(stamps[moved]))
         for track in self.tracks.values():
             if track.plan is not None:
-                track.mark_partial(track.plan.last_end(min(newest, LATEST_MS - 1)))
+                track.mark_partial(track.plan.last_end(min(newest + self.rules.lateness_ms, LATEST_MS - 1)))
 
     # ------------------------------------------------------------------------------------------- sealing
 
