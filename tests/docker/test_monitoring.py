@@ -38,6 +38,10 @@ CASES: dict[str, tuple[Series, Series]] = {
         {f'sketchstream_partition_status{{{PARTITION}, status="stalled"}}': ON},
         {f'sketchstream_partition_status{{{PARTITION}, status="restoring"}}': ON},
     ),
+    "SketchstreamPartitionRestoring": (
+        {f'sketchstream_partition_status{{{PARTITION}, status="restoring"}}': ON},
+        {f'sketchstream_partition_status{{{PARTITION}, status="restoring"}}': "0x173 1x7"},
+    ),
     "SketchstreamPartitionUnowned": (
         {
             f'sketchstream_partition_status{{{PARTITION}, status="running"}}': ON,
@@ -233,6 +237,22 @@ def test_every_alert_fires_on_its_series_and_is_silent_on_a_healthy_one(tmp_path
         assert found.stdout.count("expr:") + found.stderr.count("expr:") >= len(tests)
     else:
         assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("gone", ["one of two", "all, with their targets"])
+def test_a_partition_without_a_worker_is_reported_for_more_than_half_an_hour(tmp_path: Path, gone: str) -> None:
+    """A page that ends by itself while nothing is counted would be taken for the end of the trouble."""
+    others = "1x60 _x900" if gone.startswith("all") else "1x960"
+    series = {
+        f'sketchstream_partition_status{{{PARTITION.replace("0", "1")}, status="running"}}': "1x60 _x900",
+        f'sketchstream_partition_status{{{PARTITION}, status="running"}}': others,
+    }
+    name = "SketchstreamPartitionUnowned"
+    tests = [played(name, series, fires=at > 60, at=f"{at}m") for at in (50, 80, 120, 900)]
+    file = tmp_path / "played.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": tests}))
+    found = promtool("test", "rules", file)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_every_alert_has_a_runbook_of_its_name() -> None:

@@ -92,6 +92,19 @@ def test_publications_that_fail_are_said_within_half_a_minute(caplog: pytest.Log
     assert counts(d, "minutes", 1)[EPOCH] == 1
 
 
+def test_a_partition_that_cannot_be_taken_again_is_stalled_as_well() -> None:
+    """Brokers that do not answer fail a commit first, and then each attempt to take the partition again."""
+    d = driver(partitions=1)
+    keep_reading(d, 3)
+    away = BrokerError("the cluster cannot be reached")
+    d.worker._store.commit = lambda partition, snapshot: (_ for _ in ()).throw(away)  # type: ignore[method-assign]
+    d.worker._store.take = lambda partition: (_ for _ in ()).throw(away)  # type: ignore[method-assign]
+    keep_reading(d, 60, EPOCH + 3000)
+    (one,) = d.worker.gauges().partitions
+    assert (d.worker._partitions[0].status, one.status) == ("restoring", "stalled")
+    assert "the cluster cannot be reached" in one.reason
+
+
 def test_lag_is_measured_from_what_is_committed() -> None:
     d = driver(partitions=1)
     keep_reading(d, 5)

@@ -122,7 +122,7 @@ def _gauge(one: AssignedPartition, now: float, within_s: float) -> PartitionGaug
     trouble = "" if one.status == "halted" else one.durability.trouble(now, within_s)
     return PartitionGauge(
         partition=one.partition,
-        status="stalled" if trouble and one.status == "running" else one.status,
+        status="stalled" if trouble else one.status,
         reason=trouble or one.reason or one.slow(now),
         position=-1 if state is None else state.position,
         lag=one.lag,
