@@ -78,6 +78,9 @@ WORKER: Final[dict[str, Event]] = {
     "sample": Event("warning", "A sample of the input does not fit the configuration."),
     "schema_awaited": Event("warning", "Records wait for their schema."),
     "schema_denied": Event("warning", "The registry does not know, or does not give out, a schema that records name."),
+    "schema_lacks_fields": Event(
+        "warning", "A schema lacks fields that are configured; without item or time, no record of it counts."
+    ),
     "schema_not_kept": Event("warning", "A schema could not be written to the cache."),
     "schema_read": Event("info", "A schema was read from the registry."),
     "schema_unreadable": Event("warning", "A schema cannot be used; its records are not counted."),

@@ -139,3 +139,10 @@ def open_registry(payload: Any, resolve: Callable[[str], Any], form: str = "") -
 def log_unreadable(number: int, form: str) -> None:
     """Say that a schema of the registry cannot be used; its records are poison."""
     say(log, logging.WARNING, "schema_unreadable", id=number, format=form)
+
+
+def log_lacking(number: int, wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Say which fields a schema of the registry lacks: its records are no-ops if one is the item or the time."""
+    lacking = [name for name in wanted if name not in known]
+    if lacking:
+        say(log, logging.WARNING, "schema_lacks_fields", id=number, fields=",".join(lacking))

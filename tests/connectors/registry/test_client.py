@@ -28,6 +28,9 @@ from sketchstream_connectors.registry.client import FREE_DENIALS, MOST_DENIED, R
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "long"}]}
 
 
+RECORD = {"offset": 0, "timestamp": 0, "key": None}
+
+
 class Clock:
     now = 0.0
 
@@ -51,6 +54,31 @@ def test_a_schema_is_asked_for_once_and_survives_the_registry_on_disk(tmp_path: 
     kept.write_bytes(b"{torn")
     with pytest.raises(SchemaUnavailableError):
         SchemaRegistry(access, tmp_path / "cache").schema(7)
+
+
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
+def test_a_schema_of_another_format_is_said_to_be_unusable(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    with StandInRegistry() as stand_in:
+        stand_in.register(7, USER, "JSON")
+        decoder = Decoder(form, item="id", payload=PayloadTable(registry=stand_in.url))
+        for _ in range(2):
+            found = decoder.decode(from_client_records([SimpleNamespace(**RECORD, value=b"\0\0\0\0\x07\0\2")]))
+    assert not found.valid.any()
+    assert caplog.text.count(f"event=schema_unreadable id=7 format={form}") == 1
+
+
+def test_a_schema_that_lacks_a_configured_field_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A producer renamed a field: its records are no-ops, and their share may be small for long."""
+    with StandInRegistry() as stand_in:
+        stand_in.register(7, USER)
+        stand_in.register(8, {**USER, "fields": [{"name": "number", "type": "long"}, {"name": "at", "type": "long"}]})
+        decoder = Decoder("avro", item="id", time="at", payload=PayloadTable(registry=stand_in.url))
+        for number in (7, 8, 8):
+            value = b"\0" + number.to_bytes(4, "big") + b"\2\2"
+            decoder.decode(from_client_records([SimpleNamespace(**RECORD, value=value)]))
+    assert caplog.text.count("event=schema_lacks_fields") == 2
+    assert "event=schema_lacks_fields id=7 fields=at" in caplog.text
+    assert "event=schema_lacks_fields id=8 fields=id" in caplog.text
 
 
 def test_references_are_read_and_those_that_others_use_come_first() -> None:

@@ -94,13 +94,17 @@ class AvroFormat:
 
         def lookup(number: int) -> Type | None:
             found = registry.schema(number)
-            if found is None or found.kind != "AVRO":
+            if found is None:
                 return None
             try:
-                return parse(found.text, [text for _, text in found.references])
+                schema = parse(found.text, [text for _, text in found.references]) if found.kind == "AVRO" else None
             except FormatError:
+                schema = None
+            if schema is None:
                 sources.log_unreadable(number, "avro")
-                return None
+            else:
+                sources.log_lacking(number, wanted_fields(fields), leaf_names(schema, sources.DEPTH))
+            return schema
 
         return AvroReader(fields, payload.framing, lookup)
 

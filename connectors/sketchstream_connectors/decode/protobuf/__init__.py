@@ -152,8 +152,13 @@ class ProtobufFormat:
                         del known[number]
                         sources.log_unreadable(number, "protobuf")
                         raise SchemaUnavailableError(str(error)) from None
+                elif found is not None:
+                    sources.log_unreadable(number, "protobuf")
             files = known[number]
-            return None if files is None else files.at(indexes)
+            message = None if files is None else files.at(indexes)
+            if message is not None:
+                sources.log_lacking(number, wanted_fields(fields), leaf_names(message, sources.DEPTH))
+            return message
 
         return ProtobufReader(fields, payload.framing, lookup)
 
