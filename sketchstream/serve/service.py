@@ -35,7 +35,7 @@ from sketchstream.query.windows import to_ms
 from sketchstream.serve.clients.access import VIEWER
 from sketchstream.serve.clients.traffic import Traffic
 from sketchstream.serve.recent import RecentlyUsed
-from sketchstream.serve.reconstruction.questions import Question, titled
+from sketchstream.serve.reconstruction.questions import ALONE, FAMILIES, Question, titled
 from sketchstream.serve.reconstruction.reconstruct import published_in
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import INCIDENT, MISSING, NEW, SETTLED, Computed, Store, StoredWindow, StoreSource
@@ -279,6 +279,23 @@ class Service:
         if group is not None and group not in groups:
             msg = f"sketch {name} has no such group: " + ("its groups are in /v1/sketches" if groups else "it has none")
             raise ConfigError(msg)
+
+    def require_number(self, name: str, metric: str) -> None:
+        """Refuse what is the name of no number of a sketch, as far as that is known without its answers.
+
+        Raises:
+            ConfigError: it cannot be the name of a number.
+            EstimateError: profiles have no such number.
+        """
+        if len(metric) > 64 or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[0-9]+){0,2}", metric, re.ASCII) is None:
+            msg = (
+                "metric must be a number of an answer, such as distinct, at_least.10, exactly.1 or quantile.0.9 of "
+                f"profiles, or sum, count.7, answer.7, last.0 or norm.7 of the other kinds, found {metric!r:.40}"
+            )
+            raise ConfigError(msg)
+        family, dot, _ = metric.partition(".")
+        if self.answers(name) == "profile" and family not in (FAMILIES if dot else ALONE):
+            raise no_number(metric, list(shown.named("profile").numbers({})))
 
     def combined(self, name: str) -> tuple[str, ...]:
         """The groups of a sketch that are combined by sets; empty if it publishes no patterns of groups."""
@@ -597,6 +614,19 @@ class Service:
             self.one(name, since, until)
         return found
 
+    def some_windows(self, name: str, since: int | None, until: int | None, groups: int = 1) -> list[StoredWindow]:
+        """The windows in a range of time, ascending.
+
+        Raises:
+            ConfigError: there are more, counted once for each of some groups, than one request may ask for.
+        """
+        found = self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)
+        if len(found) * groups > SERIES_LIMIT:
+            of_groups = f" of {groups} groups" if groups > 1 else ""
+            msg = f"the range holds more than {SERIES_LIMIT} windows{of_groups}: narrow it with from and to"
+            raise ConfigError(msg)
+        return found
+
     def series(
         self,
         name: str,
@@ -622,13 +652,10 @@ class Service:
             ConfigError: a range of too many windows, or not a name of a number.
             EstimateError: no answer that is there has this number.
         """
-        check_metric(metric)
+        self.require_number(name, metric)
         self.require_group(name, group)
         question = Question(group=group)
-        found = self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)
-        if len(found) > SERIES_LIMIT:
-            msg = f"the range holds more than {SERIES_LIMIT} windows: narrow it with from and to"
-            raise ConfigError(msg)
+        found = self.some_windows(name, since, until)
         known = {} if group is not None else self.store.points(name, metric, since, until)
         if group is not None:
             self.have_computed(found, question)
@@ -691,11 +718,7 @@ class Service:
         if not groups:
             msg = f"sketch {name} has no groups: leave by out"
             raise ConfigError(msg)
-        if len(self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)) * len(groups) > SERIES_LIMIT:
-            msg = (
-                f"the range holds more than {SERIES_LIMIT} windows of {len(groups)} groups: narrow it with from and to"
-            )
-            raise ConfigError(msg)
+        self.some_windows(name, since, until, groups=len(groups))
         found = [{"group": group, **self.series(name, metric, since, until, group)} for group in groups]
         pending = sum(one["pending"] for one in found)
         parts = [{name: one[name] for name in ("group", "title", "pending", "points")} for one in found]
@@ -787,7 +810,6 @@ class Service:
         plan = self.plan(first.stored.sketch)
 
         def of(metric: str) -> dict[str, Any]:
-            check_metric(metric)
             found = difference(None if plan is None else plan.spec, *read, metric)
             return {
                 "sketch": first.stored.sketch,
@@ -952,20 +974,6 @@ def read_time(text: str | None, name: str) -> int | None:
             raise
         msg = f"{name} must be a time from the years 1 to 9999"
         raise ConfigError(msg) from None
-
-
-def check_metric(metric: str) -> None:
-    """Refuse what cannot be the name of a number.
-
-    Raises:
-        ConfigError: says what can.
-    """
-    if len(metric) > 64 or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[0-9]+){0,2}", metric, re.ASCII) is None:
-        msg = (
-            "metric must be a number of an answer, such as distinct, at_least.10, exactly.1 or quantile.0.9 of "
-            f"profiles, or sum, count.7, answer.7, last.0 or norm.7 of the other kinds, found {metric!r:.40}"
-        )
-        raise ConfigError(msg)
 
 
 def number_names(numbers: Mapping[str, Any]) -> list[str]:

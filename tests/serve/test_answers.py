@@ -187,6 +187,17 @@ def test_gzip_is_the_same_answer_smaller(site):
     assert int(small.headers["content-length"]) < int(plain.headers["content-length"])
 
 
+@pytest.mark.parametrize("metric", ["above", "coverage", "exactly.2", "quantile.0.9"])
+def test_numbers_of_profiles_are_known_before_the_first_answer(tmp_path, metric):
+    publish(tmp_path / "sealed", minutes=2)
+    with serving(tmp_path, processes=0) as (_, client):
+        series = client.get("/v1/sketches/minutes/series", params={"metric": metric})
+        assert {one["answer"] for one in series.json()["points"]} == {"pending"}
+        wrong = client.get("/v1/sketches/minutes/series", params={"metric": f"{metric[1:]}"})
+        assert wrong.status_code == 422
+        assert "they have distinct, exactly.1" in wrong.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("path", "code"),
     [
@@ -201,6 +212,7 @@ def test_gzip_is_the_same_answer_smaller(site):
         ("/v1/sketches/minutes/windows?cursor=x", 400),
         ("/v1/sketches/minutes/series?metric=__class__.x", 400),
         ("/v1/sketches/minutes/series?metric=nonsense", 422),
+        ("/v1/sketches/minutes/series?metric=at_most.2", 422),
         ("/v1/sketches/minutes/difference", 400),
         ("/v1/nothing", 404),
     ],

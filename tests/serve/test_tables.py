@@ -16,6 +16,7 @@ from helpers.paths import ROOT
 from helpers.serving import MINUTE, publish, serving
 from helpers.streams import EPOCH
 from sketchstream.kinds.exports import with_columns
+from sketchstream.serve import service as service_module
 from sketchstream.serve.clients.access import Access, Token
 from sketchstream.serve.http import formats, tables
 from sketchstream.stream.windows.windows import iso
@@ -137,7 +138,7 @@ def test_answers_are_remembered_by_what_may_be_seen_and_long_queries_are_not(sit
 def test_ranges_of_too_many_windows_or_bytes_are_refused(site, monkeypatch):
     service, client = site
     service.store.generation += 1
-    monkeypatch.setattr(tables, "SERIES_LIMIT", 1)
+    monkeypatch.setattr(service_module, "SERIES_LIMIT", 1)
     assert "narrow it" in client.get(NUMBERS).json()["detail"]
     monkeypatch.undo()
     monkeypatch.setattr(tables, "TOGETHER_BYTES", 10)

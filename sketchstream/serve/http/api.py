@@ -59,7 +59,7 @@ from sketchstream.serve.http.parameters import (
 from sketchstream.serve.http.routing import Path as Route
 from sketchstream.serve.http.routing import described, get, plain
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.service import Service, WindowAnswer, check_metric
+from sketchstream.serve.service import Service, WindowAnswer
 from sketchstream.serve.store.store import Computed, StoredWindow
 
 WAIT_S: Final = 120.0
@@ -158,8 +158,7 @@ class Api:
 
     def _unkept(self, request: Request, answer: WindowAnswer, form: str, types: Types) -> Response:
         """An answer to a question that names items or rows: nobody on the way keeps it."""
-        body = encode(answer, form, types)
-        return respond_with(request, body, form, {"Cache-Control": "no-store"})
+        return respond_with(request, encode(answer, form, types), form, {"Cache-Control": "no-store"})
 
     async def _answer(self, request: Request, name: str, asked: Ranged, question: Question, kind: str) -> Response:
         """The usual answer of a kind for one window."""
@@ -259,7 +258,7 @@ class Api:
     async def difference(self, request: Request, name: Name, asked: Annotated[DifferenceQuery, Query()]) -> Response:
         """A number of one window minus that of another."""
         metric = self._service.rows(name).usual_number if asked.metric is None else asked.metric
-        check_metric(metric)
+        self._service.require_number(name, metric)
         groups = [asked.group, asked.group if asked.against_group is None else asked.against_group]
         for group in groups:
             self._service.require_group(name, group)

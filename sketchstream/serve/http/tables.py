@@ -13,7 +13,7 @@ from sketchstream.errors import ConfigError
 from sketchstream.kinds.exports import WINDOW, Types, table_of, table_of_csv, with_columns
 from sketchstream.serve.http.formats import flat
 from sketchstream.serve.reconstruction.questions import Question
-from sketchstream.serve.service import SERIES_LIMIT, Service
+from sketchstream.serve.service import Service
 from sketchstream.serve.store.store import StoredWindow
 from sketchstream.stream.windows.windows import iso
 
@@ -96,11 +96,8 @@ def make(service: Service, sketch: str, table: Name, since: int | None, until: i
         ConfigError: more windows, or bytes, than one request may ask for.
         MissingExtraError: pyarrow is not installed.
     """
-    found = service.store.windows(sketch, since, until, limit=SERIES_LIMIT + 1)
-    if len(found) * max(1, len(service.groups(sketch))) > SERIES_LIMIT:
-        msg = f"the range holds more than {SERIES_LIMIT} windows, or windows of groups: narrow it with from and to"
-        raise ConfigError(msg)
-    return MADE[table](service, sketch, list(found))
+    found = service.some_windows(sketch, since, until, max(1, len(service.groups(sketch))))
+    return MADE[table](service, sketch, found)
 
 
 def _windows(service: Service, sketch: str, found: list[StoredWindow]) -> pa.Table:

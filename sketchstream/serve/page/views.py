@@ -46,7 +46,6 @@ from sketchstream.serve.service import (
     Service,
     SeveralWindowsError,
     WindowAnswer,
-    check_metric,
     read_time,
 )
 from sketchstream.stream.windows.windows import iso
@@ -682,7 +681,7 @@ class Views:
             "group": group,
         }
         if metric:
-            check_metric(metric)
+            self._service.require_number(name, metric)
         spans = [one.window for one in stored]
         if not spans or not metric:  # which numbers there are is known from an answer
             return out | {"waiting": self._waits(sum(bool(one.todo) for one in stored))}
