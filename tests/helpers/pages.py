@@ -246,6 +246,16 @@ def settle(service: Service) -> None:
         time.sleep(0.05)
 
 
+def settled(client: httpx.Client, address: str, **params: str) -> str:
+    """The text of a page when nothing that it shows is being computed any more."""
+    until = time.monotonic() + 300
+    while "data-refresh" in (found := client.get(address, params=params)).text:
+        assert time.monotonic() < until, "reconstruction hangs"
+        time.sleep(0.05)
+    assert found.status_code == 200, Parsed(found.text).said
+    return found.text
+
+
 def ends(answer: dict[str, Any]) -> set[float | None]:
     """Every value and every end of an interval in a profile's JSON."""
     found = [one for family in ("at_least", "exactly", "quantiles") for one in answer[family].values()]

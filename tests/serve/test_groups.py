@@ -14,7 +14,7 @@ import pytest
 
 from helpers.commands import Run
 from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
-from helpers.pages import Parsed, settle
+from helpers.pages import Parsed, settle, settled
 from helpers.serving import serving
 from sketchstream.config.loader import Config
 from sketchstream.naming import USUAL
@@ -133,8 +133,7 @@ def test_pictures_and_files_say_of_which_group_they_are(site, monkeypatch: pytes
     window = {"from": printed[0]["window_start"], "to": printed[0]["window_end"]}
     for group, called in (("spring", "spring"), (ODD, "a_b_c")):
         given = {"metric": "exactly.1", "group": group}
-        while "data-refresh" in client.get("/sketches/reach/window", params=window | {"group": group}).text:
-            time.sleep(0.05)
+        settled(client, "/sketches/reach/window", **window, group=group)
         client.get("/v1/sketches/reach/series", params={"metric": "exactly.1", "by": "group"})
         page = client.get("/sketches/reach", params=given)
         (saved,) = re.findall(r'by=group[^"]*format=csv" download="([^"]*)">All groups as CSV', page.text)
@@ -186,11 +185,7 @@ def test_groups_are_compared_with_what_was_before(run: Run, tmp_path: Path, monk
         settle(service)
 
         def said(**parameters: str) -> str:
-            until = time.monotonic() + 120
-            while "data-refresh" in (page := client.get("/", params=parameters).text):
-                assert time.monotonic() < until
-                time.sleep(0.05)
-            return Parsed(page).said
+            return Parsed(settled(client, "/", **parameters)).said
 
         def more(other: str, page: str) -> tuple[int, int]:
             found = re.search(rf"spring: \d+ more than {other} \((\d+) to (\d+)\)", page)
@@ -225,10 +220,7 @@ def test_numbers_that_wrapping_makes_bounds_say_so_on_the_page_and_in_series(run
     assert run("worker", "-c", "sketchstream.toml").code == 0
     with serving(tmp_path, text) as (service, client):
         settle(service)
-        until = time.monotonic() + 120
-        while "data-refresh" in (page := client.get("/", params={"metric": "at_least.10"}).text):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        page = settled(client, "/", metric="at_least.10")
         series = client.get("/v1/sketches/reach/series", params={"metric": "at_least.10", "group": "spring"}).json()
         assert {one["bound"] for one in series["points"]} == {"lower"}
         assert f"spring, {ODD}: may be more than the interval says, as large counts wrap" in Parsed(page).said

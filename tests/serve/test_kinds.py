@@ -8,7 +8,6 @@ import json
 import re
 import shlex
 import subprocess
-import time
 from html import unescape
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 
 from helpers import pages
 from helpers.commands import Run
-from helpers.pages import Parsed
+from helpers.pages import Parsed, settled
 from helpers.serving import HOUR
 from sketchstream import kinds
 from sketchstream.config.loader import Config
@@ -71,16 +70,6 @@ def numbers(value: Any) -> set[float]:
     if isinstance(value, list):
         return set().union(*map(numbers, value))
     return {float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else set()
-
-
-def settled(client: Any, address: str, **params: str) -> str:
-    """The text of a page when nothing that it shows is being computed any more."""
-    until = time.monotonic() + 300
-    while "data-refresh" in (found := client.get(address, params=params)).text:
-        assert time.monotonic() < until, "reconstruction hangs"
-        time.sleep(0.05)
-    assert found.status_code == 200, Parsed(found.text).said
-    return str(found.text)
 
 
 def page(client: Any, address: str, **params: str) -> Parsed:

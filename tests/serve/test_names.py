@@ -15,7 +15,7 @@ import pytest
 
 from helpers.commands import Run
 from helpers.configurations import EVENTS_FILE, SEALED_DIRECTORY
-from helpers.pages import DAY, settle
+from helpers.pages import DAY, settle, settled
 from helpers.paths import ROOT
 from helpers.serving import HOUR, serving
 from sketchstream import windows
@@ -102,9 +102,7 @@ def test_every_answer_has_the_names(run: Run, tmp_path: Path) -> None:
 
     with serving(tmp_path, TEXT) as (service, client):
         settle(service)
-        client.get("/sketches/reach")
-        settle(service)
-        home, sketch = client.get("/?metric=at_least.3").text, client.get("/sketches/plain").text
+        home, sketch = settled(client, "/", metric="at_least.3"), settled(client, "/sketches/plain")
         assert "People seen 3 times or more" in home
         assert "everything that one person did in a window" in home
         assert "Counts how many people occurred how often" in home
@@ -115,12 +113,9 @@ def test_every_answer_has_the_names(run: Run, tmp_path: Path) -> None:
         answer = client.get("/v1/sketches/plain/profile", params=where)
         assert answer.json()["names"]["event"] == "visit"
         group = {**where, "group": "items"}
-        for page, given in (("plain", where), ("reach", group)):
-            client.get(f"/sketches/{page}/window", params=given)
-        settle(service)  # what is asked for first may still be reconstructed
-        shown = client.get("/sketches/plain/window", params=where).text
+        shown = settled(client, "/sketches/plain/window", **where)
         assert "visits for each person, on average" in shown
-        grouped = client.get("/sketches/reach/window", params=group).text
+        grouped = settled(client, "/sketches/reach/window", **group)
         assert "One person can be in several groups" in grouped
         assert 'value="items"' in grouped, "the name of a group is no word of ours"
         for page in (home, sketch, shown, grouped):

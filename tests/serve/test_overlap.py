@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from pyarrow import parquet
 
 import sketchstream as ss
 from helpers.json_schema import faults
-from helpers.pages import DAY, ODD, OVERLAPPING, Parsed, overlapping, settle
+from helpers.pages import DAY, ODD, OVERLAPPING, Parsed, overlapping, settle, settled
 from helpers.serving import serving
 from sketchstream.cli import main
 from sketchstream.serve.http import shapes
@@ -117,25 +116,14 @@ def test_what_is_no_set_of_groups_is_refused(site, path: str, more: dict, code: 
     assert says in found.json()["detail"]
 
 
-def shown(client, address: str, given: dict) -> str:
-    """A page, when its numbers are there."""
-    for _ in range(100):
-        page = client.get(address, params=given)
-        assert page.status_code == 200, page.text
-        if "data-refresh" not in page.text:
-            return page.text
-        time.sleep(0.1)
-    raise AssertionError
-
-
 def test_the_page_shows_regions_increments_and_the_set_that_is_asked_for(site) -> None:
     client, usual, asked = site
     given, address = of(usual[0]), "/sketches/reach/overlap"
-    page = Parsed(shown(client, address, given))
+    page = Parsed(settled(client, address, **given))
     shown_numbers = set(page.values)
     for row in [*usual[0]["regions"], *usual[0]["answers"], *(one["added"] for one in usual[0]["increments"])]:
         assert {row["value"], row["low"], row["high"]} <= shown_numbers
-    text = shown(client, address, {**given, "query": SETS[0]})
+    text = settled(client, address, **given, query=SETS[0])
     assert "spring &amp; brand: " in text
     assert f"{round(asked[0]['answers'][0]['value']):,}"[:2] in text
     for form, kind in (("svg", "image/svg+xml"), ("png", "image/png")):
@@ -151,10 +139,10 @@ def test_the_page_shows_regions_increments_and_the_set_that_is_asked_for(site) -
 
 def test_the_first_page_calls_groups_by_their_names_and_says_what_is_not_published(site) -> None:
     client = site[0]
-    window = shown(client, "/", {})
+    window = settled(client, "/")
     assert "<dt>In spring</dt>" in window
     assert "not published of this sketch" not in window
-    assert "Items seen 3 times or more: not published of this sketch." in shown(client, "/", {"metric": "at_least.3"})
+    assert "Items seen 3 times or more: not published of this sketch." in settled(client, "/", metric="at_least.3")
 
 
 @pytest.mark.parametrize(
@@ -182,10 +170,10 @@ def test_a_question_without_an_answer_says_why_and_is_not_asked_again(tmp_path: 
     assert main(["worker", "-c", str(tmp_path / "sketchstream.toml")]) == 0  # here, where noise is the same in each run
     with serving(tmp_path, text) as (service, client):
         settle(service)
-        page = shown(client, "/sketches/reach/overlap", {})
+        page = settled(client, "/sketches/reach/overlap")
         assert "tells the groups" in page
         asked = service.pool.failed
         assert asked == 1
-        assert "tells the groups" in shown(client, "/", {})
+        assert "tells the groups" in settled(client, "/")
         assert client.get(PATH).status_code == 422
         assert service.pool.failed == asked, "nothing is computed again"
