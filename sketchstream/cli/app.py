@@ -141,13 +141,12 @@ def _explain(error: BaseException) -> list[str]:
     """Text of an error, one line for each mistake."""
     from sketchstream.errors import ConfigError
 
-    if isinstance(error, ConfigError):
-        return [_one_line(mistake) for mistake in error.mistakes]
-    return [_describe(error)]
+    mistakes = error.mistakes if isinstance(error, ConfigError) else [_describe(error)]
+    return [_one_line(mistake) for mistake in mistakes]
 
 
 def _describe(error: BaseException) -> str:
-    """Text of an error on one line; only the type of an unexpected error, as its text may contain data."""
+    """Text of an error; only the type of an unexpected error, as its text may contain data."""
     from sketchstream.errors import SketchstreamError
 
     if isinstance(error, click.ClickException):
@@ -155,11 +154,11 @@ def _describe(error: BaseException) -> str:
         context = getattr(error, "ctx", None)
         if isinstance(error, click.UsageError) and context is not None and "--help" not in text:
             text = f"{text.rstrip('.')} (see `{context.command_path} --help`)"
-        return _one_line(text)
+        return text
     if isinstance(error, SketchstreamError):
-        return _one_line(str(error))
+        return str(error)
     if isinstance(error, OSError):
-        return _one_line(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
     return f"internal error ({type(error).__name__}); set SKETCHSTREAM_TRACEBACK=1 to see where, and please report it"
 
 

@@ -50,11 +50,6 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def interval(low: float | None, high: float | None) -> str:
-    """Format an interval."""
-    return f"{number(low)} to {number(high)}"
-
-
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """Format a table: the first column is left-aligned, the others right-aligned, without trailing blanks."""
     import rich.box

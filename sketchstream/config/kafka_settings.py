@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from sketchstream.config.addresses import is_loopback
@@ -180,10 +180,7 @@ _SERVER = re.compile(r"(?:[A-Za-z_]+://)?(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%]+\])
 def split(name: str) -> tuple[Client | None, str]:
     """Split a name into the client it is restricted to, and the rest."""
     client, _, rest = name.partition(".")
-    for one in ("consumer", "producer", "admin"):
-        if client == one and rest:
-            return one, rest
-    return None, name
+    return (cast("Client", client), rest) if rest and client in _EVERY else (None, name)
 
 
 def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:

@@ -60,31 +60,21 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
     except ConfigError as error:
         mistakes.append(str(error))
     around = replace(around, windows=series[0][1] if series else None)
+    early: EarlyAnswers | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NoPrivacyWarning)
         try:
             spec = block.to_spec(domain, around)
-            noises = [
-                None if given is None else exact_noise(given, name)
-                for name, given in (
-                    ("epsilon_refused", block.epsilon_refused),
-                    ("epsilon_misplaced", block.epsilon_misplaced),
-                )
-            ]
-            mistakes += _misplaced_events(spec, noises[1])
+            refused, misplaced = (
+                None if (epsilon := getattr(block, name)) is None else exact_noise(epsilon, name)
+                for name in ("epsilon_refused", "epsilon_misplaced")
+            )
+            mistakes += _misplaced_events(spec, misplaced)
+            if series:
+                asked = block.emit_every, block.epsilon_early
+                early = early_answers(spec, series[0][1:3], *asked, given.lateness, len(series))
         except (SpecError, ConfigError) as error:
             mistakes.append(str(error))
-        else:
-            try:
-                early = (
-                    early_answers(
-                        spec, series[0][1:3], block.emit_every, block.epsilon_early, given.lateness, len(series)
-                    )
-                    if series
-                    else None
-                )
-            except (SpecError, ConfigError) as error:
-                mistakes.append(str(error))
     if mistakes:
         return [], mistakes
     for one in caught:
@@ -93,7 +83,6 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
     if said is not None:
         warnings.warn(f'sketch "{block.name}": {said}', NoPrivacyWarning, stacklevel=7)
     fields, listed = dict(block.fields()), dict(block.listed())
-    refused, misplaced = noises
     plans = [
         SketchPlan(name, spec, calendar, steps, fields, stride, refused, misplaced, early, listed)
         for name, calendar, steps, stride in series

@@ -51,9 +51,9 @@ def test_the_histogram_of_times_has_every_request_in_one_step():
     traffic = Traffic()
     for seconds in (0.0, 0.001, 0.0011, 7.0, 1000.0):
         traffic.done("/v1/sketches", 200, seconds)
-    assert sum(traffic.steps) == 5
-    assert traffic.steps[0] == 2
-    assert traffic.steps[1] == 1
-    assert traffic.steps[-1] == 1
-    assert len(traffic.steps) == len(STEPS_S) + 1
-    assert traffic.seconds == pytest.approx(1007.0021)
+    assert sum(traffic.times.steps) == 5
+    assert traffic.times.steps[0] == 2
+    assert traffic.times.steps[1] == 1
+    assert traffic.times.steps[-1] == 1
+    assert len(traffic.times.steps) == len(STEPS_S) + 1
+    assert traffic.times.sum == pytest.approx(1007.0021)

@@ -25,16 +25,6 @@ class Traffic:
         self.in_progress = 0
         """Requests that have begun and are not done."""
 
-    @property
-    def steps(self) -> list[int]:
-        """By how long they took: numbers in each step, the last one without an end."""
-        return self.times.steps
-
-    @property
-    def seconds(self) -> float:
-        """That all took together."""
-        return self.times.sum
-
     def done(self, route: str, status: int, seconds: float) -> None:
         """Count a request.
 

@@ -106,7 +106,11 @@ def command(
             mistakes = [f"{config.path}: {checks.NO_PARTITIONER}"]
     else:
         partitions = 1
-        mistakes = _look_at_file(config)
+        from sketchstream_connectors import factory
+
+        mistakes, doubts = factory.look_at_file(config)
+        for text in doubts:
+            _warn(text)
     if partitions is not None:
         facts["partitions"] = partitions
         facts["memory"] = config.check_memory(partitions)
@@ -201,16 +205,6 @@ def _choose_partitioner(config: Config, looked: TopicSample, asked: Asked, *, wr
             click.echo(f'sketchstream: wrote partitioner = "{choice}" into {config.path}', err=True)
             return
     asked.mistakes.append(partitioner_detection.missing(choice, looked.partitions, looked.extent))
-
-
-def _look_at_file(config: Config) -> list[str]:
-    """Check a sample of the input file, if it exists."""
-    from sketchstream_connectors import factory
-
-    mistakes, doubts = factory.look_at_file(config)
-    for text in doubts:
-        _warn(text)
-    return mistakes
 
 
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:
