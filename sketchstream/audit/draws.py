@@ -95,12 +95,7 @@ def _coincidence(drawn: Ints) -> float:
 
 
 def shared_columns(drawn: Ints, modulus: int | None = None) -> str | None:
-    """Text on slots that share their noise, up to its sign, or that have none; None if there are none.
-
-    Args:
-        drawn: (rows, slots) noise.
-        modulus: of the slots; None: integers.
-    """
+    """Text on slots that share their noise, up to its sign, or that have none; None if there are none."""
     still = (drawn == drawn[0]).all(axis=0)
     if still.any():
         return f"WITHOUT NOISE: {int(still.sum()):,} slots"
@@ -119,12 +114,7 @@ def shared_columns(drawn: Ints, modulus: int | None = None) -> str | None:
 
 
 def shared_rows(drawn: Ints, case: Case) -> str | None:
-    """Text on draws that agree or correlate more than independent ones; None if there are none.
-
-    Args:
-        drawn: (rows, slots) noise.
-        case: says whether slots are independent.
-    """
+    """Text on draws that agree or correlate more than independent ones; None if there are none."""
     if case.modulus is not None:
         return _shared_residues(drawn, case.modulus) or _two_equal(drawn)
     real = drawn if case.coordinates is None else np.stack([case.coordinates(one) for one in drawn])

@@ -80,11 +80,7 @@ def worker(audit: Audit, block: str) -> Outcome:
 
 
 def windows(block: str) -> list[Any]:
-    """What a worker publishes of records outside of the domain.
-
-    Args:
-        block: fields of the `[[sketch]]`.
-    """
+    """What a worker publishes of records outside of the domain."""
     from sketchstream.testing.driver import Driver
 
     driver = Driver(CONFIGURATION + block, partitions=PARTITIONS, now="2024-01-01T00:00:00Z")

@@ -131,12 +131,7 @@ class ProjectionAudit(LinearAudit):
 
 
 def rows_of_the_matrix(spec: ProjectionSpec, seed: bytes) -> Floats:
-    """(features, k) the matrix, computed with the standard library.
-
-    Args:
-        spec: spec of the sketch.
-        seed: 32 bytes that determine the matrix.
-    """
+    """(features, k) the matrix, computed with the standard library."""
     words = np.array([_words(seed, feature, spec.k) for feature in range(spec.features.size)], np.uint64)
     minus = words >> np.uint64(63) == 1
     if spec.matrix == "rademacher":

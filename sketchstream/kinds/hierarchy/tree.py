@@ -172,11 +172,7 @@ class Tree:
         return -1 if node is None else node - self.starts[-2]
 
     def locate(self, found: Mapping[str, RecordColumn]) -> Ints:
-        """(n,) leaf of each record; -1: it has none.
-
-        Args:
-            found: for each level the field of n records.
-        """
+        """(n,) leaf of each record; -1: it has none."""
         place: Ints | None = None
         for depth, level in enumerate(self.levels):
             codes = found[level].codes(self._choices[depth]).astype(np.int64)

@@ -70,12 +70,7 @@ class CausalFactor:
             return bool(np.all(np.isfinite(self.root)) and np.all(np.isfinite(self.inverse)))
 
     def columns(self, positions: Ints, grid: int) -> Ints:
-        """(n, N) int64, change of the state by one unit at each position.
-
-        Args:
-            positions: (n,) int64.
-            grid: lattice units of 1.
-        """
+        """(n, N) int64, change of the state by one unit at each position, on a lattice of `grid` steps in 1."""
         out = np.empty((len(positions), self.length), np.int64)
         root, norms = self.root * grid, self.norms
         for row, position in zip(out, positions.tolist(), strict=True):
@@ -144,24 +139,12 @@ def block_energies(coefficients: Floats, first: int, stop: int, length: int, wid
 
 
 def filtered(counts: Floats, coefficients: Floats, rows: Ints) -> Floats:
-    """(n,) sums of coefficient j times the count at k - j for each row k, each from counts up to k, in a fixed order.
-
-    Args:
-        counts: (N,) float64.
-        coefficients: by lag.
-        rows: (n,) int64.
-    """
+    """(n,) sums of coefficient j times the count at k - j for each row k, from counts up to k, in a fixed order."""
     return np.asarray(_filtered(counts, np.ascontiguousarray(coefficients), rows))
 
 
 def dense_rows(coefficients: Floats, rows: Ints, length: int) -> Floats:
-    """(n, length) coefficients of the counts in the answers at rows k.
-
-    Args:
-        coefficients: by lag.
-        rows: (n,) int64.
-        length: positions.
-    """
+    """(n, length) coefficients of the counts in the answers at rows k."""
     return _rows(coefficients, rows, length, length)
 
 

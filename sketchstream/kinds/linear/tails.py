@@ -40,9 +40,6 @@ def quantiles(level: float) -> tuple[Floats, Floats]:
     The noise of an answer is treated as the symmetric variance-gamma law with its variance and kurtosis. That is exact
     for one Laplace variable, for means of equal ones, and for every direction of the ball's noise; 0 is normal.
 
-    Args:
-        level: between 0 and 1.
-
     Returns:
         (61,) kurtosis, and (61,) factors.
     """

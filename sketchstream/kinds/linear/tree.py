@@ -123,43 +123,25 @@ class BlockTree:
         return np.ascontiguousarray(widths), np.ascontiguousarray(weights), np.array(self.starts[:-1], np.int64)
 
     def add(self, state: Ints, cells: Ints, weights: Ints) -> None:
-        """Add weights of cells to a state, in place.
-
-        Args:
-            state: (words,) int64; sums wrap.
-            cells: (n,) int64, valid.
-            weights: (n,) int64.
-        """
+        """Add weights of cells, all of which there are, to a state in place; sums wrap."""
         _add_blocks(state, cells, weights, *self._tables)
 
     def solve(self, state: Ints) -> Floats:
-        """(size,) float64, the least squares estimates of the cells.
-
-        Args:
-            state: (words,) int64.
-        """
+        """(size,) float64, the least squares estimates of the cells."""
         turned, out = self.back(state), np.zeros(self.cells)
         for (width, _), share in zip(self.levels, self.shares.tolist(), strict=True):
             out += np.repeat(turned.reshape(-1, width).sum(axis=1) * (share / width), width)
         return out[: self.size]
 
     def back(self, state: Ints) -> Floats:
-        """(cells,) float64, C' times a state: sums of each cell's words, times the weights of their levels.
-
-        Args:
-            state: (words,) int64.
-        """
+        """(cells,) float64, C' times a state: sums of each cell's words, times the weights of their levels."""
         out = np.zeros(self.cells)
         for (width, weight), start, stop in zip(self.levels, self.starts, self.starts[1:], strict=False):
             out += np.repeat(state[start:stop] * float(weight), width)
         return out
 
     def gram_times(self, table: Floats) -> Floats:
-        """(size,) float64, C'C times a table.
-
-        Args:
-            table: (size,) float64.
-        """
+        """(size,) float64, C'C times a table."""
         out, full = np.zeros(self.cells), np.pad(table, (0, self.cells - self.size))
         for width, weight in self.levels:
             out.reshape(-1, width)[:] += float(weight) ** 2 * full.reshape(-1, width).sum(axis=1, keepdims=True)

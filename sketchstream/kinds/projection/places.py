@@ -66,19 +66,11 @@ class RowCells:
         return self._users.slots * self.spec.k
 
     def places(self, pairs: Pairs) -> tuple[Ints, Ints]:
-        """(n,) numbers of users and (n,) of features; -1 outside their domain.
-
-        Args:
-            pairs: n pairs of a user and a feature.
-        """
+        """(n,) numbers of users and (n,) of features; -1 outside their domain."""
         return self._users.locate(pairs.rows), self._features.locate(pairs.items)
 
     def locate(self, pairs: Pairs) -> Ints:
-        """(n,) first slot of each pair's user; -1: the user or the feature is outside its domain.
-
-        Args:
-            pairs: n pairs of a user and a feature.
-        """
+        """(n,) first slot of each pair's user; -1: the user or the feature is outside its domain."""
         users, features = self.places(pairs)
         inside = (users >= 0) & (features >= 0)
         features.fill(0)
@@ -124,11 +116,6 @@ def matrix_of(spec: ProjectionSpec, key: Key | None, scope: tuple[str, str]) -> 
 
     A public matrix is shared by all sketches of a process. A secret one belongs to one name, revision and window: the
     partitions of a window share it, and nothing else does.
-
-    Args:
-        spec: spec of the sketch.
-        key: for a secret matrix.
-        scope: (name, window) of a secret matrix, see `secret_scope`.
     """
     if spec.matrix_seed == "public":
         return _shared(spec.projection_matrix())

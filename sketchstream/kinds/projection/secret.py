@@ -75,12 +75,7 @@ class SecretLoss(GaussianLoss):
 
     @classmethod
     def average(cls, loss: GaussianLoss, columns: int) -> SecretLoss:
-        """The loss whose mean is that of a ladder.
-
-        Args:
-            loss: with means for mu^2.
-            columns: k.
-        """
+        """The loss whose mean is that of a ladder."""
         bound = next(one for one in loss.smoothed if one.rounding == ROUNDING)
         closed = GaussianLoss.without_bound_of_delta(math.inf)
         return cls(closed.mu2, closed.smoothed, mean=loss.mu2, bound=bound, columns=columns)

@@ -124,9 +124,6 @@ class WorkloadAnswers(LinearAnswers):
     def table(self, name: str) -> Floats:
         """The values of one table, one axis for each of its columns.
 
-        Args:
-            name: see `tables`.
-
         Raises:
             EstimateError: there is none of this name.
         """

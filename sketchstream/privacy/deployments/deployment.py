@@ -546,15 +546,7 @@ class Deployment:
 
 
 def table_row(name: str, revision: int, records: Sequence[Record], *, windows: int, total: Total) -> dict[str, str]:
-    """A row of `Deployment.rows`.
-
-    Args:
-        name: of the sketch.
-        revision: of the sketch.
-        records: all of it, or one for each that differ.
-        windows: how many there are.
-        total: of all its windows.
-    """
+    """A row of `Deployment.rows`."""
     unit = records[0].ledger.unit
     if records[0].gaussian:
         worst = str(GaussianLoss.worst(record.mu for record in records).at(_DELTA))
@@ -668,13 +660,7 @@ def most_of_record(
 
 
 def event_sum(records: Sequence[Record], loss: Measured, within: Window | None = None) -> Loss:
-    """The largest sum of losses to sketches that count the same event, over all instants and partitions.
-
-    Args:
-        records: of the sketches.
-        loss: to one of them.
-        within: instants that count, ms; None: all.
-    """
+    """The largest sum of losses to sketches that count the same event, over all instants and partitions."""
     first, last = within or (-math.inf, math.inf)
     always = sum((loss(record) for record in records if record.window is None), Fraction(0))
     partitions = {record.partition for record in records if record.window is not None}

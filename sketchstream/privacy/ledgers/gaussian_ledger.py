@@ -289,11 +289,7 @@ class GaussianLedger(SketchHistory):
         return "\n".join(lines)
 
     def of_copies(self, cost: Loss) -> GaussianLoss:
-        """The loss to copies of one state: only mu^2 is known.
-
-        Args:
-            cost: of all of them, by `privacy.deployments.copies`.
-        """
+        """The loss to copies of one state: only mu^2 is known."""
         return GaussianLoss.without_bound_of_delta(cost)
 
     # Inside.

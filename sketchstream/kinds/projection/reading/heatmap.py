@@ -120,11 +120,7 @@ def write_arrow(projection: PublishedRows, path: str | Path) -> None:
 
 
 def alike(values: Floats) -> Ints:
-    """An order in which rows at small distances are neighbours: leaves of a tree of average linkage.
-
-    Args:
-        values: (n, n) distances.
-    """
+    """An order in which rows at small distances are neighbours: leaves of a tree of average linkage."""
     if len(values) < 3:
         return np.arange(len(values))
     from scipy.cluster.hierarchy import leaves_list, linkage

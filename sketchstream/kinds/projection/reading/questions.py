@@ -178,12 +178,7 @@ def between(projection: PublishedRows, question: str, pairs: Iterable[tuple[Item
 
 
 def first_pairs(projection: PublishedRows, count: int) -> list[tuple[Item, Item]]:
-    """All pairs of the first users, in the order of the domain.
-
-    Args:
-        projection: published projection.
-        count: number of users; all, if there are fewer.
-    """
+    """All pairs of the first users, in the order of the domain."""
     users = range(min(whole(count, "among", 2, MOST_AMONG), projection.spec.users.size))
     return list(combinations([projection.user_name(place) for place in users], 2))
 

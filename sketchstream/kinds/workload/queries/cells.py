@@ -40,11 +40,7 @@ class CellLocator:
         self._columns = [_OfValues(one) if one.values else _OfEdges(one) for one in universe.columns]
 
     def locate(self, found: Mapping[str, RecordColumn]) -> Ints:
-        """(n,) cell of each record; -1: it has none.
-
-        Args:
-            found: for each column's name the field of n records.
-        """
+        """(n,) cell of each record; -1: it has none."""
         cells: Ints | None = None
         for column, located in zip(self._universe.columns, self._columns, strict=True):
             places = located.locate(found[column.name])

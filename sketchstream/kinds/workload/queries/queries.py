@@ -224,11 +224,7 @@ class Workload:
         return out
 
     def gram_times(self, table: Floats) -> Floats:
-        """(N,) the same times a table, without either matrix.
-
-        Args:
-            table: (N,) float64.
-        """
+        """(N,) the same times a table, without either matrix."""
         if self.flat:
             return self.runs.back(self.runs.apply(table))
         out, shaped = np.zeros(self.shape), np.asarray(table, np.float64).reshape(self.shape)
@@ -241,11 +237,7 @@ class Workload:
         return out.reshape(-1)
 
     def apply(self, histogram: Floats) -> Floats:
-        """(d,) answers.
-
-        Args:
-            histogram: (N,) float64, weight in each cell.
-        """
+        """(d,) answers."""
         return np.concatenate(
             [self._applied(product, np.asarray(histogram)[:, None])[:, 0] for product in self.products]
         )

@@ -134,21 +134,13 @@ class Runs:
         return csr_array((np.repeat(self.values * 1.0, lengths), cells, ends[self.starts]), (self.rows, self.size))
 
     def apply(self, table: Numbers) -> Numbers:
-        """(d, ...) answers; integers wrap.
-
-        Args:
-            table: (N, ...) int64 or float64.
-        """
+        """(d, ...) answers; integers wrap."""
         sums = np.concatenate([np.zeros_like(table[:1]), np.cumsum(table, axis=0)])
         out: Numbers = self._added(sums[self.highs] - sums[self.lows])
         return out
 
     def back(self, answers: Floats) -> Floats:
-        """(N,) the transpose of the matrix times numbers of the queries.
-
-        Args:
-            answers: (d,) float64.
-        """
+        """(N,) the transpose of the matrix times numbers of the queries."""
         times = np.repeat(answers, np.diff(self.starts)) * self.values
         steps = np.bincount(self.lows, times, self.size + 1) - np.bincount(self.highs, times, self.size + 1)
         return np.asarray(np.cumsum(steps)[:-1])
@@ -162,12 +154,7 @@ class Runs:
         return out
 
     def column_of(self, cells: Ints, weights: Ints) -> Ints:
-        """(d,) sum of the columns of a few cells, each times its weight.
-
-        Args:
-            cells: (n,) int64.
-            weights: (n,) int64.
-        """
+        """(d,) sum of the columns of a few cells, each times its weight."""
         inside = (self.lows <= cells[:, None]) & (cells[:, None] < self.highs)
         out: Ints = self._added(weights @ inside.astype(np.int64))
         return out

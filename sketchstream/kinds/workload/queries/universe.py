@@ -276,11 +276,7 @@ class Universe:
         return {column.name: column.cells[int(place)] for column, place in zip(self.columns, places, strict=True)}
 
     def marginals(self, orders: Iterable[int]) -> Workload:
-        """All tables over these numbers of columns.
-
-        Args:
-            orders: see `queries.marginals`.
-        """
+        """All tables over these numbers of columns."""
         return marginals({column.name: column.size for column in self.columns}, orders)
 
     def to_dict(self) -> dict[str, Any]:

@@ -133,19 +133,11 @@ class Implicit(Strategy):
         return self.workload.norms(4) if self.levels == CELLS else self.workload.runs.fourths(self.tree)
 
     def answers(self, state: Ints) -> Floats:
-        """(d,) unbiased answers.
-
-        Args:
-            state: (m,) int64, as published.
-        """
+        """(d,) unbiased answers."""
         return self.workload.apply(self.tree.solve(state)) if self.levels else state.astype(np.float64)
 
     def individuals(self, state: Ints) -> tuple[float, float]:
-        """The estimated sum of all cells and its variance for noise of variance 1, of counters of cells or blocks.
-
-        Args:
-            state: (m,) int64, as published.
-        """
+        """The estimated sum of all cells and its variance for noise of variance 1, of counters of cells or blocks."""
         counts = [np.bincount(np.arange(self.size) // width).astype(np.float64) for width, _ in self.tree.levels]
         variance = self.tree.variances([np.array([float(count @ count)]) for count in counts])
         return float(self.tree.solve(state).sum()), float(variance[0])
@@ -179,12 +171,9 @@ class Implicit(Strategy):
         return Projected(best[0], gap, steps)
 
     def add(self, state: Ints, cells: Ints, weights: Ints | None = None) -> None:
-        """Add a batch of valid events, in place. Which way is taken depends on the number of events only.
+        """Add a batch of events, in place; sums wrap, and events outside of the cells do nothing.
 
-        Args:
-            state: (m,) int64, C-contiguous; sums wrap.
-            cells: (n,) int64; an event outside 0..N-1 does nothing.
-            weights: (n,) int64, or None for ones.
+        Which way is taken depends on the number of events only.
         """
         inside = (cells >= 0) & (cells < self.size)
         given = inside.astype(np.int64) if weights is None else np.where(inside, weights, 0)

@@ -346,16 +346,7 @@ def candidates(
 def laplace_candidates(
     workload: Workload, rank: int, epsilon: Fraction, weight: int, objective: str, row_weights: Floats | None
 ) -> list[Candidate]:
-    """The Laplace strategies that fit the workload, with their errors; the best tree only.
-
-    Args:
-        workload: the queries.
-        rank: of the workload.
-        epsilon: privacy of a layer.
-        weight: the unit's weight.
-        objective: "total" or "max".
-        row_weights: (d,) importance of each query.
-    """
+    """The Laplace strategies that fit the workload, with their errors; the best tree only."""
     size = workload.size
     if size > MAX_RANK:
         return []

@@ -84,9 +84,6 @@ class Optimum:
 def reduce_matrix(matrix: Floats) -> Reduced:
     """The row space of a matrix.
 
-    Args:
-        matrix: (d, N) float64.
-
     Raises:
         SpecError: the rank exceeds 4096.
     """
@@ -100,12 +97,7 @@ def reduce_matrix(matrix: Floats) -> Reduced:
 
 
 def triangle(filled: npt.NDArray[np.bool_], most: int = MAX_RANK + 1) -> int:
-    """A lower bound of the rank: rows that can be sorted so that each has an entry where all later ones have none.
-
-    Args:
-        filled: (d, N) whether an entry is not 0.
-        most: it stops there.
-    """
+    """A lower bound of the rank, at most `most`: rows sorted so that each has an entry where all later have none."""
     left, open_rows, found = filled.sum(axis=0), np.ones(len(filled), np.bool_), 0
     while found < most:
         alone = int(np.argmax(left == 1))

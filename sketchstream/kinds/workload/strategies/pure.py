@@ -38,12 +38,7 @@ def best_tree(gram: Floats, epsilon: Fraction) -> Levels:
 
 
 def tree_matrix(size: int, levels: Levels) -> Ints:
-    """(m, N) the strategy: for every kept level, its weight times the indicator of each block.
-
-    Args:
-        size: cells, N.
-        levels: (cells of a block, weight) of each level.
-    """
+    """(m, N) the strategy: for every kept level, its weight times the indicator of each block."""
     cells = np.arange(size)
     parts = []
     for width, weight in levels:

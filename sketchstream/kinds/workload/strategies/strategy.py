@@ -333,11 +333,7 @@ def causal_width(workload: Workload) -> int:
 
 
 def causal(workload: Workload) -> Strategy:
-    """The normalised square root of prefixes or trailing sums: near the best covariance, found in milliseconds.
-
-    Args:
-        workload: one with a `causal_width`.
-    """
+    """The normalised square root of prefixes or trailing sums: near the best covariance, found in milliseconds."""
     size, width = workload.size, causal_width(workload)
     matrix = _causal_matrix(size, width, BITS)
     return Strategy(matrix, "causal", BITS, workload.digest, rank=size, width=width)
@@ -420,14 +416,7 @@ def from_shape(
 def attained(
     workload: Workload, strategy: Strategy, objective: str = "total", row_weights: Floats | None = None
 ) -> float:
-    """The objective that an integer strategy reaches for L2 sensitivity 1.
-
-    Args:
-        workload: the queries.
-        strategy: for these queries.
-        objective: "total" or "max".
-        row_weights: (d,) importance of each query.
-    """
+    """The objective that an integer strategy reaches for L2 sensitivity 1."""
     scale = float(strategy.sensitivity2)
     if strategy.size > MOST_SPREAD:
         return objective_value(workload.power_sums(strategy.decoder, 2) * scale, objective, row_weights)
