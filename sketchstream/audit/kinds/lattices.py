@@ -51,12 +51,12 @@ def deltas() -> Outcome:
         layer = LayerEntry(b"", "discrete-gaussian", 1 / one)
         for two in VARIANCES:
             both = np.convolve(pmf(one), pmf(two))
-            histories: list[tuple[tuple[Entry, ...], Floats, Floats]] = [
-                ((layer, View("publication", None)), pmf(one), np.zeros(1)),
-                ((layer, View("publication", 1 / two)), both, np.zeros(1)),
-                ((layer, LayerEntry(b"", "discrete-gaussian", 1 / two), View("publication", None)), both, np.zeros(1)),
+            histories: list[tuple[tuple[Entry, ...], Floats]] = [
+                ((layer, View("publication", None)), pmf(one)),
+                ((layer, View("publication", 1 / two)), both),
+                ((layer, LayerEntry(b"", "discrete-gaussian", 1 / two), View("publication", None)), both),
             ]
-            for entries, law, _ in histories:
+            for entries, law in histories:
                 loss = GaussianLoss.of(History(entries, (), 1), UnitShift.of(1, 1))
                 for epsilon in EPSILONS:
                     shifted, here = law[:-1], law[1:]

@@ -72,11 +72,6 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     return Fraction(_rho(float(epsilon), log_of(delta)) * (1 - SAFETY))
 
 
-def zcdp_budget(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Budget S = 2 rho of a sum of squared losses: noise with sum a_j^2 <= S is rho-zCDP."""
-    return 2 * rho_of(epsilon, delta)
-
-
 def _rho(epsilon: float, log_delta: float) -> float:
     """The lower end of a bisection on log rho."""
     low, high = math.log(epsilon) - 120.0, math.log(epsilon)

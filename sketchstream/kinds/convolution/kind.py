@@ -230,15 +230,9 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     # Updates and states.
 
     def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Updater:
-        """Positions, which every partition has.
-
-        Raises:
-            SpecError: a selection of positions.
-        """
+        """Positions, which every partition has."""
         del key, origin
-        if keep is not None:
-            msg = "keep is for kinds whose slots belong to items; every part of kind 'convolution' has all positions"
-            raise SpecError(msg)
+        self.require_all_places(keep)
         return Updater(spec)
 
     def draw(self, spec: ConvolutionSpec, state: State, cost: Fraction, progress: Progress | None = None) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices
-from sketchstream.kinds.convolution.calibration import mu_of, require_delta, zcdp_budget
+from sketchstream.kinds.convolution.calibration import mu_of, require_delta, rho_of
 from sketchstream.kinds.convolution.filtering.filters import LONGEST, DeclaredColumns, Filter, kernel_of, parse_filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Floats, Group
 from sketchstream.kinds.convolution.filtering.mechanism import (
@@ -334,42 +334,19 @@ class ConvolutionSpec(EventCountingSpec):
     ) -> None:
         """Check the noise, or choose it."""
         put = self._put
-        candidates: Sequence[str] = NOISES if noise == "auto" else (noise,)
-        if self.delta == 0:
-            if noise in ("gaussian", "laplace", "toeplitz"):
-                msg = f"noise = {noise!r} needs delta > 0"
-                raise SpecError(msg)
-            candidates = [one for one in candidates if one in PURE]
-        else:
+        if self.delta:
             exact_delta(self.delta_publish, "delta_publish")
-        if noise == "laplace_pure" and self.delta != 0:
+        candidates = [noise]
+        if noise == "auto":
+            candidates = [one for one in NOISES if self._refusal(one, layout) is None]
+        elif noise == "laplace_pure" and self.delta:
             msg = "noise = 'laplace_pure' needs delta = 0; 'auto' may choose it for any delta"
             raise SpecError(msg)
-        if layout == "time":
-            if noise == "laplace_pure":
-                msg = "noise = 'laplace_pure' needs layout = 'fourier'"
-                raise SpecError(msg)
-            if noise not in BY_POSITION and self.floor == 0:
-                msg = "floor must be above 0 with layout = 'time': coefficients without noise would lie open"
-                raise SpecError(msg)
-            candidates = [one for one in candidates if one != "laplace_pure"]
-        if self.publish == "closed":  # docs/theory/convolution.md, section 11: the stream may react to closed positions
-            if noise == "laplace":
-                msg = (
-                    "noise = 'laplace' does not go with publish = 'closed': a stream that reacts to closed positions "
-                    "would lose more than its rho says; use noise = 'gaussian' with layout = 'time', noise = 'counts', "
-                    "or publish = 'state'"
-                )
-                raise SpecError(msg)
-            if noise == "tree":
-                msg = "noise = 'tree' does not go with publish = 'closed': use noise = 'toeplitz' or 'counts'"
-                raise SpecError(msg)
-            candidates = [one for one in candidates if one not in ("laplace", "tree")]
-        if self.mode != "linear" and noise in ("tree", "toeplitz"):
-            msg = f"noise = {noise!r} is for series in mode 'linear'"
+        elif refusal := self._refusal(noise, layout):
+            raise SpecError(refusal)
+        if layout == "time" and noise not in BY_POSITION and self.floor == 0:
+            msg = "floor must be above 0 with layout = 'time': coefficients without noise would lie open"
             raise SpecError(msg)
-        if noise == "auto" and self.mode != "linear":
-            candidates = [one for one in candidates if one not in ("tree", "toeplitz")]
         fitting: list[tuple[float, int, str, int]] = []
         refused: SpecError | None = None
         shaped = 0.0
@@ -380,7 +357,7 @@ class ConvolutionSpec(EventCountingSpec):
                 self._put_factor(levels, root)
                 put(grid=self._grid())
                 self._forget()
-                self._require_scales()
+                self.require_scales([self.layer()] + ([published] if (published := self.published_layer) else []))
                 if one == "tree" and len(self.levels) == 1 and len(candidates) > 1:
                     continue  # the same as noise "counts"
                 if one == "toeplitz" and fitting and min(fitting)[0] < FAR_BELOW * shaped:
@@ -399,6 +376,24 @@ class ConvolutionSpec(EventCountingSpec):
         if best in BY_POSITION and chosen and self.mode == "linear":  # the transform only decodes: any length will do
             put(group=Group((smooth_length(self.length + max(map(len, self.filters)) - 1),)))
         self._forget()
+
+    def _refusal(self, noise: str, layout: Layout) -> str | None:
+        """Why the spec cannot have this noise, whatever its size; None if it can."""
+        if self.delta == 0 and noise not in PURE:
+            return f"noise = {noise!r} needs delta > 0"
+        if layout == "time" and noise == "laplace_pure":
+            return "noise = 'laplace_pure' needs layout = 'fourier'"
+        if self.publish == "closed" and noise == "laplace":  # docs/theory/convolution.md, section 11
+            return (
+                "noise = 'laplace' does not go with publish = 'closed': a stream that reacts to closed positions would "
+                "lose more than its rho says; use noise = 'gaussian' with layout = 'time', noise = 'counts', or "
+                "publish = 'state'"
+            )
+        if self.publish == "closed" and noise == "tree":
+            return "noise = 'tree' does not go with publish = 'closed': use noise = 'toeplitz' or 'counts'"
+        if self.mode != "linear" and noise in ("tree", "toeplitz"):
+            return f"noise = {noise!r} is for series in mode 'linear'"
+        return None
 
     def _put_factor(self, levels: Sequence[Sequence[int]] | None, root: int | None) -> None:
         """Check or choose the levels of a tree, or the filter whose square root is taken.
@@ -579,17 +574,8 @@ class ConvolutionSpec(EventCountingSpec):
     @cached_property
     def spectrum(self) -> Spectrum:
         """The eigenvalues of the filters."""
-        if self.mode == "linear":
-            kernels = [padded(one, self.origin, self.group.size) for one in self.filters]
-        else:
-            kernels = [self._circular(one) for one in self.filters]
+        kernels = [padded(one, self.origin, self.group.size) for one in self.filters]
         return Spectrum.of(self.group, kernels, [float(one) for one in self.weights])
-
-    def _circular(self, one: Filter) -> Floats:
-        """A kernel of the group, rolled back by the origin."""
-        out = np.zeros(self.group.size)
-        out[: len(one)] = one.coefficients
-        return np.roll(out, -self.origin) if self.origin else out
 
     @cached_property
     def shape(self) -> NoiseShape:
@@ -643,10 +629,6 @@ class ConvolutionSpec(EventCountingSpec):
     def layer(self, epsilon: Epsilon | None = None, delta: Epsilon | None = None) -> NoiseLayer:
         """The law of one layer: of the creation layer, or of fresh noise for another epsilon and delta.
 
-        Args:
-            epsilon: default as at creation.
-            delta: default as at creation.
-
         Raises:
             SpecError: a number outside its range, or noise that the state cannot hold.
         """
@@ -680,7 +662,7 @@ class ConvolutionSpec(EventCountingSpec):
         require_delta(delta)
         left = delta - self.sampling_delta(epsilon, delta)
         if self.measure == "rho":
-            return zcdp_budget(epsilon, left) / 2
+            return rho_of(epsilon, left)
         # Integer noise is compared with rounded real noise: epsilon and delta give way by far less than this.
         return mu_of(epsilon * (1 - Fraction(1, 10**12)), left * (1 - Fraction(1, 10**9))) ** 2
 
@@ -748,7 +730,7 @@ class ConvolutionSpec(EventCountingSpec):
         """A lower bound of the budget of `scale_budget`, without the reserve that depends on it."""
         share = 1 - self.counted_share
         if self.noise == "laplace":
-            return float(zcdp_budget(epsilon, delta / 2) * share**2) / self.bound**2
+            return float(2 * rho_of(epsilon, delta / 2) * share**2) / self.bound**2
         return float(mu_of(epsilon, delta / 2) ** 2 * share) / self.bound**2
 
     def scale_budget(self, layer: NoiseLayer) -> float:
@@ -832,10 +814,6 @@ class ConvolutionSpec(EventCountingSpec):
             msg = f"capacity must stay below 2^62 lattice units, found {self.capacity} on a grid of 1/{grid}"
             raise SpecError(msg)
         return grid
-
-    def _require_scales(self) -> None:
-        """Refuse noise that the words cannot hold, or that is too small for the lattice."""
-        self.require_scales([self.layer()] + ([published] if (published := self.published_layer) else []))
 
     def require_scales(self, layers: Sequence[NoiseLayer]) -> None:
         """Refuse layers of noise that the words cannot hold, or that is too small for the lattice.

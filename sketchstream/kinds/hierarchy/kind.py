@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.kinds.exports import USUAL, AnswerRows
@@ -113,15 +112,9 @@ class HierarchyKind(LinearKind[HierarchySpec]):
     # Updates and states.
 
     def index(self, spec: HierarchySpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Leaves:
-        """Index of leaves. They cannot be selected, as every counter above them counts many.
-
-        Raises:
-            SpecError: a selection.
-        """
+        """Index of leaves."""
         del key, origin
-        if keep is not None:
-            msg = "keep does not apply to kind 'hierarchy': its counters count leaves together"
-            raise SpecError(msg)
+        self.require_all_places(keep)
         return Leaves(spec)
 
     def items(self, source: object) -> Items:

@@ -18,24 +18,16 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.kinds.hierarchy.fit import Floats, unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
-from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, EventCountingSpec, calibrated
+from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec, calibrated
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.spec import (
-    UNITS,
-    ClosedDomain,
-    Epsilon,
-    Unit,
-    flag,
-    require_choice,
-    whole,
-)
+from sketchstream.spec import ClosedDomain, Epsilon, Unit, flag, whole
 
 MOST_TIMES: Final = 1000
 """Largest multiplier of a level."""
 
 
 @dataclass(frozen=True, eq=False)
-class HierarchySpec(EventCountingSpec):
+class HierarchySpec(PlaceCountingSpec):
     """Counts of all nodes of a declared tree, which add up on all levels.
 
     Args:
@@ -99,14 +91,8 @@ class HierarchySpec(EventCountingSpec):
     ) -> None:
         self._put(tree=levels if isinstance(levels, Tree) else Tree.of(levels, paths))
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
-        self._put(unit=require_choice(unit, "unit", UNITS), signed=flag(signed, "signed"))
-        if (unit == "item") != (max_total is not None):
-            msg = (
-                "unit = 'item' needs max_total=, the promised bound of an item's total weight; unit = 'event' has none"
-            )
-            raise SpecError(msg)
-        total = None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT)
-        self._put(max_weight=whole(max_weight, "max_weight", 1, total or MAX_WEIGHT), max_total=total)
+        self._put_weights(unit, max_weight, max_total)
+        self._put(signed=flag(signed, "signed"))
         self._put(multipliers=self._multipliers(multipliers), capacity=whole(capacity, "capacity", 1, 1 << 62))
         self._put_counters(counted_share, epsilon_records)
         self._require_room()
@@ -139,11 +125,6 @@ class HierarchySpec(EventCountingSpec):
     def slots(self) -> int:
         """Counters of a sketch: one for each node."""
         return self.tree.nodes
-
-    @property
-    def weight(self) -> int:
-        """The unit's weight: the L1 distance between the histograms of two neighbours is at most this."""
-        return self.max_weight if self.max_total is None else self.max_total
 
     @property
     def sensitivity2(self) -> int:

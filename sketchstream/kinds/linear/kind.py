@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from sketchstream import kinds, noise
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
-from sketchstream.errors import FormatError
+from sketchstream.errors import FormatError, SpecError
 from sketchstream.kinds.accounting import Accounting
-from sketchstream.kinds.interface import AnyLedger, Kind, Progress, State
+from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.linear.spec import LinearSpec
 from sketchstream.privacy.deployments.guarantee import Context, Guarantee, merged_from, not_protected
 from sketchstream.privacy.ledgers.gaussian_ledger import ApproximateBudget, GaussianLedger
@@ -204,6 +204,16 @@ class LinearKind(Kind[L]):
         )
 
     # States.
+
+    def require_all_places(self, keep: Mask | None) -> None:
+        """Refuse a selection of places, each of which moves counters that are also others'.
+
+        Raises:
+            SpecError: there is one.
+        """
+        if keep is not None:
+            msg = f"keep does not apply to kind {self.name!r}: all positions share its counters, none is an item's"
+            raise SpecError(msg)
 
     def draw(self, spec: L, state: State, cost: Fraction, progress: Progress | None = None) -> None:
         """Add discrete Gaussian noise to every counter."""

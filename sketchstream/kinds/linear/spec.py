@@ -26,7 +26,18 @@ from sketchstream.kinds.linear.fields import (
 )
 from sketchstream.privacy.calibration.discrete import DiscreteCalibration, calibrate_parts
 from sketchstream.privacy.losses.gaussian import Part, UnitShift
-from sketchstream.spec import NO_PRIVACY, Domain, Epsilon, Unit, exact_counted_share, exact_records, flag
+from sketchstream.spec import (
+    NO_PRIVACY,
+    UNITS,
+    Domain,
+    Epsilon,
+    Unit,
+    exact_counted_share,
+    exact_records,
+    flag,
+    require_choice,
+    whole,
+)
 
 MAX_WEIGHT: Final = (1 << 30) - 1
 CAPACITY: Final = 1 << 40
@@ -235,6 +246,32 @@ class EventCountingSpec(LinearSpec):
             return UnitShift.of(sensitivity2, coordinates)
         state = Part(Fraction(sensitivity2), coordinates, 1 - self.counted_share)
         return UnitShift((state, Part(Fraction(1), 1, self.counted_share)))
+
+
+class PlaceCountingSpec(EventCountingSpec):
+    """Base of specs whose events have whole weights of at most `max_weight`, whatever the unit."""
+
+    if TYPE_CHECKING:  # fields of each
+        max_weight: int
+        max_total: int | None
+
+    @property
+    def weight(self) -> int:
+        """The unit's weight: the L1 distance between the histograms of two neighbours is at most this."""
+        return self.max_weight if self.max_total is None else self.max_total
+
+    def _put_weights(self, unit: Unit, max_weight: int, max_total: int | None) -> None:
+        """Check and set the unit and its bounds."""
+        self._put(unit=require_choice(unit, "unit", UNITS), max_weight=whole(max_weight, "max_weight", 1, MAX_WEIGHT))
+        if (unit == "item") != (max_total is not None):
+            msg = (
+                "unit = 'item' needs max_total=, the promised bound of an item's total weight; unit = 'event' has none"
+            )
+            raise SpecError(msg)
+        self._put(max_total=None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT))
+        if max_total is not None and self.max_weight > max_total:
+            msg = f"max_weight must be at most max_total, found {max_weight} and {max_total}"
+            raise SpecError(msg)
 
 
 @lru_cache(maxsize=128)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy.typing as npt
 
-from sketchstream.errors import EstimateError, FormatError, MergeError, SpecError
+from sketchstream.errors import EstimateError, FormatError, MergeError
 from sketchstream.items.arrays import Pairs
 from sketchstream.items.events import Events
 from sketchstream.kinds.capabilities import Listing, Scoped
@@ -198,9 +198,7 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
 
     def index(self, spec: ProjectionSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> RowCells:
         """Users, features and the matrix; a secret matrix depends on the sketch's name, revision and window."""
-        if keep is not None:
-            msg = "keep belongs to kinds with a slot for each item; a projection has all users in every part"
-            raise SpecError(msg)
+        self.require_all_places(keep)
         return RowCells(spec, key, NOWHERE if origin is None else secret_scope(origin))
 
     def items(self, source: object) -> Pairs:

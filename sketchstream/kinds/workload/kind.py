@@ -159,15 +159,13 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
     # Updates and states.
 
     def index(self, spec: WorkloadSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> TableCells:
-        """Index of cells by their numbers. Cells cannot be selected, as every counter counts many of them.
+        """Index of cells by their numbers.
 
         Raises:
-            SpecError: a selection, or a strategy that is too large to be published.
+            SpecError: a strategy that is too large to be published.
         """
         del key, origin
-        if keep is not None:
-            msg = "keep does not apply to kind 'workload': its counters count combinations of cells"
-            raise SpecError(msg)
+        self.require_all_places(keep)
         size = spec.published_size
         if size > LARGEST:
             msg = f"the workload and its strategy take {size:,} bytes, {LARGEST:,} can be published; ask fewer queries"

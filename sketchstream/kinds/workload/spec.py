@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.causal import CausalFactor
-from sketchstream.kinds.linear.spec import CAPACITY, MAX_WEIGHT, EventCountingSpec
+from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec
 from sketchstream.kinds.workload.queries.cells import CellLocator
 from sketchstream.kinds.workload.queries.factors import Floats, Ints
 from sketchstream.kinds.workload.queries.queries import Workload
@@ -31,7 +31,7 @@ from sketchstream.kinds.workload.strategies.strategy import MOST_SPREAD, Strateg
 from sketchstream.kinds.workload.update import StrategyColumns
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
-from sketchstream.spec import UNITS, ClosedDomain, Epsilon, Unit, require_choice, whole
+from sketchstream.spec import ClosedDomain, Epsilon, Unit, require_choice, whole
 
 SPREAD: Final = 1e6
 """Ratio of column norms above which a warning says that small queries will drown."""
@@ -42,7 +42,7 @@ class WorkloadWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class WorkloadSpec(EventCountingSpec):
+class WorkloadSpec(PlaceCountingSpec):
     """Private answers to a fixed batch of linear queries over the cells of a table.
 
     Args:
@@ -120,17 +120,7 @@ class WorkloadSpec(EventCountingSpec):
         queries = _workload(workload)
         self._put(workload=queries)
         self._put_privacy(epsilon, delta, epsilon_publish, delta_publish, intrusion)
-        self._put(unit=require_choice(unit, "unit", UNITS))
-        self._put(max_weight=whole(max_weight, "max_weight", 1, MAX_WEIGHT))
-        if (unit == "item") != (max_total is not None):
-            msg = (
-                "unit = 'item' needs max_total=, the promised bound of an item's total weight; unit = 'event' has none"
-            )
-            raise SpecError(msg)
-        self._put(max_total=None if max_total is None else whole(max_total, "max_total", 1, MAX_WEIGHT))
-        if max_total is not None and self.max_weight > max_total:
-            msg = f"max_weight must be at most max_total, found {max_weight} and {max_total}"
-            raise SpecError(msg)
+        self._put_weights(unit, max_weight, max_total)
         self._put(n_bound=None if n_bound is None else whole(n_bound, "n_bound", 1, 1 << 53))
         require_choice(mechanism, "mechanism", MECHANISMS)
         self._put(objective=require_choice(objective, "objective", ("total", "max")))
@@ -196,11 +186,6 @@ class WorkloadSpec(EventCountingSpec):
             if len(np.unique(matrix, axis=0)) < len(matrix):
                 text = "the workload has duplicate rows: they are weighted twice"
                 warnings.warn(text, WorkloadWarning, stacklevel=4)
-
-    @property
-    def weight(self) -> int:
-        """The unit's weight W: the L1 distance between the histograms of two neighbours is at most this."""
-        return self.max_weight if self.max_total is None else self.max_total
 
     @property
     def length(self) -> int:
@@ -280,11 +265,7 @@ class WorkloadSpec(EventCountingSpec):
         return "epsilon" if self.mechanism in ("laplace", "l2ball") else "mu2"
 
     def cost(self, law: LayerLaw) -> Fraction:
-        """Cost of a layer or a view with this law in the ledger: mu^2 for Gaussian noise, epsilon for pure noise.
-
-        Args:
-            law: law of the layer, from `law`.
-        """
+        """Cost of a layer or a view with this law in the ledger: mu^2 for Gaussian noise, epsilon for pure noise."""
         share = 1 - self.counted_share
         if law.name == "discrete-laplace":
             return law.parameter * self.weight * self.strategy.sensitivity1 / share

@@ -160,15 +160,15 @@ class Ledger(SketchHistory):
         found = float(exact)
         return found if exact <= found else math.nextafter(found, math.inf)
 
-    def zcdp(self, *, intrusion: bool = False, copies: bool = False, from_now: bool = False) -> Loss:
+    def zcdp(self, *, intrusion: bool = False) -> Loss:
         """The same loss as rho of zCDP, an exact rational or infinity; at most half the square of `loss`.
 
         It holds if costs do not depend on what was released before (the stream may). An intruder may choose the moment
         of the look from what was seen, so with `intrusion` it is half the square of `loss`.
         """
         if intrusion:
-            return concentrated(self.loss(intrusion=True, copies=copies, from_now=from_now))
-        return worst_rho(self._seen(copies=copies, promise=True), unit=self.unit, max_weight=self.max_weight)
+            return concentrated(self.loss(intrusion=True))
+        return worst_rho(self._seen(promise=True), unit=self.unit, max_weight=self.max_weight)
 
     @cached_property
     def most_of_event(self) -> Loss:

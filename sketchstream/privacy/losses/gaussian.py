@@ -127,12 +127,7 @@ class Smoothed:
     kappa: float
 
     def delta(self, epsilon: float, *, normal: bool = True) -> float:
-        """Upper bound of delta at this epsilon.
-
-        Args:
-            epsilon: at least 0.
-            normal: whether the noise is Gaussian; otherwise rho = mu2 / 2 is all that is known.
-        """
+        """Upper bound of delta at this epsilon; if noise is not `normal`, rho = mu2 / 2 is all that is known of it."""
         if isinstance(self.mu2, float) or self.kappa > 1:
             return 1.0
         if not normal and self.mu2:
@@ -142,12 +137,7 @@ class Smoothed:
         return delta_near(epsilon, self.mu2, self.kappa) if self.mu2 else _coin(epsilon, 2 * self.kappa)
 
     def epsilon(self, delta: Fraction, *, normal: bool = True) -> float:
-        """Upper bound of epsilon at this delta.
-
-        Args:
-            delta: above 0.
-            normal: as in `delta`.
-        """
+        """Upper bound of epsilon at this delta."""
         if isinstance(self.mu2, float) or self.kappa > 1:
             return math.inf
         if not self.mu2:
@@ -317,11 +307,7 @@ class GaussianLoss:
         return GaussianLoss(self.mu2 + other.mu2, bounds, normal=self.normal and other.normal)
 
     def times(self, number: int) -> GaussianLoss:
-        """The loss to this many equal sketches, with independent noise.
-
-        Args:
-            number: at least 1.
-        """
+        """The loss to this many equal sketches, with independent noise."""
         if number == 1:
             return self
         bounds = tuple(Smoothed(one.rounding, one.mu2 * number, one.kappa * number) for one in self.smoothed)
@@ -346,9 +332,6 @@ class GaussianLoss:
     def delta(self, epsilon: Epsilon) -> float:
         """Smallest delta that is known to hold for this epsilon; never below the true one.
 
-        Args:
-            epsilon: at least 0.
-
         Raises:
             SpecError: epsilon is not a number.
         """
@@ -357,30 +340,19 @@ class GaussianLoss:
         return min(bounds if not self._summed else [*bounds, self._exact_deltas()(eps)])
 
     def epsilon(self, delta: Epsilon) -> float:
-        """Smallest epsilon that is known to hold for this delta, rounded up.
-
-        Args:
-            delta: from 1e-300 to 0.5.
-        """
+        """Smallest epsilon that is known to hold for this delta, rounded up."""
         return self.at(delta).epsilon
 
     def at(self, delta: Epsilon) -> EpsilonAtDelta:
         """As `epsilon`, with the way in which it was found and the effect of the lattice.
 
-        Args:
-            delta: from 1e-300 to 0.5.
-
         Raises:
-            SpecError: delta is outside that range.
+            SpecError: delta is outside [1e-300, 0.5].
         """
         return _at(self, exact_rational(delta, "delta must be in [1e-300, 0.5]"))
 
     def to_dict(self, delta: Epsilon) -> dict[str, Any]:
-        """Plain data: mu^2 as text, and the epsilon at a delta.
-
-        Args:
-            delta: from 1e-300 to 0.5.
-        """
+        """Plain data: mu^2 as text, and the epsilon at a delta."""
         return {"mu2": "unlimited" if self.mu2 == math.inf else str(self.mu2), **self.at(delta).to_dict()}
 
     @property
@@ -467,8 +439,7 @@ def _coin(epsilon: float, distance: float) -> float:
 
 def _costs(history: History) -> list[Fraction]:
     """Costs of all noise: layers, and views with fresh noise."""
-    found = [cost for part in history.parts for cost in _costs(part)]
-    return found + [entry.cost for entry in history.entries if entry.cost is not None]
+    return [entry.cost for entry in history.every() if entry.cost is not None]
 
 
 def _variances(history: History, noise: Callable[[Fraction], float], *, look: bool) -> tuple[float, _Sums]:
@@ -610,7 +581,7 @@ def _integer_shares(
     moves in several gaps, and each move may depend on what was seen. It has such a bound only if there is one view, or
     if it moves by 1 in total, as one event does.
     """
-    views = sum(1 for _ in _views(history))
+    views = sum(not isinstance(entry, LayerEntry) for entry in history.every())
     several = unit == "item" and shift.shapes != ((1,),)
     if not shift.shapes or since or (several and (look or views > 1)):
         return None
@@ -626,10 +597,3 @@ def _integer_shares(
         if shares.times
         for shape in shift.shapes
     )
-
-
-def _views(history: History) -> Iterable[Any]:
-    """Every view."""
-    for part in history.parts:
-        yield from _views(part)
-    yield from (entry for entry in history.entries if not isinstance(entry, LayerEntry))

@@ -96,13 +96,17 @@ class History:
     @property
     def length(self) -> int:
         """Number of entries, those of merged parts included."""
-        return len(self.entries) + sum(part.length for part in self.parts)
+        return sum(1 for _ in self.every())
+
+    def every(self) -> Iterator[Entry]:
+        """Every entry, those of merged parts first."""
+        for part in self.parts:
+            yield from part.every()
+        yield from self.entries
 
     def layers(self) -> Iterator[LayerEntry]:
         """Every layer, those of merged parts first."""
-        for part in self.parts:
-            yield from part.layers()
-        yield from (entry for entry in self.entries if isinstance(entry, LayerEntry))
+        return (entry for entry in self.every() if isinstance(entry, LayerEntry))
 
     def unnamed(self) -> History:
         """This history without the names of its draws, on which no loss depends: sketches of one spec have the same."""

@@ -15,7 +15,7 @@ from helpers.convolution_losses import coordinates_of
 from helpers.noise import oracle
 from helpers.noise.words import Seeded
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.calibration import mu_of, zcdp_budget
+from sketchstream.kinds.convolution.calibration import mu_of, rho_of
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 from sketchstream.kinds.convolution.filtering.mechanism import Spectrum, spectral_shape
 from sketchstream.kinds.convolution.reading.answers import decode
@@ -299,7 +299,7 @@ def delta_of_losses(losses: np.ndarray, epsilon: float, up: bool) -> float:
 def test_laplace_audit_by_exact_convolution(kernel: list[int], low: float, high: float) -> None:
     group = Group((len(kernel),))
     shape = spectral_shape(Spectrum.of(group, [np.array(kernel, float)]), "laplace", "fourier", 0)
-    budget = float(zcdp_budget(Fraction(1, 2), Fraction(1, 20)))
+    budget = float(2 * rho_of(Fraction(1, 2), Fraction(1, 20)))
     assert budget == pytest.approx(0.151095911359, rel=3e-9)
     held = Coordinates.of(group, shape.kept)
     scales = np.sqrt(held.spread(shape.relative).astype(float) / budget)

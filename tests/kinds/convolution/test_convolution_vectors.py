@@ -11,7 +11,7 @@ import pytest
 
 from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.calibration import mu_of, rho_of, zcdp_budget
+from sketchstream.kinds.convolution.calibration import mu_of, rho_of
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 from sketchstream.kinds.convolution.filtering.mechanism import (
@@ -30,7 +30,7 @@ from sketchstream.kinds.convolution.filtering.mechanism import (
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 ONE, MILLIONTH = Fraction(1), Fraction(1, 10**6)
-MU, BUDGET = float(mu_of(ONE, MILLIONTH)), float(zcdp_budget(ONE, MILLIONTH))
+MU, BUDGET = float(mu_of(ONE, MILLIONTH)), float(2 * rho_of(ONE, MILLIONTH))
 
 
 def circular(*kernel: float, shape: tuple[int, ...] | None = None) -> Spectrum:

@@ -49,24 +49,11 @@ def joined(
     if not lags:
         return current
     values, stderr, partial = current.values.copy(), current.stderr.copy(), current.partial.copy()
-    values[:lags] += tail_of(spec, state, current.place, known)[:lags]
+    values[:lags] += decode(spec, state, current.place, known)[known : known + lags]
     stderr[:lags] = np.hypot(stderr[:lags], _tail_errors(spec, current.place, layers, known, lags))
     partial[:lags] = np.arange(lags) < current.filter.partial - known
     before = Term(tuple(layers), known + np.arange(lags, dtype=np.int64), known)
     return replace(current, values=values, stderr=stderr, partial=partial, before=before)
-
-
-def tail_of(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, length: int | None = None) -> Floats:
-    """(lags - 1,) float64, contribution of a window's positions to the first answers of the next one.
-
-    Args:
-        spec: the specification.
-        state: (size,) int64.
-        place: number of the filter.
-        length: positions of the window; default all.
-    """
-    known = spec.length if length is None else length
-    return decode(spec, state, place, known)[known : known + len(spec.filters[place]) - 1]
 
 
 def _tail_errors(spec: ConvolutionSpec, place: int, layers: Sequence[NoiseLayer], length: int, lags: int) -> Floats:

@@ -8,6 +8,7 @@ Source: docs/theory/noise.md (the exact samplers); docs/theory/convolution.md, s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
@@ -54,44 +55,24 @@ def add_gaussian(out: Ints, variances: npt.NDArray[np.float64], entropy: WordSou
         discrete_gaussians(drawn, [Fraction(int(one)) for one in values.tolist()], which.reshape(-1), entropy)
         out[small] += drawn
         drawn.fill(0)
-    pending = np.flatnonzero(~small)
-    if not pending.size:
+    wide = np.flatnonzero(~small)
+    if not wide.size:
         return
-    source = Keystream() if entropy is None else entropy
-    draw = _draw(source)
     parts = np.zeros(len(out), np.int64)
-    parts[pending] = np.floor(np.sqrt(variances[pending]) / BASE).astype(np.int64) + 2
-    shifts = (64 - np.frexp(parts.astype(np.float64))[1]).astype(np.uint64)
-    sure = _sure_words(1 << (int(variances[pending].min()).bit_length() - 1) // 2)
-    try:
-        while pending.size:
-            spare = 2 * pending.size + 64
-            signed = np.zeros(spare, np.int64)
-            discrete_gaussian(signed, Fraction(BASE**2), source)
-            cells = signed[signed >= 0][: pending.size]
-            now = pending[: cells.size]
-            words = np.empty((4, now.size), np.uint32)
-            source.fill(words.reshape(-1))
-            t = parts[now]
-            wide = (words[0].astype(np.uint64) << np.uint64(32)) | words[1]
-            rest = (wide >> shifts[now]).astype(np.int64)
-            kept = rest < t
-            for place in np.flatnonzero(kept & (words[2] >= sure[np.minimum(cells, len(sure) - 1)])).tolist():
-                k, variance = int(cells[place]), int(variances[now[place]])
-                exponent = Fraction((int(t[place]) * k + int(rest[place])) ** 2, 2 * variance)
-                exponent -= Fraction(k * k, 2 * BASE**2)
-                kept[place] = below_exponential(int(words[2, place]), WIDTH, exponent, WIDTH, draw)
-            value = t * cells + rest
-            negative = (words[3] >> np.uint32(31)).astype(np.bool_)
-            kept &= ~(negative & (value == 0))
-            out[now[kept]] += np.where(negative, -value, value)[kept]
-            pending = np.concatenate([now[~kept], pending[cells.size :]])
-            for scratch in (signed, cells, rest, value):
-                scratch.fill(0)
-            words.fill(0)
-    finally:
-        if entropy is None and isinstance(source, Keystream):
-            source.erase()
+    parts[wide] = np.floor(np.sqrt(variances[wide]) / BASE).astype(np.int64) + 2
+
+    def cells(count: int, source: WordSource) -> Ints:
+        signed = np.zeros(2 * count + 64, np.int64)
+        discrete_gaussian(signed, Fraction(BASE**2), source)
+        found = signed[signed >= 0][:count]
+        signed.fill(0)
+        return found
+
+    def exponent(place: int, t: int, k: int, rest: int) -> Fraction:
+        return Fraction((t * k + rest) ** 2, 2 * int(variances[place])) - Fraction(k * k, 2 * BASE**2)
+
+    sure = _sure_words(1 << (int(variances[wide].min()).bit_length() - 1) // 2)
+    _add_cells(out, wide, parts, cells, sure, exponent, entropy)
 
 
 @lru_cache(maxsize=16)
@@ -100,9 +81,6 @@ def _sure_words(least: int) -> npt.NDArray[np.uint32]:
 
     With tau = t BASE / sigma <= 1 + 2 BASE / sigma, E is at most ((tau^2 - 1)(K + 1)^2 + 2 K + 1) / (2 BASE^2), and
     exp(-E) is at least 1 - E. The last entry accepts nothing and serves all larger K.
-
-    Args:
-        least: a lower bound of sigma, at least 2^19.
     """
     excess = Fraction(2 * BASE, least)
     stretch = 2 * excess + excess**2
@@ -124,30 +102,50 @@ def add_laplace(out: Ints, parts: Ints, entropy: WordSource | None = None) -> No
         parts: (n,) int64, t, from 1 to 2^40.
         entropy: words for tests.
     """
+
+    def cells(count: int, source: WordSource) -> Ints:
+        signed = np.zeros(count, np.int64)
+        discrete_laplace(signed, Fraction(1, BASE), source)
+        return np.where(signed > 0, signed - 1, -signed)
+
+    sure = np.array([SURE], np.uint32)
+    _add_cells(out, np.arange(len(out)), parts, cells, sure, lambda _place, t, _k, r: Fraction(r, BASE * t), entropy)
+
+
+def _add_cells(
+    out: Ints,
+    pending: Ints,
+    parts: Ints,
+    cells_of: Callable[[int, WordSource], Ints],
+    sure: npt.NDArray[np.uint32],
+    exponent_of: Callable[[int, int, int, int], Fraction],
+    entropy: WordSource | None,
+) -> None:
+    """Add z to the pending elements, |z| = t K + R with R uniform in [0, t), t the element's of `parts`, by rejection.
+
+    `cells_of` draws at most so many K. K and R are accepted with probability exp(-E), and `exponent_of` gives E for an
+    element, t, K and R; words below the entry of `sure` for K, or its last, accept without it. Minus zero is refused.
+    """
     source = Keystream() if entropy is None else entropy
     draw = _draw(source)
     shifts = (64 - np.frexp(parts.astype(np.float64))[1]).astype(np.uint64)  # t < 2^(64 - shift)
-    pending = np.arange(len(out))
     try:
         while pending.size:
-            cells = np.zeros(pending.size, np.int64)
-            discrete_laplace(cells, Fraction(1, BASE), source)
-            cells = np.where(cells > 0, cells - 1, -cells)
-            words = np.empty((4, pending.size), np.uint32)
+            cells = cells_of(pending.size, source)
+            now = pending[: cells.size]
+            words = np.empty((4, now.size), np.uint32)
             source.fill(words.reshape(-1))
-            t = parts[pending]
-            wide = (words[0].astype(np.uint64) << np.uint64(32)) | words[1]
-            rest = (wide >> shifts[pending]).astype(np.int64)
+            t = parts[now]
+            rest = (((words[0].astype(np.uint64) << np.uint64(32)) | words[1]) >> shifts[now]).astype(np.int64)
             kept = rest < t
-            for place in np.flatnonzero(kept & (words[2] >= SURE)).tolist():
-                exponent = Fraction(int(rest[place]), BASE * int(t[place]))
+            for place in np.flatnonzero(kept & (words[2] >= sure[np.minimum(cells, len(sure) - 1)])).tolist():
+                exponent = exponent_of(int(now[place]), int(t[place]), int(cells[place]), int(rest[place]))
                 kept[place] = below_exponential(int(words[2, place]), WIDTH, exponent, WIDTH, draw)
             value = t * cells + rest
             negative = (words[3] >> np.uint32(31)).astype(np.bool_)
             kept &= ~(negative & (value == 0))
-            chosen = pending[kept]
-            out[chosen] += np.where(negative, -value, value)[kept]
-            pending = pending[~kept]
+            out[now[kept]] += np.where(negative, -value, value)[kept]
+            pending = np.concatenate([now[~kept], pending[cells.size :]])
             for scratch in (cells, rest, value):
                 scratch.fill(0)
             words.fill(0)
@@ -172,11 +170,6 @@ def base_draws(count: int, *, gaussian: bool, source: WordSource) -> npt.NDArray
 
     |z| = 2^79 K + R: K has weights exp(-K^2 / 2^99) or exp(-K / 2^49), R has 79 uniform bits and is accepted with
     probability exp(-R (2^80 K + R) / 2^257) or exp(-R / 2^128), which is above 1 - 2^-32 for K below 2^54.
-
-    Args:
-        count: number of values.
-        gaussian: which of the two laws.
-        source: words.
     """
     draw = _draw(source)
     out = np.zeros(count, np.object_)
