@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import wire
+from sketchstream.audit.observed import state_of
 from sketchstream.kinds import planned
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
@@ -227,12 +227,6 @@ def _clip(values: npt.NDArray[Any], reach: int = 6) -> Codes:
     return np.clip(values.astype(np.int64), -reach, reach) + reach
 
 
-def _looked(sketch: Any) -> Ints:
-    """The counters in an open sketch's file, as an intruder reads them."""
-    body: Ints = np.array(wire.unpack(sketch.to_bytes())[1], dtype=np.int64)
-    return body
-
-
 def _bare(spec_of: Callable[[int], ProfileSpec]) -> Callable[[bool, int], Codes]:
     """The published bare state; the active stream has one event in every slot."""
 
@@ -254,7 +248,7 @@ def _look_then_state(spec_of: Callable[[int], ProfileSpec], *, before: int, afte
         sketch = Sketch.create(spec)
         for _ in range(before if active else 0):
             sketch.update(np.arange(trials))
-        seen = _looked(sketch)
+        seen = state_of(sketch)  # as an intruder reads them in its file
         for _ in range(after if active else 0):
             sketch.update(np.arange(trials))
         sealed: Any = sketch.seal()

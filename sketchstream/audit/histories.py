@@ -11,7 +11,7 @@ covariance of everything that is seen for Gaussian noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, Final
 
@@ -302,11 +302,3 @@ def _state(part: Any) -> Any:
 def _counters(part: Any) -> dict[str, int]:
     """The counters of an open sketch or a sealed state."""
     return {one.name: one.value for one in part.counters} if hasattr(part, "counters") else counters_of(part)
-
-
-def expected(case: Case, steps: Sequence[str]) -> Wanted:
-    """The entries of a sketch that took these steps."""
-    out: Wanted = []
-    for step in steps:
-        out += publication(case) if step == "seal" else [("layer" if step == "create" else step, case.costs[step])]  # type: ignore[index]
-    return out

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream import noise, published, wire
+from sketchstream import noise, published
 from sketchstream.audit import bounds, cases, counters, deployments, draws, histories, workers
 from sketchstream.audit.cases import Audit, Check
 from sketchstream.audit.kinds import lattices
-from sketchstream.audit.observed import Outcome, judge
+from sketchstream.audit.observed import Outcome, judge, state_of
 from sketchstream.errors import SealedError
 from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile import mechanism as profile
@@ -278,11 +278,6 @@ def _key(spec: ProfileSpec) -> Any:
     return Key.generate() if spec.needs_key else None
 
 
-def _state(data: bytes) -> npt.NDArray[np.int64]:
-    """The counters in an open sketch's bytes."""
-    return np.array(wire.unpack(data)[1], dtype=np.int64)
-
-
 def _neighbours(spec: ProfileSpec, name: str) -> Finding:
     """Check that two copies of a sketch differ, after neighbouring streams, in one slot and within the sensitivity."""
     rng = np.random.default_rng(4)
@@ -306,7 +301,7 @@ def _neighbours(spec: ProfileSpec, name: str) -> Finding:
         for these, so_many in ((items, weights), (moved_items, other)):
             sketch = Sketch.from_bytes(empty, key)
             sketch.update(these, so_many, invalid="noop")
-            states.append(_state(sketch.to_bytes()))
+            states.append(state_of(sketch))
         moved = states[0] - states[1]
         worst_slots = max(worst_slots, int(np.count_nonzero(moved)))
         worst_step = max(worst_step, int(np.abs(moved).max()))
@@ -348,10 +343,10 @@ def _wrapping() -> Finding:
         warnings.simplefilter("ignore", NoPrivacyWarning)
         spec = ProfileSpec(epsilon="50", max_weight=weight, domain=ClosedDomain(size=4))
     sketch = Sketch.create(spec)
-    before = _state(sketch.to_bytes())
+    before = state_of(sketch)
     for sign in (1, -1):
         sketch.update(np.full(100, 2), np.full(100, sign * weight))
-    same = bool((_state(sketch.to_bytes()) == before).all())
+    same = bool((state_of(sketch) == before).all())
     words = "same" if same else "CHANGED", "any counter that stops at its end"
     return Finding("neighbours", "wrapped counters", same, "up and down again: the same", *words)
 
@@ -397,7 +392,7 @@ def _fresh_layer(spec: ProfileSpec, name: str) -> Finding:
         **more,
     )
     sketch = Sketch.create(fresh)
-    looked = _state(sketch.to_bytes())
+    looked = state_of(sketch)
     sealed: Any = sketch.seal()
     moved = sealed.state.astype(np.int64) - looked
     law: laws.Law = laws.DiscreteLaplace(Fraction(7, 10) * (1 - fresh.total_share))

@@ -12,6 +12,8 @@ processor registers, in swap or in a core dump are out of this module's reach.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol, Self
 
@@ -102,6 +104,27 @@ class Keystream:
 
     def __repr__(self) -> str:
         return "Keystream(AES-256-CTR)"
+
+
+@contextmanager
+def words_of(entropy: WordSource | None) -> Iterator[WordSource]:
+    """The given source, as tests have it, or a keystream under a key that is erased at the end."""
+    if entropy is not None:
+        yield entropy
+        return
+    with Keystream() as source:
+        yield source
+
+
+def word_by_word(source: WordSource) -> Callable[[], int]:
+    """A function that gives one more word of a source."""
+    word: Words = np.empty(1, np.uint32)
+
+    def draw() -> int:
+        source.fill(word)
+        return int(word[0])
+
+    return draw
 
 
 def fresh_key() -> bytearray:

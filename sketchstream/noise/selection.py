@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import TypeVar
 
-import numpy as np
-
-from sketchstream.noise.entropy import Keystream, WordSource
+from sketchstream.noise.entropy import WordSource, word_by_word, words_of
 from sketchstream.noise.thresholds import WIDTH, below, exponential
 
 Candidate = TypeVar("Candidate")
@@ -33,15 +31,9 @@ def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Wor
     acceptance = {
         one: exponential(epsilon * (best - score) / 2) for one, score in scores.items() if score != best
     }  # the best is always accepted
-    source = entropy or Keystream()
-    word = np.empty(1, np.uint32)
-
-    def draw() -> int:
-        source.fill(word)
-        return int(word[0])
-
     limit = (1 << WIDTH) // len(candidates) * len(candidates)
-    try:
+    with words_of(entropy) as source:
+        draw = word_by_word(source)
         while True:
             drawn = draw()
             if drawn >= limit:
@@ -49,6 +41,3 @@ def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Wor
             one = candidates[drawn % len(candidates)]
             if one not in acceptance or below(acceptance[one], draw(), draw):
                 return one
-    finally:
-        if isinstance(source, Keystream):
-            source.erase()

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from sketchstream.errors import SpecError
 from sketchstream.noise import gaussian
 from sketchstream.noise.blocks import flat, positive
-from sketchstream.noise.entropy import Keystream, Words, WordSource
-from sketchstream.noise.thresholds import WIDTH, Draw
+from sketchstream.noise.entropy import Words, WordSource, word_by_word, words_of
+from sketchstream.noise.thresholds import WIDTH
 
 STEPS: Final = 8
 """Parameters of shared tables between a power of two and the next."""
@@ -67,21 +67,19 @@ def discrete_gaussians(
     tables, table_of = _tables(parameters, np.bincount(places, minlength=len(parameters)))
     order = np.argsort(table_of[places], kind="stable")
     ends = np.searchsorted(table_of[places[order]], np.arange(len(tables)), side="right")
-    source = Keystream() if entropy is None else entropy
     noise = np.zeros(min(len(view), CHUNK), np.int64)
-    try:
-        start = 0
-        for table, end in zip(tables, ends.tolist(), strict=True):
-            for first in range(start, end, CHUNK):
-                chosen = order[first : min(first + CHUNK, end)]
-                drawn = noise[: len(chosen)]
-                draw_thinned(drawn, places[chosen], table, parameters, source)
-                view[chosen] = (view[chosen].astype(np.int64) + drawn).astype(view.dtype)
-            start = end
-    finally:
-        noise.fill(0)
-        if entropy is None and isinstance(source, Keystream):
-            source.erase()
+    with words_of(entropy) as source:
+        try:
+            start = 0
+            for table, end in zip(tables, ends.tolist(), strict=True):
+                for first in range(start, end, CHUNK):
+                    chosen = order[first : min(first + CHUNK, end)]
+                    drawn = noise[: len(chosen)]
+                    draw_thinned(drawn, places[chosen], table, parameters, source)
+                    view[chosen] = (view[chosen].astype(np.int64) + drawn).astype(view.dtype)
+                start = end
+        finally:
+            noise.fill(0)
 
 
 def table_parameter(sigma2: Fraction) -> Fraction:
@@ -137,7 +135,7 @@ def draw_thinned(
         for place in np.flatnonzero(unsure).tolist():
             at = int(thinned[place])
             exponent = int(drawn[at]) ** 2 * coefficients[int(which[pending[at]])]
-            kept[at] = gaussian.below_exponential(int(words[place]), WIDTH, exponent, WIDTH, _draw(source))
+            kept[at] = gaussian.below_exponential(int(words[place]), WIDTH, exponent, WIDTH, word_by_word(source))
         noise[pending] = drawn
         pending = pending[~kept]
         drawn.fill(0)
@@ -170,14 +168,3 @@ def _root(coefficient: Fraction) -> int:
     """Smallest r with r^2 >= coefficient 2^120; 0 for 0."""
     scaled = coefficient * (1 << 2 * FINE)
     return 0 if coefficient == 0 else math.isqrt(math.ceil(scaled) - 1) + 1
-
-
-def _draw(source: WordSource) -> Draw:
-    """One more word of a source."""
-    word = np.empty(1, np.uint32)
-
-    def draw() -> int:
-        source.fill(word)
-        return int(word[0])
-
-    return draw

@@ -116,10 +116,6 @@ class Census(Deployment):
             out[utc_day(day * DAY_MS)] = known[alike]
         return out
 
-    def unbounded_for_items(self) -> list[str]:
-        """Names of sketches of unit "event": an item loses m times an event's loss to them, for its m events."""
-        return sorted({record.name for record in self.records if record.ledger.unit == "event"})
-
     def rows(self) -> list[dict[str, str]]:
         """One row for each name and revision: windows, partitions, and what one window and all of them cost."""
         return self._rows

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from sketchstream.kinds.convolution.spec import LAPLACE_STEP
 from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.blocks import add_wrapping
-from sketchstream.noise.entropy import Keystream, Words, WordSource
+from sketchstream.noise.entropy import WordSource, word_by_word, words_of
 from sketchstream.noise.gaussian import below_exponential
-from sketchstream.noise.thresholds import WIDTH, Draw
+from sketchstream.noise.thresholds import WIDTH
 from sketchstream.noise.varied import discrete_gaussians
 
 Ints = npt.NDArray[np.int64]
@@ -126,10 +126,9 @@ def _add_cells(
     `cells_of` draws at most so many K. K and R are accepted with probability exp(-E), and `exponent_of` gives E for an
     element, t, K and R; words below the entry of `sure` for K, or its last, accept without it. Minus zero is refused.
     """
-    source = Keystream() if entropy is None else entropy
-    draw = _draw(source)
     shifts = (64 - np.frexp(parts.astype(np.float64))[1]).astype(np.uint64)  # t < 2^(64 - shift)
-    try:
+    with words_of(entropy) as source:
+        draw = word_by_word(source)
         while pending.size:
             cells = cells_of(pending.size, source)
             now = pending[: cells.size]
@@ -149,20 +148,6 @@ def _add_cells(
             for scratch in (cells, rest, value):
                 scratch.fill(0)
             words.fill(0)
-    finally:
-        if entropy is None and isinstance(source, Keystream):
-            source.erase()
-
-
-def _draw(source: WordSource) -> Draw:
-    """One more word of a source."""
-    word: Words = np.empty(1, np.uint32)
-
-    def draw() -> int:
-        source.fill(word)
-        return int(word[0])
-
-    return draw
 
 
 def base_draws(count: int, *, gaussian: bool, source: WordSource) -> npt.NDArray[Any]:
@@ -171,7 +156,7 @@ def base_draws(count: int, *, gaussian: bool, source: WordSource) -> npt.NDArray
     |z| = 2^79 K + R: K has weights exp(-K^2 / 2^99) or exp(-K / 2^49), R has 79 uniform bits and is accepted with
     probability exp(-R (2^80 K + R) / 2^257) or exp(-R / 2^128), which is above 1 - 2^-32 for K below 2^54.
     """
-    draw = _draw(source)
+    draw = word_by_word(source)
     out = np.zeros(count, np.object_)
     pending = np.arange(count)
     while pending.size:

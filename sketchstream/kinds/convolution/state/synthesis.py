@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.spec import SYNTHESIS_BITS, ConvolutionSpec, NoiseLayer
 from sketchstream.kinds.convolution.state.noise import Ints, add_exact, base_draws
-from sketchstream.noise.entropy import Keystream, WordSource
+from sketchstream.noise.entropy import WordSource, words_of
 
 Objects = npt.NDArray[Any]
 
@@ -39,8 +39,7 @@ def add_correlated(spec: ConvolutionSpec, state: Ints, layer: NoiseLayer, entrop
         layer: the law.
         entropy: words for tests.
     """
-    source = Keystream() if entropy is None else entropy
-    try:
+    with words_of(entropy) as source:
         drawn = base_draws(spec.size, gaussian=spec.measure == "mu2", source=source)
         if spec.spread is not None:
             scales = spec.spread.norms * (math.sqrt(1 / spec.scale_budget(layer)) * (1 + 1e-15))
@@ -54,9 +53,6 @@ def add_correlated(spec: ConvolutionSpec, state: Ints, layer: NoiseLayer, entrop
         drawn.fill(0)
         noise.fill(0)
         rounded.fill(0)
-    finally:
-        if entropy is None and isinstance(source, Keystream):
-            source.erase()
 
 
 def filter_draws(drawn: Objects, series: npt.NDArray[np.float64], scales: npt.NDArray[np.float64]) -> Objects:
