@@ -152,10 +152,8 @@ class ConvolutionSpec(EventCountingSpec):
         weights: weight of each filter's error in the choice of the noise; default 1.
         step_ms: of a series whose positions are event times: milliseconds of one position from the start of its window
             on; None: positions are whole numbers.
-        counted_share: unit "event": share of every layer's and every view's cost that a counter of the events counted
-            gets; 0: none is kept. Quality of a stream is judged by it.
-        epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted, which is
-            a function of envelopes and outside the ledger; 0: none is kept.
+        counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.
+        epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
         transform_length: of a series, M, at least as long as series and filter together, less one; default: one of a
             few with the smallest error.
         levels: of noise "tree": (positions of a block, weight) of each level; default: the best found.
@@ -539,15 +537,8 @@ class ConvolutionSpec(EventCountingSpec):
         """Check the assumptions of publication in instalments."""
         if self.publish != "closed":
             return
-        found = []
-        if self.mode != "linear":
-            found.append(f"mode {self.mode!r}")
-        if self.origin:
-            found.append(f"origin {self.origin}")
-        if self.intrusion:
-            found.append("intrusion True")
-        if self.layout != "time":
-            found.append(f"layout {self.layout!r}")
+        needed = {"mode": "linear", "origin": 0, "intrusion": False, "layout": "time"}
+        found = [f"{name} {held!r}" for name, one in needed.items() if (held := getattr(self, name)) != one]
         if found:
             msg = (
                 "publish = 'closed' needs mode = 'linear', origin = 0, intrusion = False and a state by position "

@@ -76,8 +76,7 @@ class GaussianSpec(LinearSpec):
             it.
         counted: whether events are counted apart from their weights; that counter gets half of `total_share`. Default:
             for unit "event" with a total, where weights are not all 1.
-        epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted
-            (`Sketch.admit`), a function of envelopes outside the ledger; 0 (default) keeps no such number.
+        epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
 
     Raises:
         SpecError: a parameter is outside its range, or parameters contradict each other.

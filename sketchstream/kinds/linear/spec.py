@@ -57,7 +57,8 @@ class LinearSpec:
         delta_publish: of the fresh layer at seal.
         intrusion: whether `seal` adds that layer.
         unit: unit of privacy.
-        epsilon_records: epsilon of the noise of the number of records admitted; 0: none is kept.
+        epsilon_records: epsilon of the discrete Laplace noise of the number of records admitted (`Sketch.admit`), which
+            is a function of envelopes and outside the ledger; 0: none is kept.
     """
 
     kind: ClassVar[str]
@@ -220,7 +221,10 @@ class LinearSpec:
 
 
 class EventCountingSpec(LinearSpec):
-    """Base of specs whose events counted may have a counter, with a share of every cost."""
+    """Base of specs whose events counted may have a counter, by which the quality of a stream is judged.
+
+    `counted_share` is its share of the cost of every layer and every view; 0: there is none.
+    """
 
     if TYPE_CHECKING:  # a field of each
         counted_share: Fraction

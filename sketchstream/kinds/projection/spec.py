@@ -114,10 +114,8 @@ class ProjectionSpec(EventCountingSpec):
         delta_publish: its delta (default: delta).
         intrusion: whether that noise is added. False publishes the bare state, which voids the guarantee for events
             after any copy of the open state.
-        counted_share: unit "event": share of every layer's and every view's cost that a counter of the events counted
-            gets; 0: none is kept. Quality of a stream is judged by it.
-        epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted, which is
-            a function of envelopes and outside the ledger; 0: none is kept.
+        counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.
+        epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
 
     Raises:
         SpecError: a parameter is outside its range, or parameters contradict each other.

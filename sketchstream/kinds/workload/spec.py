@@ -63,10 +63,8 @@ class WorkloadSpec(PlaceCountingSpec):
             copy of the open state.
         epsilon_publish: of the fresh layer at seal (default: epsilon).
         delta_publish: of the fresh layer at seal (default: delta).
-        counted_share: unit "event": share of every layer's and every view's cost that a counter of the events counted
-            gets; 0: none is kept. Quality of a stream is judged by it.
-        epsilon_records: unit "event": epsilon of the discrete Laplace noise of the number of records admitted, which is
-            a function of envelopes and outside the ledger; 0: none is kept.
+        counted_share: unit "event": share of every cost that a counter of the events counted gets; 0: none is kept.
+        epsilon_records: unit "event": epsilon of the number of records admitted, outside the ledger; 0: none is kept.
         universe: map from the fields of a record to a cell, with names of cells; its columns have the names
             and sizes of the workload's. Without one, items are cell numbers.
         strategy: one that was made for this workload before; else it is computed here.

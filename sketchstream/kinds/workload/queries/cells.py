@@ -11,7 +11,7 @@ lie at an edge. Those, and numbers spelled in strings, are read as fractions, ea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -37,13 +37,13 @@ class CellLocator:
 
     def __init__(self, universe: Universe) -> None:
         self._universe = universe
-        self._columns = [_OfValues(one) if one.values else _OfEdges(one) for one in universe.columns]
+        self._columns = [_by_values(one) if one.values else _OfEdges(one).locate for one in universe.columns]
 
     def locate(self, found: Mapping[str, RecordColumn]) -> Ints:
         """(n,) cell of each record; -1: it has none."""
         cells: Ints | None = None
-        for column, located in zip(self._universe.columns, self._columns, strict=True):
-            places = located.locate(found[column.name])
+        for column, locate in zip(self._universe.columns, self._columns, strict=True):
+            places = locate(found[column.name])
             if column.other:
                 places = np.where(places < 0, column.size - 1, places)
             before = np.zeros(len(places), np.int64) if cells is None else cells
@@ -52,15 +52,10 @@ class CellLocator:
         return cells
 
 
-class _OfValues:
-    """Categories, by their texts."""
-
-    def __init__(self, column: Column) -> None:
-        self._choices = Choices(column.values)
-
-    def locate(self, found: RecordColumn) -> Ints:
-        """(n,) place of each record's value in the list, or -1."""
-        return found.codes(self._choices).astype(np.int64)
+def _by_values(column: Column) -> Callable[[RecordColumn], Ints]:
+    """Gives the (n,) places of records' values in the list of categories, or -1."""
+    choices = Choices(column.values)
+    return lambda found: found.codes(choices).astype(np.int64)
 
 
 class _OfEdges:
