@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.audit import oracle
 from sketchstream.audit.cases import Case, Check
 from sketchstream.audit.histories import TIGHT, distance2
 from sketchstream.audit.observed import Outcome
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.privacy.losses import oracle
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 from sketchstream.published import Origin
 from sketchstream.sketch import Sketch

@@ -4,7 +4,7 @@ In: cases of every kind. Out: outcomes. Touches: entropy, through the sketches i
 Source: docs/theory/privacy.md section 3; docs/theory/gaussian_ledger.md section 2.
 
 The expected history is written down here step by step, with costs from the fields of the spec. Its loss is found
-without the lemma of looks: by enumeration for pure noise (`sketchstream.privacy.losses.oracle`), and from the
+without the lemma of looks: by enumeration for pure noise (`sketchstream.audit.oracle`), and from the
 covariance of everything that is seen for Gaussian noise.
 """
 
@@ -18,9 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from sketchstream import published
+from sketchstream.audit import oracle
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.observed import Outcome, costs, counters_of, state_of
-from sketchstream.privacy.losses import oracle
 from sketchstream.privacy.losses.history import Entry, History, LayerEntry, View
 from sketchstream.sketch import Sketch, merge
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import noise, published
-from sketchstream.audit import bounds, cases, counters, deployments, draws, histories, workers
+from sketchstream.audit import bounds, cases, counters, deployments, draws, histories, oracle, workers
 from sketchstream.audit.cases import Audit, Check
 from sketchstream.audit.kinds import lattices
 from sketchstream.audit.observed import Outcome, judge, state_of
@@ -31,7 +31,6 @@ from sketchstream.items.hashing import Key
 from sketchstream.kinds.profile import mechanism as profile
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.noise import laws
-from sketchstream.privacy.losses import oracle
 from sketchstream.privacy.losses.gaussian import loss_of
 from sketchstream.privacy.losses.history import View
 from sketchstream.privacy.losses.looks import event_losses, item_loss

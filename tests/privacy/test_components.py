@@ -18,10 +18,10 @@ import pytest
 from scipy import stats
 
 import sketchstream as ss
+from sketchstream.audit import oracle
 from sketchstream.components import Counters, find
 from sketchstream.kinds.profile import mechanism as kind
 from sketchstream.privacy.ledgers.ledger import LayerEntry, View
-from sketchstream.privacy.losses import oracle
 from sketchstream.privacy.losses.history import History
 from sketchstream.privacy.losses.looks import event_losses, item_loss
 from sketchstream.sketch import Sketch

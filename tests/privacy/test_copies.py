@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 import sketchstream as ss
+from sketchstream.audit import oracle
 from sketchstream.cli.app import run
 from sketchstream.errors import MergeError
 from sketchstream.privacy.deployments.copies import copied_loss, families
 from sketchstream.privacy.deployments.deployment import Deployment
-from sketchstream.privacy.losses import oracle
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
 from sketchstream.published import Release, SealedState
 

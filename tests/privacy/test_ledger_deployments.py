@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
+from sketchstream.audit import oracle
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.ledgers.ledger import Ledger, Promise
-from sketchstream.privacy.losses import oracle
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 
 F = Fraction

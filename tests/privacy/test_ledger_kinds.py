@@ -22,10 +22,10 @@ import pytest
 import sketchstream as ss
 from helpers.convolution_losses import Neighbour, exact_loss, spectral_loss
 from sketchstream import kinds
+from sketchstream.audit import oracle
 from sketchstream.kinds.convolution.state.update import columns
 from sketchstream.privacy.ledgers.gaussian_ledger import GaussianLedger
 from sketchstream.privacy.ledgers.ledger import Ledger
-from sketchstream.privacy.losses import oracle
 from sketchstream.privacy.losses.history import History, LayerEntry, Loss, View
 
 F = Fraction

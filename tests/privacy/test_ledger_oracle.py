@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sketchstream.privacy.losses import oracle
+from sketchstream.audit import oracle
 from sketchstream.privacy.losses.history import Gap, History, LayerEntry, Loss, View
 from sketchstream.privacy.losses.looks import (
     event_losses,

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sketchstream.privacy.losses import oracle
+from sketchstream.audit import oracle
 from sketchstream.privacy.losses.history import History, LayerEntry, View
 
 F = Fraction

@@ -16,9 +16,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from sketchstream.audit import oracle
 from sketchstream.privacy.deployments import deployment
 from sketchstream.privacy.ledgers.ledger import LayerEntry, Ledger, Promise, View
-from sketchstream.privacy.losses import oracle
 from sketchstream.privacy.losses.history import Entry, History, Loss
 from sketchstream.privacy.losses.looks import item_loss, worst_loss
 from sketchstream.privacy.losses.measures import concentrated

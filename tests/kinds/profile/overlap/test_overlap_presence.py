@@ -17,6 +17,7 @@ import pytest
 import sketchstream as ss
 from helpers.configurations import KEYED_TOPIC
 from sketchstream import noise
+from sketchstream.audit.oracle import bits, log_ratio, randomized_response
 from sketchstream.config.loader import Config
 from sketchstream.errors import ConfigError, SpecError, WeightError
 from sketchstream.kinds.profile.kind import KIND
@@ -27,7 +28,6 @@ from sketchstream.noise.laws import RandomizedResponse, battery
 from sketchstream.noise.residues import uniform_residues
 from sketchstream.privacy.losses.history import LOOK, History, LayerEntry, View
 from sketchstream.privacy.losses.looks import item_loss
-from sketchstream.privacy.losses.oracle import bits, log_ratio, randomized_response
 from sketchstream.published import read
 from sketchstream.verify_attestation import headers, require_noise
 

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pytest
 
 import sketchstream as ss
+from sketchstream.audit.oracle import bits, log_ratio, randomized_response
 from sketchstream.kinds.profile.kind import KIND
 from sketchstream.privacy.losses.history import LOOK, History
 from sketchstream.privacy.losses.looks import item_loss
-from sketchstream.privacy.losses.oracle import bits, log_ratio, randomized_response
 from sketchstream.privacy.losses.sketch_history import Promise
 
 pytestmark = pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
