@@ -432,7 +432,7 @@ class Release(_Part):
         """For notebooks: the published counters, which contain noise."""
         from sketchstream.pictures import cards
 
-        return cards.release(self)
+        return cards.release(self, histogram=isinstance(self.kind, Reconstructing))
 
     def to_bytes(self) -> bytes:
         """The published bytes."""

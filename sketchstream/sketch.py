@@ -258,7 +258,8 @@ class Sketch:
         require_outside(invalid)
         require_sums_mean_events(self.spec)
         state, given = self._open_state("update_sums"), self.kind.items(items)
-        most = self.spec.lattice.most if hasattr(self.spec, "lattice") else self.kind.intake.most_weight(self.spec)
+        lattice = self.kind.intake.lattice(self.spec)
+        most = self.kind.intake.most_weight(self.spec) if lattice is None else lattice.most
         rows = require_sums(sums, events, len(given), most)
         moved = self._content.counters.moved()
         self._index.apply_sums(state, given, *rows, invalid=invalid, counters=moved)
@@ -652,7 +653,7 @@ def require_sums_mean_events(spec: Any) -> None:
     Raises:
         SpecError: with the reason.
     """
-    reason = getattr(spec, "sums_refused", None)
+    reason = kinds.of(spec).intake.sums_refused(spec)
     if reason is not None:
         msg = f"a sketch of this spec counts events one by one, not sums of them: {reason}"
         raise SpecError(msg)

@@ -14,10 +14,10 @@ from sketchstream.pictures import report
 from sketchstream.query import words
 
 if TYPE_CHECKING:
-    from sketchstream.query.answers import Answer
+    from sketchstream.query.answers import ProfileAnswer
 
 
-def page(answer: Answer, source: str) -> str:
+def page(answer: ProfileAnswer, source: str) -> str:
     """The report.
 
     Args:
@@ -34,7 +34,7 @@ def page(answer: Answer, source: str) -> str:
                 say("Shares are shares of the distinct items. ")
                 + (f"{words.INTERVALS} It covers {profile.covers}." if answer.intervals else words.NO_INTERVALS),
             ),
-            tables=[pictures[0].table, *shown.tables(data)],
+            tables=[pictures[0].table, *shown.of(data).tables(data)],
         ),
         report.Section(
             say("How often items were counted"),

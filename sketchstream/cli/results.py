@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sketchstream.cli.windows_report import WindowsReport
     from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published
-    from sketchstream.query.answers import Answer
+    from sketchstream.query.answers import ProfileAnswer
     from sketchstream.query.sealed import SealedWindow
     from sketchstream.query.windows import PublishedWindows
 
@@ -26,7 +26,7 @@ SUMMARY: Final = ("distinct", "at_least.2", "at_least.10", "mean")
 """What the table of many windows shows of each."""
 
 
-def print_one(answer: Answer, form: show.Format) -> None:
+def print_one(answer: ProfileAnswer, form: show.Format) -> None:
     """Print one answer, with the facts of its window before its numbers."""
     if show.heading(answer, form):
         profile, intervals = answer.profile, answer.intervals
@@ -93,7 +93,7 @@ def print_windows(
             click.echo(f"sketchstream: {text}", err=True)
 
 
-def _print_csv(answer: Answer, *, header: bool) -> None:
+def _print_csv(answer: ProfileAnswer, *, header: bool) -> None:
     """A window's answer with its start and completeness in front of every line."""
     names, *lines = answer.to_csv().rstrip("\n").split("\n")
     shown = [name for name in ("window_start", "complete", "group") if name in answer.facts]

@@ -23,7 +23,7 @@ from sketchstream.query.history import start_labels
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate
     from sketchstream.pictures.numbers import Panel
-    from sketchstream.query.answers import Answer
+    from sketchstream.query.answers import ProfileAnswer
     from sketchstream.query.sealed import SealedWindow
 
 FOLDS: Final = 100
@@ -106,7 +106,7 @@ class WindowsReport:
     guarantee: Mapping[str, Any] | None = None
     say: Names = USUAL
 
-    def add(self, window: SealedWindow, answer: Answer) -> None:
+    def add(self, window: SealedWindow, answer: ProfileAnswer) -> None:
         """One more window, later than those before."""
         start = datetime.fromtimestamp(window.window[0] / 1000, ZoneInfo(self.timezone))
         profile, data = answer.profile, answer.to_dict()
@@ -117,7 +117,7 @@ class WindowsReport:
         self.guarantee = profile.guarantee
         self.say = profile.names
         title = f"{start:%Y-%m-%d %H:%M}: {shown.of(data).headline(data)}"
-        self.folds.append(fold(title, shown.main(data)))
+        self.folds.append(fold(title, shown.of(data).main(data)))
 
     def page(self) -> str:
         """The report."""

@@ -18,6 +18,7 @@ from sketchstream import kinds
 from sketchstream.config import checks
 from sketchstream.errors import ConfigError, SpecError
 from sketchstream.items.item_lists import read_items
+from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain, Epsilon, NoPrivacyWarning, OpenDomain, exact_epsilon, exact_noise
 from sketchstream.stream.state.evidence import misplaced_noise
@@ -120,7 +121,7 @@ def early_answers(
         )
         raise ConfigError(msg)
     kind = kinds.of(spec)
-    if kind.answer != "profile":
+    if not isinstance(kind, Reconstructing):
         msg = (
             f"emit_every belongs to kind 'profile': kind {kind.name!r} publishes every counter of a window, not their "
             "histogram, and each early answer would put noise of its own on each of them"

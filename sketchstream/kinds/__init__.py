@@ -57,7 +57,7 @@ def part(name: str, what: str) -> str | None:
     Args:
         name: name of the kind.
         what: "table", whose `TABLE` is the model of its `[[sketch]]`; or "pictures", which shows its answers
-            (`sketchstream.kinds.shown.Shown`).
+            (`sketchstream.kinds.shown.Presentation`).
     """
     home = _HOMES.get(name) or type(named(name)).__module__
     module = f"{home.rpartition('.')[0]}.{what}"

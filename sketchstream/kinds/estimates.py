@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeGuard
 
 from sketchstream.errors import EstimateError
-from sketchstream.pictures.charts import shown
+from sketchstream.pictures.charts import spelled
 
 ENDS: Final = frozenset({"value", "low", "high"})
 """Keys of a number with its interval as plain data; it may have others, see `Estimate.to_dict`."""
@@ -66,13 +66,13 @@ class Estimate:
         return format(self.value, spec) if spec else str(self)
 
     def __str__(self) -> str:
-        return f"{shown(self.value)} {self.between()}"
+        return f"{spelled(self.value)} {self.between()}"
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        return f"<b>{shown(self.value)}</b> {self.between()}"
+        return f"<b>{spelled(self.value)}</b> {self.between()}"
 
-    def between(self, spell: Callable[[float], str] = shown) -> str:
+    def between(self, spell: Callable[[float], str] = spelled) -> str:
         """The interval in text, its ends written so, with what the number may be beyond it."""
         open_end = math.isinf(self.low if self.bound == "upper" else self.high)
         return f"[{spell(self.low)}, {spell(self.high)}]{'' if open_end else beyond(self.bound, ' ')}"

@@ -43,7 +43,7 @@ class AnswerRows:
 
     Attributes:
         header: names of the columns of all rows of the usual answer, in their order.
-        usual_number: the number that series show unless another one is named; the first of `Shown.numbers`.
+        usual_number: the number that series show unless another one is named; the first of `Presentation.numbers`.
         types: of the columns of answers to any question; columns that are not here are text, whatever is in them.
     """
 

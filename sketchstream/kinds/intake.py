@@ -36,9 +36,18 @@ class Intake(Generic[S]):
         del spec
         return None
 
+    def lattice(self, spec: S) -> Lattice | None:
+        """The lattice on which the weights of events lie; None where they are whole numbers."""
+        return getattr(spec, "lattice", None)
+
+    def sums_refused(self, spec: S) -> str | None:
+        """Why sums over events do not say what a sketch of this spec counts (law 11); None: they do."""
+        return getattr(spec, "sums_refused", None)
+
     def decimal_weights(self, spec: S) -> bool:
-        """Whether weights may have fractions: specs whose `fraction_bits` are above 0."""
-        return getattr(spec, "fraction_bits", 0) > 0
+        """Whether weights may have fractions: specs whose lattice is finer than the whole numbers."""
+        lattice = self.lattice(spec)
+        return lattice is not None and lattice.bits > 0
 
     def most_weight(self, spec: S) -> int | None:
         """Largest absolute whole weight of an event; None where any weight will do."""
@@ -54,14 +63,13 @@ class Intake(Generic[S]):
             spec: of the sketch.
             given: what the records hold.
         """
-        column = given.weight
+        column, lattice = given.weight, self.lattice(spec)
         if column is None:
             return given
-        if not self.decimal_weights(spec):
+        if lattice is None or not self.decimal_weights(spec):
             return replace(given, good=column.absent | column.integers()[1])
         from sketchstream.items.lattice import Units
 
-        lattice: Lattice = spec.lattice  # type: ignore[attr-defined]  # specs with fraction_bits have one
         units, good = column.decimals(lattice.bits, lattice.max_weight)
         absent, one = column.absent, lattice.weight(1)
         units[absent] = one or 0

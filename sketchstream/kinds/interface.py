@@ -32,7 +32,7 @@ Laws, which `tests/helpers/conformance.py` checks for every kind:
         draw; bytes whose ledger does not account for their noise are refused.
     11. `apply_sums` of rows (item, sum of the weights, number of events) leaves state and counters as `apply` of the
         events themselves would, bit for bit, however the events are divided among rows. A spec for which that is not
-        true says why in `sums_refused`.
+        true says why in an attribute `sums_refused`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ AnyLedger = SketchHistory
 
 
 class Spec(Protocol):
-    """The part of a spec that the engine reads. A spec is frozen, and everything in it is public."""
+    """The part of a spec that the engine reads. A spec is frozen, and everything in it is public.
+
+    Of some kinds it has more attributes, which their `Intake` reads: `max_weight`; `lattice`, on which weights lie;
+    `sums_refused`, the reason of law 11.
+    """
 
     @property
     def kind(self) -> str:
@@ -288,7 +292,7 @@ class Kind(ABC, Generic[S]):
 
     @property
     def answer(self) -> Literal["profile", "estimate"]:
-        """Method of published objects that returns the answer."""
+        """Method of published objects that returns the answer, for texts and links; others ask for `Reconstructing`."""
         return "profile" if isinstance(self, Reconstructing) else "estimate"
 
     def rows(self, spec: S) -> AnswerRows:

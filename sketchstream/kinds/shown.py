@@ -2,16 +2,17 @@
 
 In: an answer as plain data, with the keys of the command line's JSON. Out: the kind's module. Touches: nothing.
 
-The module is `pictures` of the kind's package; it has the functions of `Shown`. What pages, reports, notebooks and
-series over time show of a kind is written there once.
+The module is `pictures` of the kind's package: what it defines under the names of `Presentation` replaces what stands
+there. What pages, reports, notebooks and series over time show of a kind is written there once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,49 +30,94 @@ CARD_PICTURES: Final = 2
 """Pictures of an answer in a notebook."""
 CARD_ROWS: Final = 12
 """Rows of a table in a notebook."""
-Answer = Mapping[str, Any]
+AnswerData = Mapping[str, Any]
 
 
-class Shown(Protocol):
-    """How a kind presents its answers. `PURPOSE` says in some words what its sketches are for."""
+class Presentation:
+    """How a kind presents its answers; as it stands here, of kinds without a module: numbers and no pictures."""
 
-    PURPOSE: str
+    PURPOSE: str = "Counts events"
+    """What its sketches are for, in some words."""
+    UNLISTED: Sequence[str] = ()
+    """Numbers that are not offered one by one: how they are named, for errors."""
 
-    def headline(self, answer: Answer) -> str:
-        """The most important numbers in a sentence."""
-
-    def numbers(self, answer: Answer) -> dict[str, str]:
-        """Names and titles of the numbers to follow over time; the default one first."""
-
-    def number(self, answer: Answer, name: str) -> tuple[str, Number] | None:
-        """Title of a number, and its value with the ends of its interval; None if the answer does not have it."""
-
-    def pictures(self, answer: Answer) -> list[Panel]:
-        """Charts with their tables."""
-
-
-class _Plain:
-    """For kinds without a module: draws nothing, and shows the top-level numbers of an answer."""
-
-    PURPOSE = "Counts events"
-
-    def headline(self, answer: Answer) -> str:
+    def headline(self, answer: AnswerData) -> str:
+        """The most important numbers in a sentence; empty if there is none."""
         del answer
         return ""
 
-    def numbers(self, answer: Answer) -> dict[str, str]:
+    def numbers(self, answer: AnswerData) -> dict[str, str]:
+        """Names and titles of the numbers to follow over time; the default one first."""
         return {name: name for name, one in answer.items() if is_estimate(one)}
 
-    def number(self, answer: Answer, name: str) -> tuple[str, Number] | None:
+    def number(self, answer: AnswerData, name: str) -> tuple[str, Number] | None:
+        """Title of a number, and its value with the ends of its interval; None if the answer does not have it."""
         one = answer.get(name)
         return (name, one) if is_estimate(one) else None
 
-    def pictures(self, answer: Answer) -> list[Panel]:
+    def pictures(self, answer: AnswerData) -> list[Panel]:
+        """Charts with their tables."""
         del answer
         return []
 
+    def main(self, answer: AnswerData) -> list[Panel]:
+        """The picture that stands for an answer among many, if there is one."""
+        return self.pictures(answer)[:1]
 
-def of(answer: Answer) -> Shown:
+    def tables(self, answer: AnswerData) -> list[ReportTable]:
+        """Tables without a chart."""
+        del answer
+        return []
+
+    def title_of(self, spec: Any, name: str, say: Names) -> str:
+        """A number in words, for kinds whose answers all call it the same; empty for others.
+
+        Args:
+            spec: of the sketch; None: it is not known.
+            name: of the number.
+            say: names of items.
+        """
+        del spec, name, say
+        return ""
+
+    def bound_of(self, spec: Any, name: str) -> Bound | None:
+        """What a number is in every answer of a sketch, if it is no estimate.
+
+        Args:
+            spec: of the sketch.
+            name: of the number.
+        """
+        del spec, name
+        return None
+
+    def chained(self, answers: Sequence[AnswerData]) -> list[Panel]:
+        """Answers of consecutive windows as one series, for kinds whose answers run on from window to window.
+
+        Args:
+            answers: of one sketch, ascending, one at least.
+        """
+        del answers
+        return []
+
+    def so_far(self, answer: AnswerData) -> tuple[str, list[Panel]]:
+        """A sentence and pictures of a window that is still open, for kinds that publish positions when they close.
+
+        Args:
+            answer: at the positions that have closed.
+        """
+        raise NotImplementedError
+
+    def further(self, answer: AnswerData) -> dict[str, Any]:
+        """Options of `estimate` for the question whose answer is shown beside the usual one; empty without one.
+
+        Args:
+            answer: the usual answer.
+        """
+        del answer
+        return {}
+
+
+def of(answer: AnswerData) -> Presentation:
     """How an answer is shown.
 
     Args:
@@ -80,106 +126,35 @@ def of(answer: Answer) -> Shown:
     return named(str(answer.get("kind", "profile")))
 
 
-def known(answer: Answer) -> list[str]:
-    """Names of numbers for errors: how those are named that are not offered one by one, then those that are.
-
-    Args:
-        answer: an answer of any kind.
-    """
-    found = of(answer)
-    return [*getattr(found, "FURTHER", ()), *found.numbers(answer)]
-
-
-def named(kind: str) -> Shown:
+@cache
+def named(kind: str) -> Presentation:
     """How the answers of a named kind are shown.
 
     Raises:
         SpecError: there is none.
     """
-    module = kinds.part(kind, "pictures")
-    return cast("Shown", import_module(module)) if module else _Plain()
+    found = Presentation()
+    if module := kinds.part(kind, "pictures"):
+        own = vars(import_module(module))
+        vars(found).update({name: own[name] for name in own.keys() & vars(Presentation).keys() if name[0] != "_"})
+    return found
 
 
-def main(answer: Answer) -> list[Panel]:
-    """The picture that stands for an answer among many, if there is one."""
-    draw: Callable[[Answer], Panel] | None = getattr(of(answer), "main", None)
-    return of(answer).pictures(answer)[:1] if draw is None else [draw(answer)]
-
-
-def title(kind: str, spec: Any, name: str, say: Names) -> str:
-    """A number in words, for kinds whose answers all call it the same; empty for others.
+def known(answer: AnswerData) -> list[str]:
+    """Names of numbers for errors: how those are named that are not offered one by one, then those that are.
 
     Args:
-        kind: name of the kind.
-        spec: of the sketch; None: it is not known.
-        name: of the number.
-        say: names of items.
+        answer: an answer of any kind.
     """
-    tell: Callable[[Any, str, Names], str] | None = getattr(named(kind), "title_of", None)
-    return "" if tell is None else tell(spec, name, say)
+    return [*of(answer).UNLISTED, *of(answer).numbers(answer)]
 
 
-def bound(kind: str, spec: Any, name: str) -> Bound | None:
-    """What a number is in every answer of a sketch, if it is no estimate.
-
-    Args:
-        kind: name of the kind.
-        spec: of the sketch.
-        name: of the number.
-    """
-    tell: Callable[[Any, str], Bound | None] | None = getattr(named(kind), "bound_of", None)
-    return None if tell is None else tell(spec, name)
+def chained(answers: Sequence[AnswerData]) -> list[Panel]:
+    """See `Presentation.chained`; nothing without answers."""
+    return of(answers[-1]).chained(answers) if answers else []
 
 
-def chained(answers: Sequence[Answer]) -> list[Panel]:
-    """Answers of consecutive windows as one series, for kinds whose answers run on from window to window.
-
-    Args:
-        answers: of one sketch, ascending.
-    """
-    if not answers:
-        return []
-    chain: Callable[[Sequence[Answer]], list[Panel]] | None = getattr(of(answers[0]), "chained", None)
-    return [] if chain is None else chain(answers)
-
-
-def so_far(answer: Answer) -> tuple[str, list[Panel]]:
-    """Answers of a window that is still open, for kinds whose positions are published when they close.
-
-    Args:
-        answer: at the positions that have closed.
-
-    Returns:
-        A sentence on the last position, and the pictures.
-    """
-    tell: Callable[[Answer], tuple[str, list[Panel]]] = of(answer).so_far  # type: ignore[attr-defined]
-    return tell(answer)
-
-
-def further(answer: Answer) -> dict[str, Any]:
-    """The question beside the usual one whose answer is shown too, for kinds that have one.
-
-    Args:
-        answer: the usual answer.
-
-    Returns:
-        Options of `estimate`; empty without such a question.
-    """
-    ask: Callable[[Answer], dict[str, Any]] | None = getattr(of(answer), "further", None)
-    return {} if ask is None else ask(answer)
-
-
-def tables(answer: Answer) -> list[ReportTable]:
-    """Tables without a chart, for kinds that have some.
-
-    Args:
-        answer: answer of any kind.
-    """
-    tell: Callable[[Answer], list[ReportTable]] | None = getattr(of(answer), "tables", None)
-    return [] if tell is None else tell(answer)
-
-
-def card(answer: Answer, note: str = "", beside: Answer | None = None) -> str:
+def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -> str:
     """An answer in the output of a notebook's cell: its headline, its first tables, beside their charts.
 
     Args:
@@ -187,17 +162,18 @@ def card(answer: Answer, note: str = "", beside: Answer | None = None) -> str:
         note: text below everything else.
         beside: answer to the question of `further`; None: there is none.
     """
-    shown = of(answer)
-    found = [*shown.pictures(answer), *([] if beside is None else of(beside).pictures(beside))][:CARD_PICTURES]
+    panels = [*of(answer).pictures(answer), *([] if beside is None else of(beside).pictures(beside))][:CARD_PICTURES]
     return report.card(
-        shown.headline(answer) or "Estimate",
-        tables=[shortened(one.table) for one in found],
-        charts=[one.chart for one in found if one.chart is not None],
+        of(answer).headline(answer) or "Estimate",
+        tables=[shortened(one.table) for one in panels],
+        charts=[one.chart for one in panels if one.chart is not None],
         note=note,
     )
 
 
-def trend(answers: Sequence[Answer | None], labels: Sequence[str], firm: Sequence[bool], most: int = 3) -> list[Panel]:
+def trend(
+    answers: Sequence[AnswerData | None], labels: Sequence[str], firm: Sequence[bool], most: int = 3
+) -> list[Panel]:
     """The first numbers of a kind over several windows, a picture each; the newest answer says which they are.
 
     Args:
@@ -253,7 +229,7 @@ def over_time(
     points: Sequence[Number | None],
     labels: Sequence[str],
     firm: Sequence[bool],
-    spell: Spell = charts.shown,
+    spell: Spell = charts.spelled,
 ) -> Panel:
     """One number over several windows.
 
@@ -282,7 +258,7 @@ def over_time(
     return Panel(name, f"{title[:1].upper()}{title[1:]}", chart, table, wide, folded=len(rows) > SHORT)
 
 
-def rows_of(answer: Answer) -> list[dict[str, Any]]:
+def rows_of(answer: AnswerData) -> list[dict[str, Any]]:
     """The rows of an answer: its labels, value, stderr, low and high; None for an interval that there is not.
 
     Args:

@@ -22,13 +22,18 @@ def sketch(title: str, found: Any) -> str:
     return report.card(title, tables=[_facts(_sketch_rows(found))], note=found.guarantee().summary)
 
 
-def release(found: Any) -> str:
-    """Card of a release: its parameters, and the published numbers, which contain noise."""
+def release(found: Any, *, histogram: bool) -> str:
+    """Card of a release: its parameters, and the published numbers, which contain noise.
+
+    Args:
+        found: the release.
+        histogram: whether these numbers are a histogram, which is drawn.
+    """
     rows = [*_sketch_rows(found), ("loss to this publication alone", found.loss)]
     return report.card(
         "Release at seal" if found.final else "Release, the sketch stayed open",
         tables=[_facts(rows)],
-        charts=drawn(lambda: [_published_chart(found)]) if found.kind.answer == "profile" else [],
+        charts=drawn(lambda: [_published_chart(found)]) if histogram else [],
         note=f"{found.guarantee().summary} .{found.kind.answer}() takes the noise out of these numbers.",
     )
 

@@ -72,7 +72,7 @@ TICKS: Final = tuple(digit * 10**power for power in range(7) for digit in (1, 2,
 _ONE_DRAWS: Final = threading.Lock()
 
 
-def shown(value: float) -> str:
+def spelled(value: float) -> str:
     """Format a number: thousands separated, four digits for small ones, 0 for tiny ones."""
     if not math.isfinite(value):
         return str(value)
@@ -83,7 +83,7 @@ def shown(value: float) -> str:
     return f"{value:.4g}"
 
 
-def resolved(low: float | None, high: float | None, spell: Callable[[float], str] = shown) -> Callable[[float], str]:
+def resolved(low: float | None, high: float | None, spell: Callable[[float], str] = spelled) -> Callable[[float], str]:
     """How a number is written between these ends, without digits after the point of which its interval tells nothing.
 
     Args:
@@ -91,10 +91,10 @@ def resolved(low: float | None, high: float | None, spell: Callable[[float], str
         high: upper end.
         spell: how it is written otherwise.
     """
-    if spell is not shown or low is None or high is None or not 0 < high - low < math.inf:
+    if spell is not spelled or low is None or high is None or not 0 < high - low < math.inf:
         return spell
     digits = max(1 - math.floor(math.log10(high - low)), 0)
-    return lambda value: shown(round(value, digits)) if math.isfinite(value) else shown(value)
+    return lambda value: spelled(round(value, digits)) if math.isfinite(value) else spelled(value)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class ChartSeries:
     high: Floats
     truth: Floats | None = None
     firm: npt.NDArray[np.bool_] | None = None
-    spell: Callable[[float], str] = field(default=shown, kw_only=True)
+    spell: Callable[[float], str] = field(default=spelled, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Bars:
     value: Floats
     low: Floats
     high: Floats
-    spell: Callable[[float], str] = field(default=shown, kw_only=True)
+    spell: Callable[[float], str] = field(default=spelled, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class GridChart:
     value: Floats
     low: Floats
     high: Floats
-    spell: Callable[[float], str] = field(default=shown, kw_only=True)
+    spell: Callable[[float], str] = field(default=spelled, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ Placed = tuple[float, float, str]
 """A point before it is drawn: its place on the axes, in their own units, and its words."""
 
 
-def between(low: float | None, high: float | None, spell: Callable[[float], str] = shown) -> str:
+def between(low: float | None, high: float | None, spell: Callable[[float], str] = spelled) -> str:
     """The ends of an interval as text; None or infinite: no end on this side.
 
     Args:
@@ -240,7 +240,7 @@ def between(low: float | None, high: float | None, spell: Callable[[float], str]
     return f"{spell(low)} or more" if high is None else f"{spell(low)} to {spell(high)}"
 
 
-def said(value: float, low: float, high: float, spell: Callable[[float], str] = shown) -> str:
+def said(value: float, low: float, high: float, spell: Callable[[float], str] = spelled) -> str:
     """A number with its interval as text; only the number if the ends are not an interval."""
     spell = resolved(low, high, spell)
     return f"{spell(value)}, 95% interval {between(low, high, spell)}" if low < high else spell(value)
@@ -917,7 +917,7 @@ def _count_scale(axis: Any) -> None:
     """Format ticks like the numbers of the tables."""
     from matplotlib.ticker import FuncFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: spelled(value)))
 
 
 def _finish(axes: Axes, title: str, label: str, *, zero: bool = True, beside: int = 8) -> None:

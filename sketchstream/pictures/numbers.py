@@ -108,15 +108,15 @@ def spelling(metric: str) -> Spell:
     family = metric.partition(".")[0]
     if family in COUNTS:
         return "{:,.0f}".format
-    return "{:.1%}".format if family in SHARES else charts.shown
+    return "{:.1%}".format if family in SHARES else charts.spelled
 
 
-def value(one: Number, spell: Spell = charts.shown) -> str:
+def value(one: Number, spell: Spell = charts.spelled) -> str:
     """The cell of a number; a dash if there is none."""
     return "-" if one["value"] is None else report.exact(one["value"], charts.resolved(one["low"], one["high"], spell))
 
 
-def interval(one: Number, spell: Spell = charts.shown) -> str:
+def interval(one: Number, spell: Spell = charts.spelled) -> str:
     """The cell of a number's interval; a dash if none is valid."""
     low, high = one["low"], one["high"]
     low, high = (None if end is None or not math.isfinite(end) else end for end in (low, high))
@@ -154,7 +154,7 @@ def listed(
     caption: str = "Estimates with their 95% intervals.",
     *,
     ordered: bool = False,
-    spell: Spell = charts.shown,
+    spell: Spell = charts.spelled,
 ) -> Panel:
     """Picture of named numbers: bars for a few, a line with its band for more, or if they are ordered.
 
@@ -192,7 +192,7 @@ def listed(
 
 def table(
     title: str, names: Sequence[str], numbers: tuple[charts.Floats, charts.Floats, charts.Floats],
-    columns: tuple[str, str], spell: Spell = charts.shown,
+    columns: tuple[str, str], spell: Spell = charts.spelled,
 ) -> tuple[report.ReportTable, str]:  # fmt: skip
     """Table of named numbers, with a note on omitted ones.
 

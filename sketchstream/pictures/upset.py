@@ -78,7 +78,7 @@ def within(row: Region, groups: Sequence[str]) -> str:
 def sentence(title: str, one: Mapping[str, Any], items: str) -> str:
     """A number of items in a sentence."""
     ends = "" if one["low"] is None else f" (95% interval: {charts.between(one['low'], one['high'])})"
-    return f"{title}: {charts.shown(one['value'])} {items}{ends}."
+    return f"{title}: {charts.spelled(one['value'])} {items}{ends}."
 
 
 def headline(answer: Mapping[str, Any], asked: str) -> str:
@@ -151,7 +151,7 @@ def _size(regions: int, groups: int) -> tuple[float, float]:
 def _said(row: Region) -> str:
     """A number with its interval as text."""
     if row["low"] is None:
-        return charts.shown(row["value"])
+        return charts.spelled(row["value"])
     return charts.said(row["value"], row["low"], row["high"])
 
 

@@ -22,7 +22,7 @@ ENDS = ("_low", "_high")
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProfileAnswer:
     """A profile with facts about its origin.
 
     Args:
@@ -57,7 +57,7 @@ class Answer:
         return "\n".join(",".join(row) for row in [names, *bare]) + "\n"
 
 
-def of_file(published: Published, profile: Profile) -> Answer:
+def of_file(published: Published, profile: Profile) -> ProfileAnswer:
     """Build the answer for a single published object, without frontiers or a configuration.
 
     For an object that a worker sealed it contains the window, and its quality under the default rule. Whether the
@@ -70,14 +70,14 @@ def of_file(published: Published, profile: Profile) -> Answer:
     parts = published.parts
     facts = facts_of(parts)
     if not facts:
-        return Answer(profile)
+        return ProfileAnswer(profile)
     quality = judge(parts)
     if quality.said:
         facts["quality"] = quality.to_dict()
     repartitioned = len(parts) > 1 and published.repartitioned
     if repartitioned:
         facts["repartitioned"] = True
-    return Answer(profile, facts, intervals=not repartitioned)
+    return ProfileAnswer(profile, facts, intervals=not repartitioned)
 
 
 def facts_of(parts: Sequence[Release | SealedState]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sketchstream.kinds import exports, shown
 from sketchstream.kinds.profile_answers import TREND
 from sketchstream.pictures import report
-from sketchstream.query.answers import Answer
+from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Difference, difference
 from sketchstream.query.windows import to_ms
 
@@ -81,7 +81,7 @@ class Window:
         return self._published.result(self._found)
 
     @cached_property
-    def answer(self) -> Answer | EstimateAnswer:
+    def answer(self) -> ProfileAnswer | EstimateAnswer:
         """The answer of `sketchstream profile -c`, `estimate -c` and the results topic for this window."""
         return self._published.given_out(self._found)
 
@@ -95,7 +95,7 @@ class Window:
             EstimateError: the sketch's kind gives estimates, not profiles.
         """
         answer = self.answer
-        return answer.profile if isinstance(answer, Answer) else self.published.profile()
+        return answer.profile if isinstance(answer, ProfileAnswer) else self.published.profile()
 
     @property
     def estimate(self) -> Any:
@@ -107,12 +107,12 @@ class Window:
             EstimateError: the sketch has a profile.
         """
         answer = self.answer
-        return self.published.estimate() if isinstance(answer, Answer) else answer.answers
+        return self.published.estimate() if isinstance(answer, ProfileAnswer) else answer.answers
 
     @property
     def intervals(self) -> bool:
         """Whether intervals are valid: those of profiles are not if partitions were added during the window."""
-        return not (self._found.repartitioned and isinstance(self.answer, Answer))
+        return not (self._found.repartitioned and isinstance(self.answer, ProfileAnswer))
 
     def numbers(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Numbers by name, with intervals; None for a k+ number beyond the largest resolved count.
@@ -122,7 +122,7 @@ class Window:
                 `NUMBERS`, or the sum.
         """
         answer = self.answer
-        if isinstance(answer, Answer):
+        if isinstance(answer, ProfileAnswer):
             return dict(answer.profile.chosen(NUMBERS if names is None else names))
         return answer.named(SUM if names is None else names)
 
@@ -167,7 +167,7 @@ class Window:
 
     def _repr_html_(self) -> str:
         """Card for notebooks: of the profile, of the estimates, or of the questions that the kind answers."""
-        found = self.profile if isinstance(self.answer, Answer) else self.estimate
+        found = self.profile if isinstance(self.answer, ProfileAnswer) else self.estimate
         if hasattr(found, "_repr_html_"):
             return str(found._repr_html_())
         return report.card(repr(self)[1:-1], note=str(found))
@@ -243,16 +243,16 @@ class Windows(Sequence[Window]):
 
     def _repr_html_(self) -> str:
         """For notebooks: the trend, and a table of all windows."""
-        if self._found and not isinstance(self[-1].answer, Answer):
+        if self._found and not isinstance(self[-1].answer, ProfileAnswer):
             return self._trend_of_estimates()
-        from sketchstream.pictures.charts import shown as number
+        from sketchstream.pictures.charts import spelled
 
         rows = [one.numbers(tuple(TREND)) for one in self]
         labels = start_labels([one.start for one in self])
         cells = []
         for window, label, row in zip(self, labels, rows, strict=True):
             texts = [
-                "-" if one is None else str(one) if window.intervals else number(one.value) for one in row.values()
+                "-" if one is None else str(one) if window.intervals else spelled(one.value) for one in row.values()
             ]
             cells.append((label, *texts, window.status))
         columns = ("window", *(name.replace("\n", " ") for name in TREND.values()), "status")

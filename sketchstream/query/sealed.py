@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sketchstream.errors import DataLossError, FormatError, MergeError
-from sketchstream.kinds.capabilities import SlotsOfItems
+from sketchstream.kinds.capabilities import Reconstructing, SlotsOfItems
 from sketchstream.published import Published, Release, SealedState, partition_counts, read, stack
 from sketchstream.quality import DEFAULT, Quality, Rule, judge
 from sketchstream.query.evidence import Heard, heard, weigh
@@ -153,9 +153,7 @@ class SealedWindow:
         """
         parts = self.answering
         domain = parts[0].spec.domain
-        if parts[0].kind.answer != "profile":
-            return 0
-        if not isinstance(domain, ClosedDomain) or domain.sample_rate is not None:
+        if not isinstance(parts[0].kind, Reconstructing) or not isinstance(domain, ClosedDomain) or domain.sample_rate:
             return 0
         return (domain.size or 0) - sum(part.slots for part in parts)
 

@@ -21,11 +21,12 @@ from sketchstream import kinds
 from sketchstream.config.context import context
 from sketchstream.errors import ConfigError, MergeError, StoreError
 from sketchstream.kinds import closing, continuing
+from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.privacy.deployments.deployment import Deployment, most_of_event, most_of_item, most_of_record
 from sketchstream.privacy.deployments.guarantee import Beside
 from sketchstream.published import Instalment, Release, SealedState, read, stack
 from sketchstream.query import profiles
-from sketchstream.query.answers import Answer
+from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.closed import closed_windows
 from sketchstream.query.estimates import EstimateAnswer, estimate, known_names
 from sketchstream.query.late import late_records
@@ -202,7 +203,7 @@ class PublishedWindows:
 
     def answer(
         self, window: SealedWindow, reconstruct: Callable[[Published], Profile] = profiles.reconstruct
-    ) -> Answer:
+    ) -> ProfileAnswer:
         """Compute the answer for a window, the same for all callers: its numbers, facts and guarantee.
 
         Items that are known not to have occurred are counted as such. The guarantee accounts for the deployment: other
@@ -222,7 +223,7 @@ class PublishedWindows:
         result.guarantee = self.guarantee(window)
         result.names = self.config.names
         facts = {**window.fields(), **self.config.names.facts()}
-        return Answer(result, facts, intervals=not window.repartitioned)
+        return ProfileAnswer(result, facts, intervals=not window.repartitioned)
 
     def estimates(
         self, window: SealedWindow, method: str = "auto", names: Mapping[str, Any] | None = None
@@ -283,9 +284,10 @@ class PublishedWindows:
             raise StoreError(msg)
         return found
 
-    def given_out(self, window: SealedWindow) -> Answer | EstimateAnswer:
+    def given_out(self, window: SealedWindow) -> ProfileAnswer | EstimateAnswer:
         """The answer of the results topic and notebooks for a window: its profile, or its estimates."""
-        return self.answer(window) if window.parts[0].kind.answer == "profile" else self.estimates(window)
+        profile = isinstance(window.parts[0].kind, Reconstructing)
+        return self.answer(window) if profile else self.estimates(window)
 
     def guarantee(self, window: SealedWindow, *, alone: bool = False) -> dict[str, Any]:
         """Guarantee of a window for its protected units, as plain data.

@@ -254,7 +254,7 @@ class Service:
 
     def titles(self, metrics: Sequence[str]) -> dict[str, str]:
         """Numbers of profiles in words, by name."""
-        return {metric: shown.title("profile", None, metric, self.config.names) for metric in metrics}
+        return {metric: shown.named("profile").title_of(None, metric, self.config.names) for metric in metrics}
 
     def patterns_alone(self, name: str) -> bool:
         """Whether a sketch publishes nothing but what its groups have in common: then it has no profiles."""
@@ -743,7 +743,8 @@ class Service:
     def _title(self, name: str, metric: str, windows: Sequence[StoredWindow], question: Question) -> str:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
         plan = self.plan(name)
-        said = shown.title(self.kind(name).name, None if plan is None else plan.spec, metric, self.config.names)
+        spec = None if plan is None else plan.spec
+        said = shown.named(self.kind(name).name).title_of(spec, metric, self.config.names)
         if said:
             return said
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
@@ -752,7 +753,7 @@ class Service:
     def _bound(self, name: str, metric: str) -> dict[str, str]:
         """`bound` of all points of a series, if counts modulo p make bounds of them."""
         plan = self.plan(name)
-        bound = None if plan is None else shown.bound(plan.spec.kind, plan.spec, metric)
+        bound = None if plan is None else shown.named(plan.spec.kind).bound_of(plan.spec, metric)
         return {} if bound is None else {"bound": bound}
 
     def numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:

@@ -309,7 +309,8 @@ def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> t
     """
     weighed = WEIGHED if WEIGHED in batch.schema.names else EVENTS
     sums, numbers = (batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in (SUM, weighed))
-    bits = spec.lattice.bits if hasattr(spec, "lattice") else 0
+    lattice = kinds.of(spec).intake.lattice(spec)
+    bits = 0 if lattice is None else lattice.bits
     most = _most_whole(spec) or 1
     if numbers.max(initial=0) > MOST_SUM // (most << bits):  # then the sum may have wrapped
         raise WeightError(_BEYOND)
@@ -321,13 +322,14 @@ def _summed(spec: Any, batch: Any, items: Any, good: npt.NDArray[np.bool_]) -> t
 
 def _most_whole(spec: Any) -> int | None:
     """Largest absolute whole weight of an event; None: any will do."""
-    return spec.lattice.largest_integer if hasattr(spec, "lattice") else kinds.of(spec).intake.most_weight(spec)
+    lattice = kinds.of(spec).intake.lattice(spec)
+    return kinds.of(spec).intake.most_weight(spec) if lattice is None else lattice.largest_integer
 
 
 def _units(spec: Any, weights: Any, n: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """(n,) weights in units of sums; (n,) which of them are weights of events."""
-    if hasattr(spec, "lattice"):
-        return in_units(spec.lattice, weights, n)
+    if (lattice := kinds.of(spec).intake.lattice(spec)) is not None:
+        return in_units(lattice, weights, n)
     most = kinds.of(spec).intake.most_weight(spec)
     given = np.ones(n, np.int64) if weights is None else as_weights(weights, n, alone=True).astype(np.int64)
     return given, np.ones(n, np.bool_) if most is None else (given <= most) & (given >= -most)

@@ -18,7 +18,7 @@ from sketchstream.pictures.numbers import Number, Panel, listed
 
 PURPOSE: Final = "Keeps a series of counts, read through filters"
 
-FURTHER: Final = ("answer.F.P (filter F, place P, both from 0)",)
+UNLISTED: Final = ("answer.F.P (filter F, place P, both from 0)",)
 """Numbers that are not offered one by one."""
 OFFERED: Final = 300
 """Most cells of tables that a page offers to follow."""
@@ -33,7 +33,7 @@ def headline(answer: Mapping[str, Any]) -> str:
             told.append(f"{one['name']} has {one['count']:,} answers")
             continue
         title, last = found
-        told.append(f"{title}: {charts.shown(last['value'] or 0.0)} ({charts.between(last['low'], last['high'])})")
+        told.append(f"{title}: {charts.spelled(last['value'] or 0.0)} ({charts.between(last['low'], last['high'])})")
     return f"With 95% intervals, {'; '.join(told)}."
 
 
@@ -106,7 +106,7 @@ def so_far(answer: Mapping[str, Any]) -> tuple[str, list[Panel]]:
         last = _places(one)[-1]
         low, high = answer["intervals"][last]
         part = " on a part of the filter" if answer["partial"][last] else ""
-        told.append(f"{one['name']} is {charts.shown(answer['values'][last])} ({charts.between(low, high)}){part}")
+        told.append(f"{one['name']} is {charts.spelled(answer['values'][last])} ({charts.between(low, high)}){part}")
     first = answer["filters"][0]
     where = _cell(answer, first, _places(first)[-1])
     sentence = f"At {where}, the last position that has closed, with 95% intervals: {'; '.join(told)}."

@@ -29,9 +29,9 @@ def headline(answer: Mapping[str, Any]) -> str:
     total, order = answer["sum"], _largest(answer)[:NAMED]
     ends = charts.between(total["low"], total["high"])
     several = f"The {len(answer['raw']):,} counts add up" if len(answer["raw"]) > 1 else "The count comes"
-    first = ", ".join(f"{_name(answer, at)} ({charts.shown(answer['raw'][at])})" for at in order)
+    first = ", ".join(f"{_name(answer, at)} ({charts.spelled(answer['raw'][at])})" for at in order)
     most = f"; the largest published ones are {first}" if len(answer["raw"]) > NAMED else ""
-    return f"{several} to about {charts.shown(total['value'])} (95% interval {ends}){most}."
+    return f"{several} to about {charts.spelled(total['value'])} (95% interval {ends}){most}."
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:

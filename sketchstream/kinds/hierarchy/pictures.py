@@ -24,7 +24,7 @@ OFFERED: Final = 100
 def headline(answer: Mapping[str, Any]) -> str:
     """The first number, and how many there are."""
     low, high = answer["intervals"][0]
-    told = f"{charts.shown(answer['values'][0])} (95% interval {charts.between(low, high)})"
+    told = f"{charts.spelled(answer['values'][0])} (95% interval {charts.between(low, high)})"
     return f"{len(answer['values']):,} counts; {_title(answer, 0)}: {told}."
 
 

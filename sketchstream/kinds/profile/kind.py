@@ -346,7 +346,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
 
     def wrapped(self, spec: ProfileSpec, means: Sequence[float]) -> tuple[list[float], str] | None:
         """Of counts modulo p; marks of presence do not wrap."""
-        if spec.modulus is None or spec.sums_refused is not None:
+        if spec.modulus is None or spec.sums_refused:
             return None
         from sketchstream.kinds.profile.planner.heavy import share_beyond, tail_note
 

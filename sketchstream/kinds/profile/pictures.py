@@ -99,13 +99,13 @@ def bound_of(spec: Any, name: str) -> Bound | None:
 
 
 def numbers(answer: Mapping[str, Any]) -> dict[str, str]:
-    """See `sketchstream.kinds.shown.Shown`: the same for every profile up to the same `max_count`."""
+    """See `sketchstream.kinds.shown.Presentation`: the same for every profile up to the same `max_count`."""
     say, largest = naming.of(answer), answer.get("max_count", math.inf)
     return {name: say(text) for name, text in OFFERED.items() if resolved(name, largest)}
 
 
 def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
-    """See `sketchstream.kinds.shown.Shown`."""
+    """See `sketchstream.kinds.shown.Presentation`."""
     found = find(answer, name)
     if found is None:
         return None
@@ -117,13 +117,13 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The k+ curve and the numbers of small counts."""
     chart = one_drawn(lambda: exact_chart(curves(answer)[1], naming.of(answer)))
-    return [main(answer), Panel("exact", "Exactly k times (the profile)", chart, exact_table(answer))]
+    return [*main(answer), Panel("exact", "Exactly k times (the profile)", chart, exact_table(answer))]
 
 
-def main(answer: Mapping[str, Any]) -> Panel:
+def main(answer: Mapping[str, Any]) -> list[Panel]:
     """The k+ curve."""
     chart = one_drawn(lambda: reach_chart(curves(answer)[0], naming.of(answer)))
-    return Panel("reach", "At least k times (k+ reach)", chart, reach_table(answer))
+    return [Panel("reach", "At least k times (k+ reach)", chart, reach_table(answer))]
 
 
 def tables(answer: Mapping[str, Any]) -> list[report.ReportTable]:

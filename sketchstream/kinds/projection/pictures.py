@@ -41,7 +41,7 @@ def headline(answer: Mapping[str, Any]) -> str:
     longest = max(rows, key=lambda row: float(row["value"]))
     ends = charts.between(longest["low"], longest["high"])
     return (
-        f"{len(rows):,} rows; the longest is that of {whose(longest)}, squared norm {charts.shown(longest['value'])} "
+        f"{len(rows):,} rows; the longest is that of {whose(longest)}, squared norm {charts.spelled(longest['value'])} "
         f"(95% interval {ends})."
     )
 
@@ -103,7 +103,7 @@ def _distances(rows: Sequence[Row], names: Sequence[str]) -> Panel:
     order = alike(np.sqrt(np.nan_to_num(np.maximum(squares[0], 0.0))))
     labels = [names[place] for place in order]
     grid = charts.GridChart(labels, labels, *(square[np.ix_(order, order)] for square in squares))
-    least, most = (charts.shown(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
+    least, most = (charts.spelled(float(end)) for end in (np.nanmin(grid.value), np.nanmax(grid.value)))
     title = "Squared distances between rows"
     caption = f"The stronger the color, the farther apart: {least} to {most}. Rows that look alike are side by side."
     chart, wide = (

@@ -30,7 +30,7 @@ def headline(answer: Mapping[str, Any]) -> str:
     first = number(answer, "answer.0")
     told = ""
     if first is not None:
-        told = f"; {first[0]}: {charts.shown(first[1]['value'] or 0.0)}"
+        told = f"; {first[0]}: {charts.spelled(first[1]['value'] or 0.0)}"
         if first[1]["low"] is not None and first[1]["high"] is not None:
             told += f" (95% interval {charts.between(first[1]['low'], first[1]['high'])})"
     return f"{count:,} answer{'s' * (count != 1)} in {tables_there} table{'s' * (tables_there != 1)}{told}."
@@ -65,7 +65,7 @@ def pictures(answer: Mapping[str, Any]) -> list[Panel]:
         if len(shape) == 2 and int(np.prod(shape)) <= CELLS:
             grid = charts.GridChart(columns[0]["labels"], columns[1]["labels"], *(each.reshape(shape) for each in part))
             axes = (columns[0]["name"], columns[1]["name"])
-            least, most = (charts.shown(float(end)) for end in (part[0].min(), part[0].max()))
+            least, most = (charts.spelled(float(end)) for end in (part[0].min(), part[0].max()))
             caption = f"The stronger the color, the larger the number: {least} to {most}."
             names = [f"{row}, {column}" for row in grid.rows for column in grid.columns]
             shown, note = table(title, names, part, (" and ".join(axes), "answer"))

@@ -147,7 +147,7 @@ def lead(found: Changes, labels: tuple[str, str], group: str) -> str:
     return f"{held}. The interval does not hold 0."
 
 
-def _signed(change: Mapping[str, Any], way: str, spell: Spell = charts.shown) -> str:
+def _signed(change: Mapping[str, Any], way: str, spell: Spell = charts.spelled) -> str:
     """The interval of a difference in words: "3 to 9 more", "2 less to 9 more", "4 more or above that"."""
     other = "less" if way == "more" else "more"
     ends = [change["low"], change["high"]]

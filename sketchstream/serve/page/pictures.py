@@ -37,7 +37,7 @@ def by_group(
     spans: Sequence[tuple[int, int]],
     timezone: str,
     found: Sequence[Sequence[Point | None]],
-    spell: Spell = charts.shown,
+    spell: Spell = charts.spelled,
     note: str = "",
 ) -> Panel:
     """A number of several groups in several windows as a heat map.

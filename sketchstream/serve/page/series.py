@@ -33,7 +33,7 @@ def picture(
     timezone: str,
     order: str,
     href: Callable[[tuple[int, int]], str],
-    spell: Spell = charts.shown,
+    spell: Spell = charts.spelled,
 ) -> Panel:
     """The chart of a series with its table.
 
@@ -61,7 +61,7 @@ def largest(
     *,
     counts: bool = True,
     independent: bool = True,
-    spell: Spell = charts.shown,
+    spell: Spell = charts.spelled,
 ) -> str:
     """Which window has the largest estimate, and which others may have more, in sentences.
 

@@ -295,7 +295,7 @@ class Views:
             where = links.ends(stored.window) | ({"group": group} if group else {})
             found = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
             pictured = [_at(one, f"{values['action']}/{one.name}", where | part) for one, part in found]
-            asked, question = shown.further(data), _further(data)
+            asked, question = shown.of(data).further(data), _further(data)
             if asked and len(pictured) > 1:
                 table = links.api(name, answers, where | asked | {"format": "csv"})
                 pictured[-1] = replace(pictured[-1], downloads=[*pictured[-1].downloads, ("CSV", table)])
@@ -307,7 +307,7 @@ class Views:
                 "headline": shown.of(data).headline(data),
                 "intervals": wording.intervals(data) if known else words.NO_INTERVALS,
                 "pictures": pictured,
-                "tables": [*shown.tables(data), *self._differences(answer, before, zone, group)],
+                "tables": [*shown.of(data).tables(data), *self._differences(answer, before, zone, group)],
                 "compare": self._compare_address(name, stored, before or after, group),
                 "guarantee": words.statement(data["guarantee"]),
                 "links": links.downloads(name, answers, where),
@@ -812,7 +812,7 @@ class Views:
 
         def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
             found = [one.to_dict() for one in self._service.closed(name)[-OPEN:]]
-            return [(str(data["window_start"]), data, shown.so_far(data)) for data in found]
+            return [(str(data["window_start"]), data, shown.of(data).so_far(data)) for data in found]
 
         windows: list[Any] = self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)
         return windows
@@ -912,7 +912,7 @@ def _span(given: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 def _further(data: Mapping[str, Any]) -> Question | None:
     """The question whose answer stands beside the usual one of a window; None without one."""
-    found = shown.further(data)
+    found = shown.of(data).further(data)
     return Question(rows=RowQuestion(**found)) if found else None
 
 

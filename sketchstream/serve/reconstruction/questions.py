@@ -14,11 +14,12 @@ import orjson
 
 from sketchstream.errors import ConfigError, EstimateError
 from sketchstream.kinds import shown
+from sketchstream.kinds.capabilities import Reconstructing
 from sketchstream.kinds.estimates import is_estimate
 from sketchstream.kinds.exports import as_csv
 from sketchstream.kinds.options import NORMS
 from sketchstream.query import overlaps
-from sketchstream.query.answers import Answer
+from sketchstream.query.answers import ProfileAnswer
 from sketchstream.query.differences import Point
 from sketchstream.query.estimates import (
     RowQuestion,
@@ -120,10 +121,8 @@ def compute(windows: PublishedWindows, window: SealedWindow, question: Question)
         return _overlap(windows, window, question)
     if question.group is not None:
         window = window.of_group(question.group)
-    kind = window.parts[0].kind
-    if kind.answer == "profile":
-        return _profile(windows, window, question)
-    return _estimate(windows, window, question)
+    profile = isinstance(window.parts[0].kind, Reconstructing)
+    return (_profile if profile else _estimate)(windows, window, question)
 
 
 def _profile(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
@@ -140,7 +139,7 @@ def _profile(windows: PublishedWindows, window: SealedWindow, question: Question
         )
 
     found = windows.answer(window, reconstruct)
-    bare = Answer(found.profile, {} if window.group is None else {"group": window.group}, found.intervals)
+    bare = ProfileAnswer(found.profile, {} if window.group is None else {"group": window.group}, found.intervals)
     numbers = bare.to_dict()
     guarantee = numbers.pop("guarantee", None)
     dumped = orjson.dumps(numbers, default=str, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -20,7 +20,7 @@ from sketchstream import kinds
 from sketchstream.errors import BrokerError
 from sketchstream.items.events import Events
 from sketchstream.kinds import closing_step
-from sketchstream.kinds.capabilities import SlotsOfItems
+from sketchstream.kinds.capabilities import Reconstructing, SlotsOfItems
 from sketchstream.kinds.interface import Spec
 from sketchstream.published import Instalment, Origin, Release, SealedState
 from sketchstream.sketch import Sketch
@@ -364,7 +364,7 @@ class PartitionWindows:
         if window is None or window.early >= early.most or window.end + self.rules.lateness_ms <= watermark:
             return
         kind, spec = kinds.of(window.sketch.spec), window.sketch.spec
-        if kind.answer != "profile" or kind.accounting.promise(spec).kind != "histogram":
+        if not isinstance(kind, Reconstructing) or kind.accounting.promise(spec).kind != "histogram":
             return  # it was opened under another configuration
         window.early, window.dirty, self._changed = window.early + 1, True, True
         if window.sketch.origin.partitions:

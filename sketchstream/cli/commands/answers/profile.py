@@ -23,7 +23,7 @@ from sketchstream.kinds.options import METHODS, NORMS
 if TYPE_CHECKING:
     from sketchstream.kinds.profile_answers import Profile
     from sketchstream.published import Published
-    from sketchstream.query.answers import Answer
+    from sketchstream.query.answers import ProfileAnswer
     from sketchstream.query.sealed import SealedWindow
 
 
@@ -128,7 +128,7 @@ def command(
         raise ConfigError(msg)
     from sketchstream.cli import results
     from sketchstream.kinds import groups_of
-    from sketchstream.query.answers import Answer
+    from sketchstream.query.answers import ProfileAnswer
 
     with source.opened() as windows:
         shown = windows.published
@@ -153,7 +153,7 @@ def command(
             merged, factor = shown.merged(some)
             assert factor is not None, "a profile was asked for"
             click.echo(f"sketchstream: {len(some)} windows merged, error times up to {factor:.3g}", err=True)
-            answer = Answer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
+            answer = ProfileAnswer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:
             (one,) = chosen([windows.one()], group)
             answer = shown.answer(one, how.apply)
@@ -193,7 +193,7 @@ def chosen(windows: Iterable[SealedWindow], group: str | None) -> Iterator[Seale
             yield window.of_group(group)
 
 
-def present(answer: Answer, plot: Path | None, html: Path | None, source: str) -> None:
+def present(answer: ProfileAnswer, plot: Path | None, html: Path | None, source: str) -> None:
     """Write the requested plot and report."""
     from sketchstream.cli import profile_report
 

@@ -29,6 +29,7 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
     """
     from sketchstream.cli import sketches
     from sketchstream.files import PUBLIC, write_durably
+    from sketchstream.kinds.capabilities import Reconstructing
     from sketchstream.published import Release
 
     with sketches.locked(sketch) as predecessor:
@@ -40,9 +41,10 @@ def command(sketch: Path, output: Path, key_file: Path | None, form: show.Format
         if not written:
             write_durably(output, sealed.to_bytes(), mode=PUBLIC)
         sketches.remove(sketch)
+    histogram = isinstance(sealed, Release) and isinstance(sealed.kind, Reconstructing)
     facts = {
         "file": str(output),
-        "published": "histogram" if isinstance(sealed, Release) and sealed.kind.answer == "profile" else "state",
+        "published": "histogram" if histogram else "state",
         "slots": sealed.slots,
         "loss": sealed.ledger.totals()["loss"],
     }

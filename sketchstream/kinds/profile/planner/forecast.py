@@ -112,13 +112,13 @@ class Plan:
 
     def rows(self) -> list[list[str]]:
         """Number, value, error, relative error, simulated error, central error; as text."""
-        from sketchstream.pictures.charts import shown
+        from sketchstream.pictures.charts import spelled
 
         def cell(value: float | None) -> str:
-            return "-" if value is None else shown(value)
+            return "-" if value is None else spelled(value)
 
         return [
-            [name, shown(one.value), shown(one.sd), f"{one.relative:.2%}", cell(one.simulated), cell(one.central)]
+            [name, spelled(one.value), spelled(one.sd), f"{one.relative:.2%}", cell(one.simulated), cell(one.central)]
             for name, one in self.numbers.items()
         ]
 

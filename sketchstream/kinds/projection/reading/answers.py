@@ -36,7 +36,8 @@ class Projection(PublishedRows):
 
     def further(self) -> LinearAnswers | None:
         """Distances between the first rows; None if there is one row only."""
-        return None if self.spec.users.size < 2 else questions.asked(self, shown.further(self.numbers()))
+        numbers = self.numbers()
+        return None if self.spec.users.size < 2 else questions.asked(self, shown.of(numbers).further(numbers))
 
     def _draw(self) -> Figure:
         """All distances as a heat map, rows that look alike side by side."""
