@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         StoreTable,
         WorkerTable,
     )
-    from sketchstream.kinds.tables import QualityTable, SketchTable
+    from sketchstream.kinds.config_tables import QualityTable, SketchTable
     from sketchstream.privacy.losses.composition import Losses
     from sketchstream.stream.input.partitioner import Partitioner
 

@@ -27,7 +27,7 @@ from sketchstream.stream.windows.windows import Calendar, Width, hopping
 
 if TYPE_CHECKING:
     from sketchstream.config.schema import FileTable
-    from sketchstream.kinds.tables import DomainTable, SketchTable, TableContext
+    from sketchstream.kinds.config_tables import DomainTable, SketchTable, TableContext
 
 _Series = tuple[str, Calendar, int, int]
 MOST_EARLY = 100
@@ -186,7 +186,7 @@ def _series(block: SketchTable) -> list[_Series]:
 
 def _around(table: FileTable, folder: Path) -> TableContext:
     """Properties of the input for sketches."""
-    from sketchstream.kinds.tables import TableContext
+    from sketchstream.kinds.config_tables import TableContext
 
     given = table.input
     form = given.format if given.topic is not None else checks.file_format(given.format, given.file or "")

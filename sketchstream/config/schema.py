@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
-from sketchstream.kinds.tables import ConfigTable, DomainTable, Number, QualityTable, SketchTable, read_block
+from sketchstream.kinds.config_tables import ConfigTable, DomainTable, Number, QualityTable, SketchTable, read_block
 from sketchstream.naming import Names
 from sketchstream.stream import formats
 from sketchstream.stream.formats import TimeUnit

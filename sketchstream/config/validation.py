@@ -163,10 +163,10 @@ def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None
 
 def _mend_kind(block: dict[str, Any]) -> None:
     """Read a block of an unknown kind as the kind with the nearest name, or else the nearest keys."""
-    from sketchstream.kinds.tables import names, table_of
+    from sketchstream.kinds.config_tables import configurable, table_of
 
-    near = nearest(str(block.get("kind")), names())
-    fits = {name: len(block.keys() & set(table.model_fields)) for name in names() if (table := table_of(name))}
+    near = nearest(str(block.get("kind")), configurable())
+    fits = {name: len(block.keys() & set(table.model_fields)) for name in configurable() if (table := table_of(name))}
     block["kind"] = near or max(fits, key=lambda name: fits[name])
 
 
@@ -203,7 +203,7 @@ def _spelled(loc: Path, data: Mapping[str, Any]) -> str:
 def _model(loc: Path, data: Mapping[str, Any]) -> type[BaseModel]:
     """The table at this place of the file; of a sketch, that of its kind."""
     from sketchstream.config import schema
-    from sketchstream.kinds.tables import table_of
+    from sketchstream.kinds.config_tables import table_of
 
     model: type[BaseModel] = schema.FileTable
     for part in loc:

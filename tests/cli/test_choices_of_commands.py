@@ -23,7 +23,7 @@ from sketchstream.cli import app
 from sketchstream.config.loader import Config
 from sketchstream.config.schema import FileTable
 from sketchstream.errors import ConfigError
-from sketchstream.kinds.tables import table_of
+from sketchstream.kinds.config_tables import table_of
 
 WORDS = {
     ("create", "--kind"): ["create", "--unit", "event", "--epsilon", "1", "--size", "64", "-o", "s.sketch"],

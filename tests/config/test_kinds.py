@@ -38,7 +38,7 @@ from typing import Any, Literal
 
 import sketchstream as ss
 from helpers.tally import TallySpec
-from sketchstream.kinds.tables import SketchTable
+from sketchstream.kinds.config_tables import SketchTable
 
 
 class TABLE(SketchTable):

@@ -15,7 +15,7 @@ from helpers.commands import Run
 from helpers.paths import ROOT
 from sketchstream.cli.app import COMMANDS, app
 from sketchstream.config import schema
-from sketchstream.kinds import tables
+from sketchstream.kinds.config_tables import configurable, table_of
 from sketchstream.kinds.workload.table import ColumnTable
 from sketchstream.stream.windows.units import duration_ms, size_bytes
 
@@ -219,7 +219,7 @@ DURATIONS = {
 def test_every_key_of_the_configuration_is_explained_with_its_default() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     sections = {part.split("\n", 1)[0].strip("[] "): part for part in text.split("\n## ")[1:]}
-    kinds = {"sketch" if kind == "profile" else kind: tables.table_of(kind) for kind in tables.names()}
+    kinds = {"sketch" if kind == "profile" else kind: table_of(kind) for kind in configurable()}
     inner = {"columns": ColumnTable}
     assert set(sections) == {*schema.TABLES, *kinds, *inner, "kafka"}
     for name, table in {**schema.TABLES, **kinds, **inner}.items():

@@ -6,7 +6,7 @@ read.
 
 from __future__ import annotations
 
-from sketchstream.kinds.tables import Number, SketchTable
+from sketchstream.kinds.config_tables import Number, SketchTable
 
 
 class LinearTable(SketchTable):

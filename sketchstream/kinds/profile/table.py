@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+from sketchstream.kinds.config_tables import DomainTable, Number, SketchTable, TableContext, Value
 from sketchstream.kinds.groups.group_list import GroupLimit, Groups, require_few
 from sketchstream.kinds.profile.spec import ProfileSpec
-from sketchstream.kinds.tables import DomainTable, Number, SketchTable, TableContext, Value
 from sketchstream.spec import ClosedDomain, OpenDomain
 
 

@@ -62,9 +62,9 @@ def command(
       sketchstream plan --kind convolution --kernel marginal:late --column late=0,1 --column day=mo,tu --epsilon 1
     """
     from sketchstream.kinds import plans
+    from sketchstream.kinds.config_tables import COUNTED_SHARE
     from sketchstream.kinds.convolution import forecast
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
-    from sketchstream.kinds.tables import COUNTED_SHARE
 
     asked = {name: value for name, value in given.items() if value is not None}
     asked |= _axis(length, window, step, timezone, columns)

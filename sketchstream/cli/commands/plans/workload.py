@@ -112,7 +112,7 @@ def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Call
 
 def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]:
     """The spec of a block, with any mechanism that it allows."""
-    from sketchstream.kinds.tables import TableContext
+    from sketchstream.kinds.config_tables import TableContext
 
     asked, universe = block.asked(folder)
     around = TableContext(partitioned_by=None, unchecked=False, weights=False, packed=False, folder=folder)
@@ -133,7 +133,7 @@ def _block(config_file: Path, name: str | None) -> tuple[WorkloadTable, Path]:
     """
     from sketchstream.config.toml import read_toml_file
     from sketchstream.errors import ConfigError
-    from sketchstream.kinds.tables import read_block
+    from sketchstream.kinds.config_tables import read_block
 
     blocks = read_toml_file(config_file).get("sketch", [])
     ours = [one for one in blocks if isinstance(one, dict) and one.get("kind") == "workload"]

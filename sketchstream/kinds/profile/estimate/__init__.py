@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sketchstream.errors import EstimateError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from sketchstream.kinds.profile.estimate.profile_numbers import Facts
     from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 
+BASELINES = {"circulant": "baselines.circulant", "inverse": "linear.inverse", "monotone": "baselines.monotone"}
+"""Module of each method that takes the parts of a closed domain one by one; its `reconstruct` fits one."""
 MAX_RESOLVED = 10_000_000
 """Largest max_count that a profile resolves cell by cell."""
 FAR = 6.0
@@ -90,21 +93,9 @@ def reconstruct(
 
         fit = estimator.reconstruct(parts, max_count)
     else:
-
-        def one(part: Observed) -> Fit:
-            if method == "circulant":
-                from sketchstream.kinds.profile.estimate.baselines import circulant
-
-                return circulant.reconstruct(part, max_count, chosen, beta)
-            if method == "inverse":
-                from sketchstream.kinds.profile.estimate.linear import inverse
-
-                return inverse.reconstruct(part, max_count)
-            from sketchstream.kinds.profile.estimate.baselines import monotone
-
-            return monotone.reconstruct(part, max_count)
-
-        fit = mixed([one(part) for part in parts], [part.slots[0] for part in parts])
+        reconstruct_one = import_module(f"{__name__}.{BASELINES[method]}").reconstruct
+        options = (chosen, beta) if method == "circulant" else ()
+        fit = mixed([reconstruct_one(part, max_count, *options) for part in parts], [part.slots[0] for part in parts])
     known = bounds.closed(parts, max_count)
     slots = float(sum(part.slots[0] for part in parts))
     facts = _wrapped(facts, parts[0].modulus, known, lambda n: bounds.closed(parts, n))

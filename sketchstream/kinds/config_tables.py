@@ -226,8 +226,8 @@ def table_of(kind: object) -> type[SketchTable] | None:
     return found
 
 
-def names() -> tuple[str, ...]:
-    """Kinds that can be configured."""
+def configurable() -> tuple[str, ...]:
+    """Names of the kinds that can be configured."""
     return tuple(name for name in kinds.names() if kinds.part(name, "table"))
 
 
@@ -242,7 +242,7 @@ def read_block(value: object) -> SketchTable:
     kind = value.get("kind", "profile") if isinstance(value, Mapping) else "profile"
     model = table_of(kind)
     if model is None:
-        known: Any = Literal[names()]
+        known: Any = Literal[configurable()]
         create_model("Block", kind=(known, ...)).model_validate({"kind": kind})
         raise AssertionError
     return model.model_validate(value)
