@@ -59,7 +59,7 @@ from sketchstream.published import (
 from sketchstream.spec import Epsilon, Item, flag, whole
 
 if TYPE_CHECKING:
-    from sketchstream.kinds.interface import AnyLedger, Kind, Places, Spec
+    from sketchstream.kinds.interface import AnyLedger, ItemIndex, Kind, Spec
 
 _INT = 0
 Keep = npt.NDArray[np.bool_]
@@ -114,7 +114,7 @@ class Sketch:
         self,
         spec: Any,
         key: Key | None,
-        index: Places,
+        index: ItemIndex,
         state: npt.NDArray[Any],
         counters: Counters,
         layers: tuple[Layer, ...],
@@ -686,7 +686,7 @@ def _require_key(key: object) -> None:
         raise KeyMismatchError(msg)
 
 
-def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> Places:
+def _index(spec: Spec, key: Key | None, keep: Keep | None, origin: Origin) -> ItemIndex:
     """The index of the spec's items; a key is required only if the index depends on it."""
     if spec.needs_key and key is None:
         msg = "this spec needs a hash key: Key.generate(), or `sketchstream keygen` and --key-file"

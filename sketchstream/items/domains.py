@@ -133,7 +133,7 @@ class Index:
         invalid: Invalid,
         counters: npt.NDArray[np.int64],
     ) -> None:
-        """Add a batch, see `sketchstream.kinds.interface.Places`."""
+        """Add a batch, see `sketchstream.kinds.interface.ItemIndex`."""
         _require_ungrouped(items)
         given = weights if self.units is None else self.units(weights, len(items), alone=invalid == "noop")
         self.batch(
@@ -190,7 +190,7 @@ class Index:
         invalid: Outside,
         counters: npt.NDArray[np.int64],
     ) -> None:
-        """Add rows, see `sketchstream.kinds.interface.Places`."""
+        """Add rows, see `sketchstream.kinds.interface.ItemIndex`."""
         from sketchstream import kernels
 
         _require_ungrouped(items)

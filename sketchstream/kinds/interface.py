@@ -114,7 +114,7 @@ class Spec(Protocol):
         """Plain data, canonical: equal specs give equal dictionaries; `kind` among them."""
 
 
-class Places(Protocol):
+class ItemIndex(Protocol):
     """Maps items to slots, and adds events to the slots of a state."""
 
     @property
@@ -236,7 +236,7 @@ class Kind(ABC, Generic[S]):
     # What it does.
 
     @abstractmethod
-    def index(self, spec: S, key: Key | None, keep: Mask | None, origin: Any = None) -> Places:
+    def index(self, spec: S, key: Key | None, keep: Mask | None, origin: Any = None) -> ItemIndex:
         """Build the map from items to slots.
 
         Args:

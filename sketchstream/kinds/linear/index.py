@@ -52,7 +52,7 @@ class ColumnIndex(ABC):
         return Lattice(0, Fraction(self.spec.max_weight))
 
     def apply(self, state: Ints, items: Items, weights: object, *, invalid: Invalid, counters: Ints) -> None:
-        """See `Places`."""
+        """See `ItemIndex`."""
         places = self.locate(items)
         units, kept = judged(self._lattice, places < 0, weights, invalid)
         self.add(state, places if invalid != "noop" or units is None else np.where(kept, places, -1), units)
@@ -62,7 +62,7 @@ class ColumnIndex(ABC):
     def apply_sums(
         self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
     ) -> None:
-        """See `Places`."""
+        """See `ItemIndex`."""
         places = self.locate(items)
         _, kept = judged(self._lattice, places < 0, None, invalid)
         self.add(state, places, sums)

@@ -129,7 +129,7 @@ class GroupIndex:
             batch: n events.
             weights: (n,) integers, or None for ones.
             counters: changed in place.
-            invalid: see `Places`.
+            invalid: see `ItemIndex`.
             image: an image of the state that is being read: events of slots that it has not read are deferred.
 
         Raises:

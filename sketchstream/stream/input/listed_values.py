@@ -22,7 +22,7 @@ from sketchstream import kinds
 from sketchstream.items.columns import Choices
 from sketchstream.items.events import Events
 from sketchstream.items.hashing import Key
-from sketchstream.kinds.interface import Places
+from sketchstream.kinds.interface import ItemIndex
 from sketchstream.spec import OpenDomain
 from sketchstream.stream.windows.plans import SketchPlan
 
@@ -63,7 +63,7 @@ class ListedValues:
             self.having[role] = self.having.get(role, 0) + counts
 
     @cached_property
-    def _index(self) -> Places | None:
+    def _index(self) -> ItemIndex | None:
         """Finds out which items are in a closed domain, under any key; None: all are."""
         spec = self.plan.spec
         return None if isinstance(spec.domain, OpenDomain) else kinds.of(spec).index(spec, Key.generate(), None)
