@@ -38,9 +38,11 @@ REFUSED, TREE = -1, -2
 TEXT_BYTES: Final = 24
 """Most bytes of the text of a decimal of 64 bits."""
 MOST_LOOPS: Final = 16
+"""Arrays and maps of Avro inside of each other."""
 LARGEST: Final = (1 << 63) - 1
 
-# rows of plans, as in `decode.avro.plan`: numba's cache does not detect edits across files, and a test compares them
+# Operations of the rows of plans, and what is asked of taken bytes: nothing; UTF-8, else they are of no use; UTF-8,
+# else the record is malformed. They lie here, as numba's cache does not detect edits across files.
 END, INT, LONG, BYTES, FIXED, BOOLEAN, ENUM, TAKE_INT, TAKE_LONG, TAKE_BYTES, TAKE_FIXED, TAKE_FLOAT = range(12)
 TAKE_DOUBLE, TAKE_BOOLEAN, TAKE_ENUM, TAKE_DECIMAL, UNION, JUMP, ARRAY, NEXT, MARK, OPTIONAL, TIME, SLOW = range(12, 24)
 ANY_BYTES, TEXT_OR_OTHER, MUST_BE_TEXT = range(3)
@@ -533,13 +535,14 @@ def scan_avro(
 
 # ------------------------------------------------------------------------------------------------ Protobuf
 
-# rows of plans, as in `decode.protobuf.plan`; a test compares them
+# Operations of the rows of plans.
 P_DESCEND, P_UNSIGNED, P_SIGNED, P_ZIGZAG, P_WORD32, P_SIGNED32, P_WORD64, P_SIGNED64, P_SINGLE, P_DOUBLE = range(10)
 P_TEXT, P_RAW, P_ENUM, P_USELESS, P_CLEAR, P_ZIGZAG32, P_LOW32, P_SIGN32 = range(10, 18)
 MOST_DEPTH: Final = 64
 """Messages, or groups, inside of each other on the way of the loop."""
 MOST_INDEXES: Final = 4
 LOOKED_UP: Final = 64
+"""Numbers of fields below this one are looked up; for the others all rows of the node are compared."""
 UNSIGNED_BYTES: Final = 20
 """Digits of an unsigned number above the largest int64."""
 

@@ -26,7 +26,7 @@ from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import binary_kernels as kernels
-from sketchstream_connectors.decode.avro import AvroReader, plan, tree, zigzag
+from sketchstream_connectors.decode.avro import AvroReader, tree, zigzag
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import leaf_names, parse
 from sketchstream_connectors.decode.fields import Decoder
@@ -56,13 +56,6 @@ def test_the_tree_has_the_verdicts_of_the_loop() -> None:
         assert [tree.read_fields(parse(json.dumps(schema)), body, made) is None for body in bodies] == [
             one is None for one in looped
         ]
-
-
-def test_rows_have_the_same_names_in_the_compiler_and_in_the_loop() -> None:
-    for name in (name for name in vars(plan) if name.isupper() and isinstance(getattr(plan, name), int)):
-        assert getattr(kernels, name, getattr(plan, name)) == getattr(plan, name), name
-    assert kernels.SLOW == plan.SLOW == 23
-    assert kernels.MOST_LOOPS == plan.MOST_LOOPS
 
 
 # ------------------------------------------------------------------------------------------------ real encoders

@@ -21,9 +21,8 @@ from sketchstream.config.schema import PayloadTable
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.items.columns import Choices
 from sketchstream.stream.windows.windows import NO_TIME
-from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.fields import Decoder
-from sketchstream_connectors.decode.protobuf import FORMATS, ProtobufReader, plan
+from sketchstream_connectors.decode.protobuf import FORMATS, ProtobufReader
 from sketchstream_connectors.decode.protobuf.finder import unpacked
 from sketchstream_connectors.decode.protobuf.plan import leaf_names
 from sketchstream_connectors.decode.protobuf.schema import from_registry, read_files
@@ -37,12 +36,6 @@ def test_verdicts_and_values_are_those_of_the_strict_reader_and_no_byte_beyond_i
 def test_verdicts_and_values_of_many_messages_are_those_of_the_strict_reader() -> None:
     """More, and of one's own seeds: `make fuzz-formats`."""
     assert sum(format_fuzz.protobuf(seed, 500) for seed in range(1000, 2000)) > 100_000
-
-
-def test_rows_have_the_same_names_in_the_compiler_and_in_the_loop() -> None:
-    ops = [name for name in vars(plan) if name.isupper() and hasattr(kernels, f"P_{name}")]
-    assert len(ops) == 18
-    assert [getattr(kernels, f"P_{name}") for name in ops] == [getattr(plan, name) for name in ops]
 
 
 # --------------------------------------------------------------------------------------------- official runtime

@@ -3,10 +3,10 @@
 In: a `Type`, and the slots that are wanted. Out: a `SchemaPlan`. Touches: nothing.
 Source: the Avro 1.12 specification, "Binary Encoding".
 
-A row is (op, a, b, c, optional). `optional` fuses a union of null and one other type with the row of that type: 1 where
-null is the first branch, 2 where it is the second; if the branch is null, the row is done. Records are inlined, so a
-plan is a straight line but for unions and arrays. What has no plan (recursive or deep schemas, more than
-`MOST_ROWS` rows) is read by `decode.avro.tree`, with the same verdicts.
+A row is (op, a, b, c, optional), with an operation of `decode.binary_kernels`. `optional` fuses a union of null and one
+other type with the row of that type: 1 where null is the first branch, 2 where it is the second; if the branch is null,
+the row is done. Records are inlined, so a plan is a straight line but for unions and arrays. What has no plan
+(recursive or deep schemas, more than `MOST_ROWS` rows) is read by `decode.avro.tree`, with the same verdicts.
 """
 
 from __future__ import annotations
@@ -16,47 +16,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sketchstream.kernels.tokens import NULL, OTHER
+from sketchstream_connectors.decode import binary_kernels as ops
 from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.slots import Slot
 
 MOST_ROWS: Final = 4096
 MOST_TYPES: Final = 128
 """Types inside of each other."""
-MOST_LOOPS: Final = 16
-"""Arrays and maps inside of each other."""
 MOST_PLACES: Final = 18
 """Digits behind the point of a decimal that the loop writes."""
 WORD: Final = 8
-
-(
-    END,
-    INT,
-    LONG,
-    BYTES,
-    FIXED,
-    BOOLEAN,
-    ENUM,
-    TAKE_INT,
-    TAKE_LONG,
-    TAKE_BYTES,
-    TAKE_FIXED,
-    TAKE_FLOAT,
-    TAKE_DOUBLE,
-    TAKE_BOOLEAN,
-    TAKE_ENUM,
-    TAKE_DECIMAL,
-    UNION,
-    JUMP,
-    ARRAY,
-    NEXT,
-    MARK,
-    OPTIONAL,
-    TIME,
-    SLOW,
-) = range(24)
-
-ANY_BYTES, TEXT_OR_OTHER, MUST_BE_TEXT = range(3)
-"""What is asked of taken bytes: nothing; UTF-8, else they are of no use; UTF-8, else the record is malformed."""
+TAKEN: Final = {
+    "int": ops.TAKE_INT,
+    "long": ops.TAKE_LONG,
+    "float": ops.TAKE_FLOAT,
+    "double": ops.TAKE_DOUBLE,
+    "boolean": ops.TAKE_BOOLEAN,
+}
+"""Operations that take numbers, by their types."""
 
 
 @dataclass
@@ -83,7 +60,7 @@ def compile_plan(schema: Type, slots: Sequence[Slot]) -> SchemaPlan | None:
     builder = _SchemaBuilder(slots)
     try:
         builder.emit(schema, [(slot, one.path) for slot, one in enumerate(slots)])
-        builder.add(END)
+        builder.add(ops.END)
     except TooLargeError:
         return None
     return builder.plan
@@ -108,7 +85,7 @@ class _SchemaBuilder:
         rows = self.plan.rows
         if len(rows) >= MOST_ROWS:
             raise TooLargeError
-        if op == FIXED and optional == 0 and rows and rows[-1][0] == FIXED and rows[-1][4] == 0 and self._straight:
+        if op == ops.FIXED and not optional and self._straight and rows and rows[-1][0] == op and not rows[-1][4]:
             rows[-1][1] += a
             return len(rows) - 1
         self._straight = True
@@ -141,7 +118,7 @@ class _SchemaBuilder:
             self._loop(made, taken, optional)
         elif made.kind == "null":
             for slot in taken:
-                self.add(MARK, slot, NULL)
+                self.add(ops.MARK, slot, NULL)
         elif not taken:
             self._skip(made, optional)
         else:
@@ -150,8 +127,8 @@ class _SchemaBuilder:
     def _grouped(self, optional: int, taken: list[int]) -> int | None:
         """Begin several rows that a null passes over: the place of the row that jumps."""
         for slot in taken if optional else ():
-            self.add(MARK, slot, NULL)
-        return self.add(OPTIONAL, optional=optional) if optional else None
+            self.add(ops.MARK, slot, NULL)
+        return self.add(ops.OPTIONAL, optional=optional) if optional else None
 
     def _close(self, group: int | None) -> None:
         if group is not None:
@@ -163,7 +140,7 @@ class _SchemaBuilder:
         self._open.append(made)
         group = self._grouped(optional, taken)
         for slot in taken:
-            self.add(MARK, slot, OTHER)
+            self.add(ops.MARK, slot, OTHER)
         for name, inner in made.fields:
             self.emit(inner, [(slot, path[1:]) for slot, path in wanted if path and path[0] == name])
         self._close(group)
@@ -171,23 +148,23 @@ class _SchemaBuilder:
 
     def _loop(self, made: Type, taken: list[int], optional: int) -> None:
         assert made.items is not None
-        if self._loops == MOST_LOOPS:
+        if self._loops == ops.MOST_LOOPS:
             raise TooLargeError
         group = self._grouped(optional, taken)
         for slot in taken:
-            self.add(MARK, slot, OTHER)
+            self.add(ops.MARK, slot, OTHER)
         is_map = made.kind == "map"
         least = made.items.least + is_map
-        start = self.add(ARRAY, 0, least, self._loops)
+        start = self.add(ops.ARRAY, 0, least, self._loops)
         self._loops += 1
         if least:
             self.here()
             if is_map:
-                self.add(BYTES)
+                self.add(ops.BYTES)
             self.emit(made.items, [])
         self._loops -= 1
         if least:
-            self.add(NEXT, start, 0, self._loops)
+            self.add(ops.NEXT, start, 0, self._loops)
         self.plan.rows[start][1] = self.here()
         self._close(group)
 
@@ -199,13 +176,13 @@ class _SchemaBuilder:
             return
         first = len(self.plan.jumps)
         self.plan.jumps += [0] * len(kinds)
-        self.add(UNION, first, len(kinds))
+        self.add(ops.UNION, first, len(kinds))
         ends = []
         for place, branch in enumerate(made.branches):
             self.plan.jumps[first + place] = self.here()
             self.emit(branch, wanted)
             if place + 1 < len(kinds):
-                ends.append(self.add(JUMP))
+                ends.append(self.add(ops.JUMP))
         after = self.here()
         for row in ends:
             self.plan.rows[row][1] = after
@@ -213,11 +190,11 @@ class _SchemaBuilder:
     def _skip(self, made: Type, optional: int) -> None:
         size = {"float": 4, "double": 8, "fixed": made.size}.get(made.kind)
         if size is not None:
-            self.add(FIXED, size, optional=optional)
+            self.add(ops.FIXED, size, optional=optional)
         elif made.kind == "enum":
-            self.add(ENUM, 0, len(made.symbols), optional=optional)
+            self.add(ops.ENUM, 0, len(made.symbols), optional=optional)
         else:
-            op = {"int": INT, "long": LONG, "boolean": BOOLEAN}.get(made.kind, BYTES)
+            op = {"int": ops.INT, "long": ops.LONG, "boolean": ops.BOOLEAN}.get(made.kind, ops.BYTES)
             self.add(op, optional=optional)
 
     def _take(self, made: Type, taken: list[int], optional: int) -> None:
@@ -233,32 +210,29 @@ class _SchemaBuilder:
                 self._slow(made, taken, optional)
                 return
             self.plan.decimals += 1
-            self.add(TAKE_DECIMAL, slot, made.scale | wanted.number << 8, size, optional)
+            self.add(ops.TAKE_DECIMAL, slot, made.scale | wanted.number << 8, size, optional)
         elif kind == "fixed":
             if made.logical == "uuid" and wanted.text:
                 self._slow(made, taken, optional)
                 return
-            self.add(TAKE_FIXED, slot, made.size, TEXT_OR_OTHER if wanted.text else ANY_BYTES, optional)
+            self.add(ops.TAKE_FIXED, slot, made.size, ops.TEXT_OR_OTHER if wanted.text else ops.ANY_BYTES, optional)
         elif kind in ("string", "bytes"):
-            check = MUST_BE_TEXT if kind == "string" else TEXT_OR_OTHER if wanted.text else ANY_BYTES
-            self.add(TAKE_BYTES, slot, check, optional=optional)
+            check = ops.MUST_BE_TEXT if kind == "string" else ops.TEXT_OR_OTHER if wanted.text else ops.ANY_BYTES
+            self.add(ops.TAKE_BYTES, slot, check, optional=optional)
         elif kind == "enum":
             first = len(self.plan.symbols)
             self.plan.symbols += [one.encode() for one in made.symbols]
-            self.add(TAKE_ENUM, slot, len(made.symbols), first, optional)
+            self.add(ops.TAKE_ENUM, slot, len(made.symbols), first, optional)
         else:
-            op = {"int": TAKE_INT, "long": TAKE_LONG, "float": TAKE_FLOAT, "double": TAKE_DOUBLE}.get(
-                kind, TAKE_BOOLEAN
-            )
-            self.add(op, slot, int(wanted.number), optional=optional)
+            self.add(TAKEN[kind], slot, int(wanted.number), optional=optional)
         for time in times:
             factor, divisor = made.time or self.slots[time].unit
             if time != slot or (factor, divisor) != (1, 1):
-                self.add(TIME, time, slot, factor if divisor == 1 else -divisor)
+                self.add(ops.TIME, time, slot, factor if divisor == 1 else -divisor)
 
     def _slow(self, made: Type, taken: list[int], optional: int) -> None:
         """Leave records that have this value to the slow path; the rest of the plan is not run for them."""
         group = self._grouped(optional, taken)
         del made
-        self.add(SLOW)
+        self.add(ops.SLOW)
         self._close(group)

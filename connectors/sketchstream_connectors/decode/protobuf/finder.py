@@ -16,17 +16,7 @@ from sketchstream.kernels.tokens import MISSING, STRING
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.named_fields import Found
 from sketchstream_connectors.decode.pools import columns as number_rows
-from sketchstream_connectors.decode.protobuf.plan import (
-    DESCEND,
-    ENUM,
-    LOOKED_UP,
-    NOWHERE,
-    UNSIGNED,
-    WORD64,
-    Wish,
-    compile_plan,
-    split_times,
-)
+from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, compile_plan, split_times
 from sketchstream_connectors.decode.protobuf.schema import Message
 from sketchstream_connectors.decode.records import read_only
 from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN
@@ -60,7 +50,7 @@ class ProtobufFinder:
         self._types: dict[tuple[int, int], Message | None] = {}
         self._ids = np.zeros((0, 2), np.uint64)
         self._entries = np.zeros(0, np.int64)
-        self._nodes = np.zeros((0, 4 + LOOKED_UP), np.int64)
+        self._nodes = np.zeros((0, 4 + kernels.LOOKED_UP), np.int64)
         self._rows = np.zeros((0, 6), np.int64)
         self._defaults = np.zeros((0, 3), np.int64)
         self._numbers = np.zeros(0, np.int64)
@@ -90,8 +80,8 @@ class ProtobufFinder:
         nodes = np.array(plan.nodes, np.int64)
         rows = np.array(plan.rows, np.int64).reshape(-1, 6)
         defaults = np.array(plan.defaults, np.int64).reshape(-1, 3)
-        rows[rows[:, 1] == DESCEND, 2] += self._nodes.shape[0]
-        rows[rows[:, 1] == ENUM, 3] += self._symbols.size - 1
+        rows[rows[:, 1] == kernels.P_DESCEND, 2] += self._nodes.shape[0]
+        rows[rows[:, 1] == kernels.P_ENUM, 3] += self._symbols.size - 1
         defaults[(defaults[:, 1] == STRING) & (defaults[:, 2] >= 0), 2] += self._symbols.size - 1
         nodes[:, :2] += self._rows.shape[0]
         nodes[:, 4:][nodes[:, 4:] >= 0] += self._rows.shape[0]
@@ -120,7 +110,7 @@ class ProtobufFinder:
         kinds = np.full((k, n), MISSING, np.uint8)
         found = number_rows(k, n), number_rows(k, n)
         while True:
-            large = bool(np.isin(self._rows[:, 1], (UNSIGNED, WORD64)).any())
+            large = bool(np.isin(self._rows[:, 1], (kernels.P_UNSIGNED, kernels.P_WORD64)).any())
             texts = np.empty(n * k * kernels.UNSIGNED_BYTES if large else 0, np.uint8)
             state = np.zeros(1, np.int64)
             plans = self._ids, self._entries, self._nodes, self._rows, self._defaults, self._numbers, self._symbols

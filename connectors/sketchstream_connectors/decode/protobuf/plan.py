@@ -20,45 +20,26 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
+from sketchstream_connectors.decode import binary_kernels as ops
 from sketchstream_connectors.decode.protobuf.schema import BYTES, TIMESTAMP, WRAPPERS, Message, MessageField
 from sketchstream_connectors.decode.slots import Slot
 
-LOOKED_UP: Final = 64
-"""Numbers of fields below this one are looked up; for the others all rows of the node are compared."""
-(
-    DESCEND,
-    UNSIGNED,
-    SIGNED,
-    ZIGZAG,
-    WORD32,
-    SIGNED32,
-    WORD64,
-    SIGNED64,
-    SINGLE,
-    DOUBLE,
-    TEXT,
-    RAW,
-    ENUM,
-    USELESS,
-    CLEAR,
-) = range(15)
-ZIGZAG32, LOW32, SIGN32 = range(15, 18)
 OPS: Final = {
-    "int64": SIGNED,
-    "uint64": UNSIGNED,
-    "int32": SIGN32,
-    "uint32": LOW32,
-    "sint64": ZIGZAG,
-    "sint32": ZIGZAG32,
-    "fixed64": WORD64,
-    "sfixed64": SIGNED64,
-    "fixed32": WORD32,
-    "sfixed32": SIGNED32,
-    "float": SINGLE,
-    "double": DOUBLE,
-    "string": TEXT,
-    "bytes": RAW,
-    "enum": ENUM,
+    "int64": ops.P_SIGNED,
+    "uint64": ops.P_UNSIGNED,
+    "int32": ops.P_SIGN32,
+    "uint32": ops.P_LOW32,
+    "sint64": ops.P_ZIGZAG,
+    "sint32": ops.P_ZIGZAG32,
+    "fixed64": ops.P_WORD64,
+    "sfixed64": ops.P_SIGNED64,
+    "fixed32": ops.P_WORD32,
+    "sfixed32": ops.P_SIGNED32,
+    "float": ops.P_SINGLE,
+    "double": ops.P_DOUBLE,
+    "string": ops.P_TEXT,
+    "bytes": ops.P_RAW,
+    "enum": ops.P_ENUM,
 }
 
 
@@ -134,7 +115,7 @@ class _MessageBuilder:
             others = [other for other in message.fields if other is not one and 0 <= other.oneof == one.oneof]
             mask = sum(masks[other.name] for other in others)
             if mask and not any(row[0] == one.tag for row in rows):
-                rows.append([one.tag, CLEAR, 0, 0, 0, 0])
+                rows.append([one.tag, ops.P_CLEAR, 0, 0, 0, 0])
             for row in rows:
                 if tags.get(row[0]) is one:
                     row[5] = mask
@@ -149,7 +130,7 @@ class _MessageBuilder:
         self.plan.rows += rows
         self.plan.defaults += defaults
         begins = {row[0] >> 3: first + k for k, row in reversed(list(enumerate(rows)))}
-        looked_up = [begins.get(number, -1) for number in range(LOOKED_UP)]
+        looked_up = [begins.get(number, -1) for number in range(ops.LOOKED_UP)]
         nodes[place] = [first, first + len(rows), start, start + len(defaults), *looked_up]
         return place
 
@@ -161,25 +142,25 @@ class _MessageBuilder:
         deeper = [(slot, path) for slot, path in wanted if path]
         if one.repeated or one.kind == "group":
             wires = {one.tag, one.number << 3 | BYTES} if one.kind != "group" else {one.tag}
-            return [[tag, USELESS, slot, 0, 0, 0] for tag in sorted(wires) for slot in direct]
+            return [[tag, ops.P_USELESS, slot, 0, 0, 0] for tag in sorted(wires) for slot in direct]
         if one.message is not None:
             if one.message.name in WRAPPERS:
                 deeper += [(slot, ("value",)) for slot in direct]
                 direct = []
-            rows = [[one.tag, USELESS, slot, 0, 0, 0] for slot in direct]
+            rows = [[one.tag, ops.P_USELESS, slot, 0, 0, 0] for slot in direct]
             if deeper:
-                rows.append([one.tag, DESCEND, self.node(one.message, deeper), 0, 0, 0])
+                rows.append([one.tag, ops.P_DESCEND, self.node(one.message, deeper), 0, 0, 0])
             return rows
         return [self._take(one, slot) for slot in direct]
 
     def _take(self, one: MessageField, slot: int) -> list[int]:
         wanted = self.wishes[slot].slot
-        op = OPS.get(one.kind, USELESS)
-        if op in (SINGLE, DOUBLE):
+        op = OPS.get(one.kind, ops.P_USELESS)
+        if op in (ops.P_SINGLE, ops.P_DOUBLE):
             return [one.tag, op, slot, int(wanted.number), 0, 0]
-        if op == RAW:
+        if op == ops.P_RAW:
             return [one.tag, op, slot, int(wanted.text), 0, 0]
-        if op == ENUM:
+        if op == ops.P_ENUM:
             first = len(self.plan.symbols)
             self.plan.numbers += sorted(one.symbols)
             self.plan.symbols += [one.symbols[number].encode() for number in sorted(one.symbols)]
