@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from sketchstream.errors import FormatError
 from sketchstream.files import reading
+from sketchstream.stream.formats import Reader
 from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream_connectors.decode.fields import Decoder
-from sketchstream_connectors.decode.records import Records
+from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 from sketchstream_connectors.files import compression
 from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, require_length
 
@@ -36,8 +38,10 @@ def records(
             yield None
             continue
         data, starts, ends = part
-        yield _chunk(decoder, data, starts, ends, position)
-        position += len(data)
+        offsets, following = np.where(starts < 0, ends, starts) + position, position + len(data)
+        buffer = np.frombuffer(data, np.uint8)
+        yield chunk_of(decoder, buffer, starts, ends, offsets, (position, following), len(data))
+        position = following
 
 
 def parts(
@@ -152,25 +156,32 @@ def _maps(data: bytes, final: bool) -> tuple[Ints, Ints, int]:
     return marks[:-1], marks[1:], int(marks[-1])
 
 
-def _chunk(decoder: Decoder, data: bytes, starts: Ints, ends: Ints, position: int) -> Chunk:
-    """Lines or maps as records without keys."""
-    n = starts.size
-    none = np.full(n, -1, np.int64)
-    first = np.where(starts < 0, ends, starts)
-    records = Records(
-        offsets=first + position,
-        timestamps=none,
-        buffer=np.frombuffer(data, np.uint8),
-        key_start=none,
-        key_end=none,
-        value_start=starts,
-        value_end=ends,
-        from_position=position,
-        next_position=position + len(data),
-    )
+def chunk_of(
+    reader: Reader | Decoder,
+    buffer: npt.NDArray[np.uint8],
+    starts: Ints,
+    ends: Ints,
+    offsets: Ints,
+    positions: tuple[int, int],
+    n_bytes: int,
+    shown: Callable[[bytes | None], bytes | None] = lambda value: value,
+) -> Chunk:
+    """Values of a file as records without keys.
+
+    Args:
+        reader: decodes them.
+        buffer: of the values.
+        starts: (n,) where each value begins, < 0 where there is none.
+        ends: (n,) where it ends.
+        offsets: (n,) of the records.
+        positions: of the chunk, from and next.
+        n_bytes: that were read for them.
+        shown: what `Chunk.raw` shows of a value.
+    """
+    none = np.full(starts.size, NO_TIMESTAMP, np.int64)
+    records = Records(offsets, none, buffer, none, none, starts, ends, *positions)
 
     def raw(index: int) -> RawRecord:
-        return RawRecord(int(records.offsets[index]), -1, None, records.value(index))
+        return RawRecord(int(offsets[index]), NO_TIMESTAMP, None, shown(records.value(index)))
 
-    events = decoder.decode(records)
-    return Chunk(0, position, records.next_position, records.offsets, None, events, raw, len(data))
+    return Chunk(0, *positions, offsets, None, reader.decode(records), raw, n_bytes)

@@ -24,12 +24,12 @@ from sketchstream.errors import ConfigError, FormatError
 from sketchstream.files import reading
 from sketchstream.log_events import say
 from sketchstream.stream.formats import RECORD_TIME, Fields
-from sketchstream.stream.interfaces import Chunk, RawRecord
+from sketchstream.stream.interfaces import Chunk
 from sketchstream_connectors.decode.avro import AvroReader, tree
 from sketchstream_connectors.decode.avro.blocks import BlockSplitter
 from sketchstream_connectors.decode.avro.schema import Type, leaf_names, parse
 from sketchstream_connectors.decode.named_fields import wanted_fields
-from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
+from sketchstream_connectors.files.blocks import chunk_of
 from sketchstream_connectors.files.codecs import Codec, codec
 from sketchstream_connectors.files.layout import Layout, require_length
 from sketchstream_connectors.files.rows import files_of
@@ -244,9 +244,11 @@ def _rows(path: Path, layout: Layout, position: int, number: int) -> Generator[C
             n_bytes = sum(len(block.plain or b"") for block in blocks)
             skip = max(0, position - number)
             for at in range(skip, starts.size, ROWS):
-                part = slice(at, at + ROWS)
-                chunk = _chunk(reader, data, starts[part], ends[part], number + at)
-                yield replace(chunk, n_bytes=n_bytes * chunk.offsets.size // starts.size)
+                stop = min(at + ROWS, starts.size)
+                positions = number + at, number + stop
+                offsets = np.arange(*positions, dtype=np.int64)
+                share = n_bytes * offsets.size // starts.size
+                yield chunk_of(reader, data, starts[at:stop], ends[at:stop], offsets, positions, share, reader.shown)
             number += starts.size
         return max(number, first + container.skipped)
 
@@ -278,25 +280,3 @@ def _split(splitter: BlockSplitter, blocks: list[_Block]) -> tuple[npt.NDArray[n
     buffer = np.frombuffer(b"".join(parts), np.uint8)
     starts, ends, whole = splitter.split(buffer, edges, counts)
     return buffer, starts, ends, [block for block, good in zip(blocks, whole.tolist(), strict=True) if not good]
-
-
-def _chunk(reader: AvroReader, buffer: npt.NDArray[np.uint8], starts: Ints, ends: Ints, number: int) -> Chunk:
-    """Records number .. number+n-1."""
-    n = starts.size
-    none = np.full(n, -1, np.int64)
-    records = Records(
-        offsets=np.arange(number, number + n, dtype=np.int64),
-        timestamps=np.full(n, NO_TIMESTAMP, np.int64),
-        buffer=buffer,
-        key_start=none,
-        key_end=none,
-        value_start=starts,
-        value_end=ends,
-        from_position=number,
-        next_position=number + n,
-    )
-
-    def raw(index: int) -> RawRecord:
-        return RawRecord(int(records.offsets[index]), -1, None, reader.shown(records.value(index)))
-
-    return Chunk(0, number, records.next_position, records.offsets, None, reader.decode(records), raw)
