@@ -38,8 +38,6 @@ EARLY_NAME = re.compile(r"p(\d{5,})\.(\d{8}T[\d.]+Z)\.early")
 FRONTIER_NAME = re.compile(r"frontier\.p(\d{5,})\.json")
 REVISION_NAME = re.compile(r"r(\d{1,9})")
 BOUNDARY_NAME = re.compile(r"(\d{7,18})\.json")
-LARGEST = 1 << 63
-"""Numbers in a frontier are smaller: a database stores them."""
 MOST_FRONTIER_BYTES = 1 << 22
 """Of a file of a frontier; they have some kilobytes."""
 _NAMES = ("sketch", "revision", "partition")
@@ -66,7 +64,7 @@ def decode_frontier(data: bytes) -> Frontier:
     try:
         fields = json.loads(data)
         sketch, revision, partition = (fields[name] for name in _NAMES)
-        found = frontiers.read(sketch, _number(revision), _number(partition), fields, _number)
+        found = frontiers.read(sketch, revision, partition, fields)
         good = isinstance(sketch, str) and "partial_through" in fields and fields.keys() <= {*_NAMES, *frontiers.NAMES}
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         good = False
@@ -74,18 +72,6 @@ def decode_frontier(data: bytes) -> Frontier:
         msg = "these bytes are not a frontier of this version"
         raise FormatError(msg)
     return found.plausible()
-
-
-def _number(value: object) -> int:
-    """An integer that a database can store.
-
-    Raises:
-        TypeError: it is something else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not -LARGEST <= value < LARGEST:
-        msg = "expected an integer of 64 bits"
-        raise TypeError(msg)
-    return value
 
 
 def start_name(start_ms: int) -> str:

@@ -283,7 +283,7 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
         for one in tables(manifest["outbox"]):
             _restore_outgoing(state, one, restored.blobs)
         for one in tables(manifest["frontiers"]):
-            frontier = frontiers.read(one["sketch"], integer(one["revision"]), integer(one["partition"]), one, integer)
+            frontier = frontiers.read(one["sketch"], one["revision"], one["partition"], one)
             state.waiting.frontiers[frontier.sketch] = frontier
     state._changed = bool(state.waiting.pending)
 

@@ -5,11 +5,12 @@ In: a `Frontier`, or plain data. Out: the other one. Touches: nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sketchstream.stream.interfaces import Frontier
 from sketchstream.stream.state.evidence import Reported
+from sketchstream.stream.state.values import integer
 from sketchstream.stream.windows import window_ranges
 from sketchstream.stream.windows.windows import NO_TIME
 
@@ -42,7 +43,7 @@ def plain(frontier: Frontier, *, unset: bool = False) -> dict[str, Any]:
     }
 
 
-def read(sketch: str, revision: int, partition: int, said: Mapping[str, Any], number: Callable[[Any], int]) -> Frontier:
+def read(sketch: str, revision: object, partition: object, said: Mapping[str, Any]) -> Frontier:
     """The frontier of which `plain` said this.
 
     Args:
@@ -50,13 +51,13 @@ def read(sketch: str, revision: int, partition: int, said: Mapping[str, Any], nu
         revision: of the sketch.
         partition: of the input.
         said: what was said, perhaps with other keys.
-        number: reads a number, or raises an error.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: it is not that.
     """
-    marks = {name: number(said[name]) for name in window_ranges.NAMES if name in said}
+    marks = {name: integer(said[name]) for name in window_ranges.NAMES if name in said}
     partial, diverged = window_ranges.read(marks)
-    numbers = {name: number(said[name]) for name in (*REACHED, *filter(said.__contains__, SPARSE))}
+    numbers = {name: integer(said[name]) for name in (*REACHED, *filter(said.__contains__, SPARSE))}
     evidence = Reported.read(said[EVIDENCE]) if EVIDENCE in said else None
-    return Frontier(sketch, revision, partition, **numbers, partial=partial, diverged=diverged, evidence=evidence)
+    number, place = integer(revision), integer(partition)
+    return Frontier(sketch, number, place, **numbers, partial=partial, diverged=diverged, evidence=evidence)

@@ -5,13 +5,16 @@ In: what a snapshot or a publication holds. Out: the same, or an error. Touches:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+BEYOND: Final = 1 << 63
+"""Numbers are smaller, and at least its negative: snapshots and databases store 64 bits."""
 
 
 def integer(value: object) -> int:
-    """A whole number; a TypeError otherwise, like all functions here."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        msg = "expected a whole number"
+    """A whole number of 64 bits; a TypeError otherwise, like all functions here."""
+    if isinstance(value, bool) or not isinstance(value, int) or not -BEYOND <= value < BEYOND:
+        msg = "expected a whole number of 64 bits"
         raise TypeError(msg)
     return value
 

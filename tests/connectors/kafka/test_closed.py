@@ -70,10 +70,10 @@ def compare(app: App, truth: np.ndarray) -> None:
     """Repetitions are byte-identical, no position is in two instalments, and answers are those of the final state."""
     log, copies = Log(app.connection, app.names.sealed), defaultdict(set)
     for record in log.advance():
-        named = read_key(record.key)
-        if named is not None and len(named) == 2 and named[0].positions is not None and named[0].window[0] == BASE:
-            body, number = named
-            copies[body.partition, body.positions, number].add((record.key, record.value))
+        key = read_key(record.key)
+        body = None if key is None else key.body
+        if key is not None and body is not None and body.positions is not None and body.window[0] == BASE:
+            copies[body.partition, body.positions, key.number].add((record.key, record.value))
     log.close()
     assert all(len(found) == 1 for found in copies.values())
     source = KafkaSealedSource(app.connection, app.names.sealed)

@@ -108,8 +108,8 @@ def test_early_answers_are_exact_and_published_once_whatever_is_killed(app: App)
     copies: dict[bytes, set[bytes]] = defaultdict(set)
     log = Log(app.connection, f"{app.group}.sealed")
     for record in log.advance():
-        named = read_key(record.key)
-        if named is not None and len(named) == 2 and named[0].early is not None:
+        key = read_key(record.key)
+        if key is not None and key.body is not None and key.body.early is not None:
             copies[record.key].add(record.value)
     log.close()
     assert all(len(bodies) == 1 for bodies in copies.values())

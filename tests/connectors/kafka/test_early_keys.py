@@ -32,8 +32,8 @@ def test_readers_of_sealed_sketches_skip_early_answers() -> None:
     for key, _, _ in entry_records(ENTRY):
         named = read_key(key)
         assert named is not None
-        assert len(named) == 2
-        body, _ = named
+        body = named.body
+        assert body is not None
         assert (body.final, body.positions) == (False, None)
         assert (body.sketch, body.window, body.partition, body.early) == ("hourly", ENTRY.window, 7, ENTRY.early)
     assert EARLY_NAME.fullmatch(file_name(ENTRY))

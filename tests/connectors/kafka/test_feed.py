@@ -28,7 +28,7 @@ from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
 from sketchstream_connectors.kafka.publishing.feed import KafkaFeed, _Reading
 from sketchstream_connectors.kafka.publishing.publisher import KafkaPublisher
-from sketchstream_connectors.kafka.publishing.sealed import entry_records, frontier_record
+from sketchstream_connectors.kafka.publishing.sealed import Trimmed, entry_records, frontier_record
 from sketchstream_connectors.published import open_feed, open_published
 
 T0 = 1_700_000_040_000
@@ -198,7 +198,7 @@ def test_a_body_that_is_not_whole_is_read_again_from_its_first_chunk() -> None:
     entry = SealedEntry("s", 0, (0, MINUTE), 0, bytes(16), body)
     chunks = list(entry_records(entry))
     assert len(chunks) > 2
-    reading = _Reading({0: 7}, set())
+    reading = _Reading({0: 7}, Trimmed(set()))
     reading.add(record(b"other/key", b"", 0, 7))
     for number, (key, value, _) in enumerate(chunks[:-1]):
         reading.add(record(key, value, 0, 8 + number))
@@ -211,7 +211,7 @@ def test_a_body_that_is_not_whole_is_read_again_from_its_first_chunk() -> None:
 
 
 def test_what_was_deleted_is_said_with_the_first_record_that_is_left() -> None:
-    reading = _Reading({0: 5}, {0})
+    reading = _Reading({0: 5}, Trimmed({0}))
     key, value, _ = frontier_record(Frontier("s", 0, 0, 3 * MINUTE, 1, 4))
     reading.add(record(key, value, 0, 5))
     key, value, _ = next(iter(entry_records(SealedEntry("t", 0, (MINUTE, 2 * MINUTE), 0, bytes(16), b"x"))))
@@ -224,7 +224,7 @@ def test_what_was_deleted_is_said_with_the_first_record_that_is_left() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"short"])
 def test_a_body_that_was_altered_is_left_out(damage: bytes) -> None:
-    reading = _Reading({0: 0}, set())
+    reading = _Reading({0: 0}, Trimmed(set()))
     key, _, _ = next(iter(entry_records(SealedEntry("s", 0, (0, MINUTE), 0, bytes(16), b"whole body"))))
     reading.add(record(key, damage, 0, 0))
     assert reading.batch(0).entries == []

@@ -329,11 +329,12 @@ def test_keys_name_bodies_and_frontiers() -> None:
     assert not others
     named = read_key(key)
     assert named is not None
-    assert len(named) == 2
-    body, number = named
-    assert (body.sketch, body.partition, body.count, number, value) == ("hourly", 3, 1, 0, b"x")
+    body = named.body
+    assert body is not None
+    assert (body.sketch, body.partition, body.count, named.number, value) == ("hourly", 3, 1, 0, b"x")
+    assert named[:3] == ("hourly", body.revision, 3)
     assert body.digest == sealed.digest_of(b"x")
-    assert read_key(frontier_record(Frontier("a.b", 1, 2, 3, 4, 5))[0]) == ("a.b", 1, 2)
+    assert read_key(frontier_record(Frontier("a.b", 1, 2, 3, 4, 5))[0]) == ("a.b", 1, 2, None, 0)
 
 
 @pytest.mark.parametrize(

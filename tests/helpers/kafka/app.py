@@ -329,11 +329,10 @@ class App:
         """One seal and one lineage a window and partition; every repetition byte-identical. Returns each once."""
         log, copies = Log(self.connection, f"{self.group}.sealed"), defaultdict(set)
         for record in log.advance():
-            named = read_key(record.key)
-            if named is not None and len(named) == 2 and named[0].final:
-                body, number = named
-                place = (body.sketch, body.revision, body.window, body.partition)
-                copies[place, number].add((record.key, record.value, tuple(record.headers)))
+            key = read_key(record.key)
+            if key is not None and key.body is not None and key.body.final:
+                place = (key.sketch, key.revision, key.body.window, key.partition)
+                copies[place, key.number].add((record.key, record.value, tuple(record.headers)))
         log.close()
         for place, found in copies.items():
             assert len(found) == 1, f"{place}: {len(found)} different publications"

@@ -155,8 +155,8 @@ def test_closed_positions_in_folders_and_records(tmp_path: Path) -> None:
     with pytest.raises(DataLossError):
         publisher.publish(0, [altered], [])
     for entry in entries:
-        named = [read_key(key) for key, _, _ in entry_records(entry)]
-        assert all(one is not None and len(one) == 2 and one[0].positions == entry.positions for one in named)
+        bodies = [None if (one := read_key(key)) is None else one.body for key, _, _ in entry_records(entry)]
+        assert all(body is not None and body.positions == entry.positions for body in bodies)
     with pytest.raises(ss.SealedError):
         sketch.close_positions(35, 40)
     with pytest.raises(ss.SpecError, match="closed"):

@@ -15,11 +15,11 @@ from sketchstream.errors import ConfigError, StoreError
 from sketchstream.log_events import say
 from sketchstream.serve.store.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
-from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.sealed import (
     KafkaSealedSource,
     LogBody,
+    Trimmed,
     read_frontier,
     read_key,
 )
@@ -87,7 +87,7 @@ class KafkaFeed:
             starts[partition] = max(at, begin)
             if at < begin or (known is None and begin > 0):  # the log may begin where it was read to
                 trimmed.add(partition)
-        reading = _Reading(starts, trimmed)
+        reading = _Reading(starts, Trimmed(trimmed))
         left = sum(extent.ends[p] - start for p, start in starts.items())
         for records, _ in self._log.batches(starts, extent.ends):
             left -= len(records)
@@ -110,13 +110,12 @@ class _Reading:
 
     Args:
         starts: first offset of each partition.
-        trimmed: partitions that lost records before they were read.
+        trimmed: what was deleted before it was read.
     """
 
-    def __init__(self, starts: Mapping[int, int], trimmed: set[int]) -> None:
+    def __init__(self, starts: Mapping[int, int], trimmed: Trimmed) -> None:
         self._next = dict(starts)
         self._trimmed = trimmed
-        self._begun: set[tuple[int, str]] = set()
         self._open: dict[tuple[int, LogBody], dict[int, tuple[int, bytes]]] = {}
         self._entries: list[SealedEntry] = []
         self._frontiers: list[Frontier] = []
@@ -133,23 +132,17 @@ class _Reading:
         """Add one record."""
         partition = record.partition
         self._next[partition] = record.offset + 1
-        named = read_key(record.key)
-        if named is None:
+        key = read_key(record.key)
+        if key is None:
             return
-        if len(named) == 2 and not named[0].final:
-            self._add_chunk(partition, *named, record)
-            return
-        frontier = read_frontier(named, record.value) if len(named) == 3 else None
-        name = named[0].sketch if len(named) == 2 else named[0]
-        if partition in self._trimmed and (partition, name) not in self._begun:
-            self._begun.add((partition, name))
-            first = NO_TIME if frontier is None else frontier.published_through
-            number = named[0].partition if len(named) == 2 else named[2]
-            self._deleted.append(Deleted(name, number, named[0].window[0] if len(named) == 2 else first))
+        frontier = read_frontier(key, record.value) if key.body is None else None
+        if key.body is None or key.body.final:
+            deleted = self._trimmed.before(partition, key, frontier)
+            self._deleted += [] if deleted is None else [deleted]
         if frontier is not None:
             self._frontiers.append(frontier)
-        elif len(named) == 2:
-            self._add_chunk(partition, *named, record)
+        elif key.body is not None:
+            self._add_chunk(partition, key.body, key.number, record)
 
     def _add_chunk(self, partition: int, body: LogBody, number: int, record: Any) -> None:
         """A part of a body: of a sealed sketch, of an instalment, or of an early release."""

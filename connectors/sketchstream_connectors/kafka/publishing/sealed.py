@@ -16,14 +16,15 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sketchstream.errors import SketchstreamError
 from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.state import frontiers
+from sketchstream.stream.state.values import integer
 from sketchstream.stream.windows.windows import NO_TIME, within
 from sketchstream.topics import APART
 from sketchstream_connectors.kafka.cluster.client import Connection
@@ -31,8 +32,6 @@ from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log
 
 log = logging.getLogger("sketchstream.kafka")
 
-LARGEST = 1 << 63
-"""Numbers in keys and frontiers are smaller: a database stores them."""
 SEAL_ID_BYTES = 16
 CHUNK_BYTES = 512 * 1024 - 2048
 FORMAT = b"1"
@@ -112,12 +111,22 @@ class LogBody:
         return SealedEntry(*place, data, self.positions, self.early)
 
 
-def read_key(key: bytes | None) -> tuple[LogBody, int] | tuple[str, int, int] | None:
-    """What a record's key says: a chunk of a body, a frontier's (sketch, revision, partition), or nothing of ours."""
+class LogKey(NamedTuple):
+    """What the key of a record says: which chunk of a body it is, or, without a body, whose frontier."""
+
+    sketch: str
+    revision: int
+    partition: int
+    body: LogBody | None = None
+    number: int = 0
+
+
+def read_key(key: bytes | None) -> LogKey | None:
+    """What a record's key says; None: it is nothing of ours."""
     try:
         sort, *parts = (key or b"").decode().split("/")
         if sort == FRONTIER and len(parts) == 3:
-            return parts[0], _number(parts[1]), _number(parts[2])
+            return LogKey(parts[0], _number(parts[1]), _number(parts[2]))
         if sort not in OWN_NUMBERS or len(parts) != 9 + OWN_NUMBERS[sort]:
             return None
         sketch, revision, start, end, partition, *own, seal_id, digest, number, count = parts
@@ -134,28 +143,20 @@ def read_key(key: bytes | None) -> tuple[LogBody, int] | tuple[str, int, int] | 
             early=own_numbers[0] if sort == EARLY else None,
         )
         known = len(bytes.fromhex(seal_id)) == SEAL_ID_BYTES and 0 <= _number(number) < body.count
-        return (body, _number(number)) if known else None
-    except ValueError:
+        return LogKey(sketch, body.revision, body.partition, body, _number(number)) if known else None
+    except (ValueError, TypeError):
         return None
 
 
-def _number(given: Any) -> int:
-    """An integer that a database can store.
-
-    Raises:
-        ValueError, TypeError, OverflowError: it is something else.
-    """
-    number = int(given)
-    if not -LARGEST <= number < LARGEST:
-        msg = "the number is too large"
-        raise ValueError(msg)
-    return number
+def _number(text: str) -> int:
+    """A whole number of 64 bits; a ValueError or a TypeError otherwise."""
+    return integer(int(text))
 
 
-def read_frontier(named: tuple[str, int, int], value: bytes | None) -> Frontier | None:
-    """Parse a frontier; None if the value is not one."""
+def read_frontier(key: LogKey | tuple[str, int, int], value: bytes | None) -> Frontier | None:
+    """The frontier of a key and a value; None if the value is not one."""
     try:
-        return frontiers.read(*named, json.loads(value or b""), _number).plausible()
+        return frontiers.read(*key[:3], json.loads(value or b"")).plausible()
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
@@ -168,8 +169,8 @@ class NewestFrontiers:
 
     def add(self, record: Any) -> bool:
         """Add one record of the client if it holds a frontier; return whether it does."""
-        named = read_key(record.key)
-        frontier = read_frontier(named, record.value) if named is not None and len(named) == 3 else None
+        key = read_key(record.key)
+        frontier = read_frontier(key, record.value) if key is not None and key.body is None else None
         if frontier is not None:
             self.is_news(frontier)
         return frontier is not None
@@ -182,6 +183,26 @@ class NewestFrontiers:
             return False
         self.frontiers[name] = frontier
         return True
+
+
+class Trimmed:
+    """What was deleted from the beginning of a topic, as the first record of each sketch that is left tells.
+
+    Args:
+        partitions: those whose first records are gone.
+    """
+
+    def __init__(self, partitions: Collection[int]) -> None:
+        self._partitions = partitions
+        self._begun: set[tuple[int, str]] = set()
+
+    def before(self, partition: int, key: LogKey, frontier: Frontier | None) -> Deleted | None:
+        """What was deleted before a record, if it is the first one of its sketch; `frontier`: what it holds."""
+        if partition not in self._partitions or (partition, key.sketch) in self._begun:
+            return None
+        self._begun.add((partition, key.sketch))
+        first = NO_TIME if frontier is None else frontier.published_through
+        return Deleted(key.sketch, key.partition, first if key.body is None else key.body.window[0])
 
 
 MARGIN_MS = 3_600_000
@@ -369,8 +390,7 @@ class KafkaSealedSource:
             revisions[one.sketch] = max(one.revision, revisions.get(one.sketch, 0))
         passed: dict[int, dict[str, float]] = {p: {} for p in starts}
         windows = _Windows(self._fetch)
-        trimmed = {p for p, start in starts.items() if start == extent.begins[p] > 0}
-        begun: set[tuple[int, str]] = set()
+        trimmed = Trimmed({p for p, start in starts.items() if start == extent.begins[p] > 0})
 
         def reached(partition: int) -> float:
             """The time through which a partition has published everything."""
@@ -382,26 +402,21 @@ class KafkaSealedSource:
 
         for records, at_end in log_.batches(starts, extent.ends, enough):
             for record in records:
-                named = read_key(record.key)
-                if named is None or (len(named) == 2 and not named[0].final):
+                key = read_key(record.key)
+                if key is None or (key.body is not None and not key.body.final):
                     continue
-                name = named[0].sketch if len(named) == 2 else named[0]
-                number = named[0].partition if len(named) == 2 else named[2]
-                frontier = None if len(named) == 2 else read_frontier(named, record.value)
-                if record.partition in trimmed and (record.partition, name) not in begun and sketch in (None, name):
-                    begun.add((record.partition, name))
-                    first = NO_TIME if frontier is None else frontier.published_through
-                    yield Deleted(name, number, named[0].window[0] if len(named) == 2 else first)
-                if len(named) == 2:
-                    body, chunk = named
-                    if sketch in (None, body.sketch) and within(body.window, since, until):
-                        windows.add(body, chunk, record.offset, record.value or b"")
-                    continue
+                asked = sketch in (None, key.sketch)
+                frontier = read_frontier(key, record.value) if key.body is None else None
+                deleted = trimmed.before(record.partition, key, frontier) if asked else None
+                if deleted is not None:
+                    yield deleted
+                if key.body is not None and asked and within(key.body.window, since, until):
+                    windows.add(key.body, key.number, record.offset, record.value or b"")
                 if frontier is None:
                     continue
-                if frontier.revision == revisions.get(name, 0):
-                    passed[record.partition][name] = frontier.published_through
-                if self._seen.is_news(frontier) and sketch in (None, name):
+                if frontier.revision == revisions.get(key.sketch, 0):
+                    passed[record.partition][key.sketch] = frontier.published_through
+                if self._seen.is_news(frontier) and asked:
                     yield frontier
             for partition in at_end:
                 passed[partition] = dict.fromkeys(revisions, math.inf)
@@ -440,11 +455,11 @@ class KafkaSealedSource:
             starts = extent.begins if since is None else log_.since(extent, since - MARGIN_MS)
             for records, _ in log_.batches(starts, extent.ends):
                 for record in records:
-                    named = read_key(record.key)
-                    if named is None or len(named) == 3 or named[0].sketch != sketch or not wanted(named[0]):
+                    key = read_key(record.key)
+                    if key is None or key.body is None or key.sketch != sketch or not wanted(key.body):
                         continue
-                    if within(named[0].window, since, until):
-                        chunks.setdefault(named[0], {}).setdefault(named[1], record.value or b"")
+                    if within(key.body.window, since, until):
+                        chunks.setdefault(key.body, {}).setdefault(key.number, record.value or b"")
         return {
             body: b"".join(held[n] for n in range(body.count))
             for body, held in chunks.items()
@@ -463,9 +478,9 @@ class KafkaSealedSource:
             extent = log_.extent()
             for records, _ in log_.batches(extent.begins, extent.ends):
                 for record in records:
-                    named = read_key(record.key)
-                    if named is not None and (len(named) == 3 or named[0].final):
-                        names.add(named[0].sketch if len(named) == 2 else named[0])
+                    key = read_key(record.key)
+                    if key is not None and (key.body is None or key.body.final):
+                        names.add(key.sketch)
         return sorted(names)
 
     def close(self) -> None:

@@ -68,9 +68,9 @@ def newest_revision(connection: Connection, sealed_topic: str | None, *, tail: i
         return newest
     with contextlib.closing(Log(connection, sealed_topic, tail=tail)) as log:
         for record in log.advance():
-            named = read_key(record.key)
-            if named is not None:
-                newest = max(newest, named[0].revision if len(named) == 2 else named[1])
+            key = read_key(record.key)
+            if key is not None:
+                newest = max(newest, key.revision)
     return newest
 
 
