@@ -24,7 +24,14 @@ import msgpack
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.recover import Diagnosis
 from sketchstream.stream.state.checkpoint import mark_diverged, mark_partial
-from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
+from sketchstream_connectors.kafka.cluster.client import (
+    TRANSACTION_TIMEOUT_MS,
+    Connection,
+    Topic,
+    know_partition,
+    ours,
+    require_answers,
+)
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.cluster.topics import TopicNames, transactional_id
 from sketchstream_connectors.kafka.state import blobs
@@ -384,12 +391,9 @@ def _starts(connection: Connection, names: TopicNames, partitions: Sequence[int]
     """The positions at which to start."""
     from kafka import TopicPartition
 
-    first = connection.admin.offsets(names.input, partitions, "earliest")
-    last = connection.admin.offsets(names.input, partitions, "latest")
-    missing = [p for p in partitions if p not in first or p not in last]
-    if missing:
-        msg = f"no leader answers for partitions {missing} of {names.input!r}"
-        raise BrokerError(msg)
+    ask = connection.admin.offsets
+    first = require_answers(ask(names.input, partitions, "earliest"), names.input, partitions)
+    last = require_answers(ask(names.input, partitions, "latest"), names.input, partitions)
     if to == "beginning":
         return first
     if to == "end":

@@ -24,7 +24,7 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, DataLossError, FencedError, SnapshotsGoneError
 from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
-from sketchstream_connectors.kafka.cluster.client import Admin, Connection
+from sketchstream_connectors.kafka.cluster.client import Admin, Connection, require_answers
 from sketchstream_connectors.kafka.cluster.topics import former_state_topic, state_topic
 from sketchstream_connectors.kafka.input.positions import UNKNOWN
 from sketchstream_connectors.kafka.state import blobs, traces
@@ -214,10 +214,7 @@ class KafkaStore:
         for name, what in ((self._state_topic, "snapshots"), (self._ground.sealed, "sealed sketches")):
             if name is None:
                 continue
-            ends = self._admin.offsets(name, [partition], "latest")
-            if partition not in ends:
-                msg = f"no leader answers for partition {partition} of {name!r}"
-                raise BrokerError(msg)
+            ends = require_answers(self._admin.offsets(name, [partition], "latest"), name, [partition])
             if ends[partition] > 0:
                 if self._accept_loss:
                     trace = traces.newest_trace(self._connection, self._state_topic, partition)
@@ -255,10 +252,8 @@ class KafkaStore:
 
     def _begin(self, partition: int, fence: Fence, revision: int, *, partial: bool) -> Fresh:
         """Commit a pointer without a snapshot at the beginning of the log."""
-        begins = self._admin.offsets(self._topic, [partition], "earliest")
-        if partition not in begins:
-            msg = f"no leader answers for partition {partition} of {self._topic!r}"
-            raise BrokerError(msg)
+        asked = self._admin.offsets(self._topic, [partition], "earliest")
+        begins = require_answers(asked, self._topic, [partition])
         self._member.expect_epoch(partition, UNKNOWN)
         fence.begin(begins[partition], Pointer(*self._ids(fence), revision, partial=partial), self._member)
         return Fresh(revision, fence.position, partial)
