@@ -12,36 +12,26 @@ that log belongs to the newest snapshot that ever took effect, so it covers ever
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgpack
 
 from sketchstream.errors import BrokerError, ConfigError, DataLossError
 from sketchstream.stream.recover import Diagnosis
 from sketchstream.stream.state.checkpoint import mark_diverged, mark_partial
-from sketchstream_connectors.kafka.cluster.client import (
-    TRANSACTION_TIMEOUT_MS,
-    Connection,
-    Topic,
-    know_partition,
-    ours,
-    require_answers,
-)
+from sketchstream_connectors.kafka.cluster.client import Connection, Topic, require_answers
 from sketchstream_connectors.kafka.cluster.log_reader import Log
-from sketchstream_connectors.kafka.cluster.topics import TopicNames, transactional_id
+from sketchstream_connectors.kafka.cluster.topics import TopicNames
+from sketchstream_connectors.kafka.input.positions import UNKNOWN
 from sketchstream_connectors.kafka.state import blobs
 from sketchstream_connectors.kafka.state.group_validation import foreign_offsets
 from sketchstream_connectors.kafka.state.pointer import NAMING, Pointer
-from sketchstream_connectors.kafka.state.traces import inputs_of, newest_revision, trace_headers
+from sketchstream_connectors.kafka.state.traces import inputs_of, newest_revision
 from sketchstream_connectors.kafka.state.transaction import Fence
-
-if TYPE_CHECKING:
-    from kafka import KafkaProducer
 
 OFFSETS_TOPIC = "__consumer_offsets"
 STABLE_TIMEOUT_S = 90.0
@@ -407,38 +397,42 @@ def _starts(connection: Connection, names: TopicNames, partitions: Sequence[int]
     return {tp.partition: int(o.offset) if o.offset >= 0 else last[tp.partition] for tp, o in times.items()}
 
 
-def _producer(connection: Connection, names: TopicNames, partition: int) -> KafkaProducer:
+class _Operator:
+    """A `Committer` while no worker of the group runs.
+
+    Args:
+        group: name of the group.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    def group_metadata(self) -> str:
+        """The group."""
+        return self._group
+
+    def epoch(self, partition: int) -> int:
+        """Nothing was read."""
+        del partition
+        return UNKNOWN
+
+
+@contextlib.contextmanager
+def _fenced(connection: Connection, names: TopicNames, partition: int, state_id: str) -> Iterator[Fence]:
     """Take the partition's fence, which locks out every earlier owner."""
     Fence.end_former(connection, names.input, partition)
-    producer = connection.producer(
-        transactional_id=transactional_id(names.group, names.input, partition),
-        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-        max_request_size=4 * 2**20,
-        metrics_enabled=False,
-    )
-    with ours(f"taking partition {partition}"):
-        producer.init_transactions()
-    return producer
+    fence = Fence.open(connection, names.input, names.state, state_id, partition)
+    try:
+        fence.take()
+        yield fence
+    finally:
+        fence.producer.close(timeout=5)
 
 
 def _commit(connection: Connection, names: TopicNames, partition: int, position: int, pointer: Pointer) -> None:
     """Commit an offset with its pointer, through the fence."""
-    producer = _producer(connection, names, partition)
-    try:
-        with ours(f"committing the position of partition {partition}"):
-            producer.begin_transaction()
-            _send_offset(producer, names, partition, position, pointer)
-            producer.commit_transaction()
-    finally:
-        producer.close(timeout=5)
-
-
-def _send_offset(producer: KafkaProducer, names: TopicNames, partition: int, position: int, pointer: Pointer) -> None:
-    from kafka import TopicPartition
-    from kafka.structs import OffsetAndMetadata
-
-    offset = OffsetAndMetadata(position, replace(pointer, naming=NAMING).to_text(), -1)
-    producer.send_offsets_to_transaction({TopicPartition(names.input, partition): offset}, names.group)
+    with _fenced(connection, names, partition, pointer.state_id) as fence:
+        fence.begin(position, replace(pointer, naming=NAMING), _Operator(names.group))
 
 
 def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home], partition: int, found: _Look) -> None:
@@ -457,24 +451,8 @@ def _move(connection: Connection, names: TopicNames, homes: Mapping[str, _Home],
     else:
         mark_partial(inner)
     manifest["position"], manifest["manifest"] = position, inner
-    snapshot_id, key = os.urandom(16), blobs.new_key()
-    producer = _producer(connection, names, partition)
-    try:
-        with ours(f"moving the position of partition {partition}"):
-            know_partition(producer, names.state, partition)
-            producer.begin_transaction()
-            packed: bytes = msgpack.packb(manifest)
-            headers = trace_headers(pointer.topic_id, pointer.revision)
-            futures = [
-                producer.send(names.state, key=record_key, value=value, partition=partition, headers=headers)
-                for record_key, value in blobs.encrypt(b"m" + snapshot_id, packed, key)
-            ]
-            offsets = [int(future.get(timeout=30).offset) for future in futures]
-            moved = replace(pointer, manifest=offsets[0], chunks=len(offsets), snapshot_id=snapshot_id, key=key)
-            _send_offset(producer, names, partition, position, moved)
-            producer.commit_transaction()
-    finally:
-        producer.close(timeout=5)
+    with _fenced(connection, names, partition, pointer.state_id) as fence:
+        fence.move(position, manifest, replace(pointer, naming=NAMING), _Operator(names.group))
 
 
 def _erase(connection: Connection, names: TopicNames, partition: int, input_id: str) -> None:

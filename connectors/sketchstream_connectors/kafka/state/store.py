@@ -108,7 +108,7 @@ class KafkaStore:
         if self._may_be_shared:
             self._refuse_strangers(partition)
         state = self._ground.state_now()
-        fence = Fence.open(self._connection, self._topic, state, partition)
+        fence = Fence.open(self._connection, self._topic, state.name, state.topic_id, partition)
         try:
             fence.take()
             faults.reach("take.fenced")

@@ -22,7 +22,7 @@ from sketchstream import faults
 from sketchstream.errors import BrokerError, FencedError
 from sketchstream.stream.interfaces import Bytes, Snapshot
 from sketchstream_connectors.kafka.cluster.acknowledgements import STALLED_S, Acknowledgements
-from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, Topic, know_partition, ours
+from sketchstream_connectors.kafka.cluster.client import TRANSACTION_TIMEOUT_MS, Connection, know_partition, ours
 from sketchstream_connectors.kafka.cluster.topics import former_transactional_id, transactional_id
 from sketchstream_connectors.kafka.state import blobs, traces
 from sketchstream_connectors.kafka.state.blobs import BlobPlace
@@ -36,14 +36,18 @@ if TYPE_CHECKING:
 MANIFEST_FORMAT = 1
 
 
-class Member(Protocol):
-    """What is asked of the consumer: who we are in the group, and leader epochs."""
+class Committer(Protocol):
+    """In whose name an offset is committed, and which leader epoch goes with it."""
 
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """For transactions."""
+    def group_metadata(self) -> ConsumerGroupMetadata | str:
+        """For transactions; the bare name of a group whose members do not run."""
 
     def epoch(self, partition: int) -> int:
         """Leader epoch of the last batch read, -1 where not known."""
+
+
+class Member(Committer, Protocol):
+    """What is asked of the consumer: who we are in the group, and leader epochs."""
 
     def expect_epoch(self, partition: int, epoch: int) -> None:
         """The epoch committed with the position."""
@@ -87,7 +91,7 @@ class Fence:
     moved_from: str | None = None
 
     @classmethod
-    def open(cls, connection: Connection, topic: str, state: Topic, partition: int) -> Fence:
+    def open(cls, connection: Connection, topic: str, state_topic: str, state_id: str, partition: int) -> Fence:
         """A producer that is not yet fenced off from what a predecessor has in flight: see `take`."""
         producer = connection.producer(
             transactional_id=transactional_id(connection.group, topic, partition),
@@ -97,7 +101,7 @@ class Fence:
             metrics_enabled=False,
             client_id=f"sketchstream-{partition}",
         )
-        return cls(partition, topic, state.name, producer, state.topic_id)
+        return cls(partition, topic, state_topic, producer, state_id)
 
     def take(self) -> None:
         """End whatever a predecessor has in flight, and fence it, for ever."""
@@ -125,14 +129,14 @@ class Fence:
         """Offset in the state topic before which nothing is needed any more."""
         return min([self.manifest, *(place.offset for place in self.places.values())])
 
-    def begin(self, position: int, pointer: Pointer, member: Member) -> None:
+    def begin(self, position: int, pointer: Pointer, member: Committer) -> None:
         """Commit a pointer without a snapshot, before the first record."""
         with ours(f"starting partition {self.partition}"):
             self.producer.begin_transaction()
             self._finish(position, pointer, member, Acknowledgements())
         self.position = position
 
-    def write(self, snapshot: Snapshot, again: Mapping[str, Bytes], about: Pointer, member: Member) -> None:
+    def write(self, snapshot: Snapshot, again: Mapping[str, Bytes], about: Pointer, member: Committer) -> None:
         """Commit a snapshot.
 
         Args:
@@ -176,6 +180,22 @@ class Fence:
         faults.reach("commit.done")
         self.position, self.manifest, self.places, self.written = snapshot.position, pointer.manifest, fresh, written
 
+    def move(self, position: int, manifest: Mapping[str, Any], about: Pointer, member: Committer) -> None:
+        """Commit the manifest of a snapshot at another position; its blobs stay where they are.
+
+        Args:
+            position: of the input.
+            manifest: of the state topic, with that position.
+            about: the pointer, but for where the manifest is.
+            member: of the group.
+        """
+        acknowledged = Acknowledgements()
+        with ours(f"moving the position of partition {self.partition}"):
+            know_partition(self.producer, self.state_topic, self.partition)
+            self.producer.begin_transaction()
+            pointer = self._send_manifest(msgpack.packb(manifest), about, acknowledged)
+            self._finish(position, pointer, member, acknowledged)
+
     def _send_manifest(self, packed: bytes, about: Pointer, acknowledged: Acknowledgements) -> Pointer:
         """Hand the manifest over, and wait for its place; the pointer that names it."""
         snapshot_id, key = os.urandom(16), blobs.new_key()
@@ -209,7 +229,7 @@ class Fence:
             written += len(value)
         return first, count, written
 
-    def _finish(self, position: int, pointer: Pointer, member: Member, acknowledged: Acknowledgements) -> None:
+    def _finish(self, position: int, pointer: Pointer, member: Committer, acknowledged: Acknowledgements) -> None:
         """The offset with its pointer, and the end of the transaction; waits, but not for ever."""
         from kafka import TopicPartition
         from kafka.structs import OffsetAndMetadata
