@@ -20,6 +20,7 @@ from sketchstream.stream.interfaces import Chunk
 from sketchstream.stream.monitoring.durability import SLOW_S, WRITTEN_BYTES_PER_S, Durability
 from sketchstream.stream.monitoring.lag import LogEnds
 from sketchstream.stream.state.partition import PartitionState
+from sketchstream.stream.worker.jumps import Jumps
 from sketchstream.stream.worker.settings import Settings
 
 Status = Literal["restoring", "running", "halted"]
@@ -201,6 +202,8 @@ class AssignedPartition:
         self._publish_at = 0.0
         self._save_at = 0.0
         self._ask_ends_at: float | None = None
+        self._jumps: Jumps | None = None
+        self._troubles: set[str] = set()
 
     def __repr__(self) -> str:
         """Number, status and state; of the state, positions only."""
@@ -269,6 +272,17 @@ class AssignedPartition:
         if age < SLOW_S or (self.state is not None and age < SLOW_S + self.state.state_bytes / WRITTEN_BYTES_PER_S):
             return ""
         return f"a snapshot has been written for {age:.0f} s"
+
+    def turned(self, trouble: str, there: bool) -> bool:
+        """Note whether there is a trouble, by its name; return whether that differs from what was noted last."""
+        before = trouble in self._troubles
+        (self._troubles.add if there else self._troubles.discard)(trouble)
+        return there != before
+
+    def jumps(self, lateness_ms: int, quorum_ms: int) -> Jumps:
+        """The moves of its watermark, made with these arguments when it is first asked for; see `Jumps`."""
+        self._jumps = self._jumps or Jumps(lateness_ms, quorum_ms)
+        return self._jumps
 
     def drop(self) -> None:
         """Drop the state, what is computed of it, and the refused records that belong to it."""

@@ -46,7 +46,6 @@ from sketchstream.stream.worker import account, policy, side_outputs, status
 from sketchstream.stream.worker.assigned_partition import AssignedPartition
 from sketchstream.stream.worker.idleness import Frontiers, IdlePartitions
 from sketchstream.stream.worker.io_tasks import Inline, IoTasks
-from sketchstream.stream.worker.jumps import Jumps
 from sketchstream.stream.worker.mixed_configurations import MixedConfigurations
 from sketchstream.stream.worker.partition_manager import PartitionManager
 from sketchstream.stream.worker.settings import Settings
@@ -113,10 +112,7 @@ class Worker:
         self._peers: Future[Sequence[Peer]] | None = None
         self._hearing: Future[Frontiers] | None = None
         self._tasks = tasks = IoTasks(rules, store, publisher, sink, self._clock)
-        self._not_durable: set[int] = set()
         self._within_s = settings.durable_within_s
-        self._slow_commits: set[int] = set()
-        self._jumps: dict[int, Jumps] = {}
         self._report_at = self._began + settings.report_every_s
         self._judge_at, self._complained = self._began + JUDGE_EVERY_S, False
         self._recent = account.Recent()
@@ -163,10 +159,6 @@ class Worker:
             elif isinstance(event, Revoked):
                 self.metrics.add("rebalances")
                 self._manager.revoke(event.partitions)
-                self._not_durable.difference_update(event.partitions)
-                for partition in event.partitions:
-                    self._jumps.pop(partition, None)
-                self._slow_commits.difference_update(event.partitions)
             elif isinstance(event, PartitionError):
                 one = self._partitions.get(event.partition)
                 if one is not None and one.status != "halted":
@@ -348,7 +340,7 @@ class Worker:
 
     def _judge_jumps(self, one: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
         """Log a move of the watermark over a gap, and with a warning one that made many records late."""
-        jumps = self._jumps.setdefault(one.partition, Jumps(self.rules.lateness_ms, self.rules.quorum.time_ms))
+        jumps = one.jumps(self.rules.lateness_ms, self.rules.quorum.time_ms)
         if jumps.over_gap(outcome.moved):
             say(
                 log,
@@ -438,20 +430,14 @@ class Worker:
         if one.state is not None and one.state.changed():
             one.durability.changed(now)
         trouble = one.durability.trouble(now, within_s)
-        if bool(trouble) != (one.partition in self._not_durable):
+        if one.turned("not_durable", bool(trouble)):
             if trouble:
-                self._not_durable.add(one.partition)
                 say(log, logging.ERROR, "not_durable", partition=one.partition, reason=trouble)
             else:
-                self._not_durable.discard(one.partition)
                 say(log, logging.INFO, "durable_again", partition=one.partition)
         slow = one.slow(now)
-        if bool(slow) != (one.partition in self._slow_commits):
-            if slow:
-                self._slow_commits.add(one.partition)
-                say(log, logging.WARNING, "slow_commit", partition=one.partition, reason=slow)
-            else:
-                self._slow_commits.discard(one.partition)
+        if one.turned("slow_commit", bool(slow)) and slow:
+            say(log, logging.WARNING, "slow_commit", partition=one.partition, reason=slow)
 
     def _idle(self, now: float) -> None:
         """Move the watermarks of idle partitions, and seal what they have passed."""
