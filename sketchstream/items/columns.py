@@ -193,13 +193,9 @@ class RecordColumn:
 
     def codes(self, choices: Choices) -> npt.NDArray[np.int32]:
         """(n,) int32 position of each value in a declared list; -1: not in the list."""
-        if choices.item_type == "text" and self.binary:
+        if self.binary:
             return self.spelled().codes(choices)
-        if choices.item_type != "int":
-            return choices.find(self.buffer, self.starts, self.ends, self._named(choices.item_type))
-        items, valid = self.items(choices.item_type)
-        places = choices.locate(items)
-        return np.where(valid, places, -1).astype(np.int32)
+        return choices.find(self.buffer, self.starts, self.ends, self._named("text"))
 
 
 def _read_integers(column: RecordColumn, valid: Flags, unsigned: bool, out: Ints) -> None:
@@ -217,19 +213,16 @@ class Choices:
     """A declared list of values, prepared once for `RecordColumn.codes`.
 
     Args:
-        values: distinct strings, integers or bytes, by `item_type`; in "text" integers stand for their digits.
-        item_type: type of the values of records, see `RecordColumn.items`.
+        values: distinct strings, or integers, which stand for their digits.
 
     Raises:
         SpecError: no values, values of another type, or one twice.
     """
 
-    def __init__(self, values: Sequence[Item], item_type: ItemType = "text") -> None:
-        self.item_type: ItemType = item_type
-        wanted = {"text": str, "int": int, "bytes": bytes}[item_type]
-        listed = [str(one) if item_type == "text" and type(one) is int else one for one in values]
-        if not listed or any(type(one) is not wanted for one in listed) or len(set(listed)) != len(listed):
-            msg = f"expected a list of different values of type {item_type}, found {len(listed)}, or one twice"
+    def __init__(self, values: Sequence[Item]) -> None:
+        listed = [str(one) if type(one) is int else one for one in values]
+        if not listed or any(type(one) is not str for one in listed) or len(set(listed)) != len(listed):
+            msg = f"expected a list of different values of type text, found {len(listed)}, or one twice"
             raise SpecError(msg)
         self.values = tuple(listed)
         self._index = Index.build(ClosedDomain(items=listed), Key.generate())
@@ -237,8 +230,7 @@ class Choices:
     @cached_property
     def _places(self) -> dict[bytes, int]:
         """The position of each value, by its bytes."""
-        encoded = [one.encode() if isinstance(one, str) else bytes(one) for one in self.values]
-        return {text: place for place, text in enumerate(encoded)}
+        return {str(text).encode(): place for place, text in enumerate(self.values)}
 
     @cached_property
     def _texts(self) -> tuple[Octets, Ints, npt.NDArray[np.int32]]:
@@ -250,7 +242,7 @@ class Choices:
         return listed, offsets, table
 
     def find(self, buffer: Octets, starts: Ints, ends: Ints, valid: Flags) -> npt.NDArray[np.int32]:
-        """(n,) int32 position of each text buffer[start:end] in the list; -1 for others. For "text" and "bytes".
+        """(n,) int32 position of each text buffer[start:end] in the list; -1 for others.
 
         Args:
             buffer: buffer of the texts.
@@ -270,7 +262,7 @@ class Choices:
         return len(self.values)
 
     def __repr__(self) -> str:
-        return f"Choices({len(self)} of type {self.item_type})"
+        return f"Choices({len(self)})"
 
     def locate(self, items: Items) -> Ints:
         """(n,) int64 position of each item in the list; -1: not in the list."""
