@@ -80,7 +80,6 @@ class Unfinished:
         header: as in `pack`.
         body: as in `pack`; always stored raw (codec 0).
         key: as in `pack`.
-        version: as in `pack`.
         room: gives memory of at least that many bytes.
     """
 
@@ -89,10 +88,9 @@ class Unfinished:
         header: Mapping[str, Any],
         body: npt.NDArray[Any],
         key: Key | None,
-        version: int = 1,
         room: Callable[[int], bytearray] = bytearray,
     ) -> None:
-        pieces = _pieces(header, body, _RAW, key, version)
+        pieces = _pieces(header, body, _RAW, key)
         self._key = key
         self.body_bytes = body.nbytes
         self._end = sum(map(len, pieces))
@@ -133,13 +131,10 @@ class Streamed:
         described: the body's array: its type and shape are read, not its values.
         body: the values; always stored raw (codec 0).
         key: as in `pack`.
-        version: as in `pack`.
     """
 
-    def __init__(
-        self, header: Mapping[str, Any], described: npt.NDArray[Any], body: Body, key: Key | None, version: int = 1
-    ) -> None:
-        prefix, head, data = _pieces(header, described, _RAW, key, version)
+    def __init__(self, header: Mapping[str, Any], described: npt.NDArray[Any], body: Body, key: Key | None) -> None:
+        prefix, head, data = _pieces(header, described, _RAW, key)
         self._head = bytes(prefix) + bytes(head)
         self._body = body
         self._key = key
@@ -166,7 +161,7 @@ class Streamed:
 
 
 def _pieces(
-    header: Mapping[str, Any], body: npt.NDArray[Any] | None, codec: int, key: Key | None, version: int
+    header: Mapping[str, Any], body: npt.NDArray[Any] | None, codec: int, key: Key | None, version: int = 1
 ) -> list[bytes | memoryview]:
     """Prefix, header and body."""
     fields = dict(header)
@@ -431,10 +426,7 @@ def _array(
 
 def _checksum(pieces: list[bytes | memoryview]) -> bytes:
     """Unkeyed BLAKE2b of everything before it."""
-    digest = _new_checksum()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
+    return _digest_of(_new_checksum(), pieces)
 
 
 def _new_checksum() -> hashlib.blake2b:
@@ -443,14 +435,17 @@ def _new_checksum() -> hashlib.blake2b:
 
 def _tag(key: Key, pieces: list[bytes | memoryview]) -> bytes:
     """BLAKE2b of everything before it under a key derived from the hash key."""
-    digest = _new_tag(key)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
+    return _digest_of(_new_tag(key), pieces)
 
 
 def _new_tag(key: Key) -> hashlib.blake2b:
     return hashlib.blake2b(key=key.tag_key(), digest_size=_DIGEST, person=b"sketchstream-tag")
+
+
+def _digest_of(digest: hashlib.blake2b, pieces: list[bytes | memoryview]) -> bytes:
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
 
 
 def version_of(data: bytes) -> int:
