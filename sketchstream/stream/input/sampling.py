@@ -114,7 +114,7 @@ class Sample:
         """Add the records of a batch.
 
         Args:
-            events: of the batch.
+            events: what they say.
             text: the JSON text of a record; None for other formats.
             stamps: (n,) the records' own timestamps, ms; None: they have none, or are counted by them.
         """
@@ -133,11 +133,13 @@ class Sample:
             light = (weights <= limit) & (weights >= -limit)
             self.light += int(np.count_nonzero(light))
             self.too_heavy += int(np.count_nonzero(~light))
-        self.with_time += int(np.count_nonzero(events.times != NO_TIME))
-        self._time(events.times[events.times != NO_TIME], None if stamps is None else stamps[events.times != NO_TIME])
+        timed = events.times != NO_TIME
+        times = events.times[timed]
+        self.with_time += times.size
+        self._time(times, None if stamps is None else stamps[timed])
         if self.wanted.lateness_ms is not None and self.wanted.plans:
             width = min(plan.shortest_ms for plan in self.wanted.plans)
-            self.behind += behind(events.times[events.times != NO_TIME], width + self.wanted.lateness_ms)
+            self.behind += behind(times, width + self.wanted.lateness_ms)
         for one in self.sketches:
             one.add(events)
         if text is not None:
