@@ -223,7 +223,7 @@ def life(groups: int, slots: int) -> None:
     sealed = time.perf_counter() - began
     print(
         f"life: a window of {groups} groups x {slots} slots opens in {opened:.2f} s, is sealed in {sealed:.2f} s, and "
-        f"publishes {state.outbox_bytes / 2**20:.1f} MiB"
+        f"publishes {state.outbox.n_bytes / 2**20:.1f} MiB"
     )
 
 

@@ -161,7 +161,7 @@ def exact(found: Release | SealedState, k: int) -> int:
 
 def published(state: PartitionState) -> dict[tuple[str, int], Release | SealedState]:
     """Everything sealed so far, by sketch and window start."""
-    entries, _ = state.outbox()
+    entries, _ = state.outbox.captured()
     out: dict[tuple[str, int], Release | SealedState] = {}
     for entry in entries:
         found = read(entry.body)

@@ -47,7 +47,7 @@ def sealed(
     s = Stream(np.array([*items, 0]), times, times, np.ones(n, bool), np.zeros(n, bool), partition)
     state.apply(s.chunk(0, n))
     state.capture()
-    return state.outbox()
+    return state.outbox.captured()
 
 
 def reader(root: Path) -> SealedReader:
@@ -234,7 +234,7 @@ def test_readers_refuse_incidents() -> None:
         again = PartitionState.restore(common, revision_of_partition, Restored(1, copy.manifest, copy.blobs), 2)
         again.seal(everything=True)
         again.capture()
-        published += again.outbox()[0]
+        published += again.outbox.captured()[0]
     first, second = published
     assert first.seal_id != second.seal_id
     with pytest.raises(DataLossError, match="incident"):
@@ -280,7 +280,7 @@ def test_repartitioned_windows_say_so_and_states_are_merged() -> None:
     state.set_partitions(2)
     state.seal(everything=True)
     state.capture()
-    (a,), f0 = state.outbox()
+    (a,), f0 = state.outbox.captured()
     (b,), f1 = sealed(1, [0], common=common)
     (window,) = SealedReader(Listed([a, b], [*f0, *f1])).windows("minutes")  # type: ignore[arg-type]
     assert window.repartitioned

@@ -79,7 +79,7 @@ def test_a_renamed_sketch_finishes_under_its_old_name_and_begins_under_the_new_o
     sealed = published(state)
     assert exact(sealed["hours", EPOCH], 1) == 3
     assert ("hours", EPOCH + HOUR) not in sealed
-    assert "by_hour" in {frontier.sketch for frontier in state.outbox()[1]}
+    assert "by_hour" in {frontier.sketch for frontier in state.outbox.captured()[1]}
 
 
 def test_a_sketch_with_another_list_keeps_the_former_list_for_the_windows_that_are_open() -> None:
@@ -119,7 +119,7 @@ def test_a_list_leaves_the_snapshots_with_the_last_window_that_needs_it() -> Non
     state = restarted([state.capture()], configured(plan("minutes", "1h"), name=b"without"))
     state.apply(EVENTS.chunk(2, 6))
     state.capture()
-    state.published(*state.outbox())
+    state.published(*state.outbox.captured())
     assert state.capture().manifest["lists"] == {}
 
 

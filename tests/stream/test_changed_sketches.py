@@ -57,7 +57,7 @@ class Group:
         state.postpone(boundary(self.peers, state.rules.fingerprint, NO_TIME))
         for (_, start), found in published(state).items():
             self.sizes.setdefault(start, set()).add(found.spec.domain.size or 0)
-        state.published(*state.outbox())
+        state.published(*state.outbox.captured())
 
     @property
     def peers(self) -> list[Peer]:

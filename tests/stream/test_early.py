@@ -50,7 +50,7 @@ def with_early(early: EarlyAnswers = EARLY) -> SketchPlan:
 
 
 def answers(state: PartitionState) -> list[SealedEntry]:
-    return [one.entry for one in state.waiting.entries if one.entry.early is not None]
+    return [one.entry for one in state.outbox.entries if one.entry.early is not None]
 
 
 def shown(entry: SealedEntry) -> Release:
@@ -129,7 +129,7 @@ def test_a_restored_state_goes_on_with_its_early_answers() -> None:
         state.apply(s.chunk(begin, begin + 25))
         snapshot = state.capture()
         formats.add((snapshot.manifest["format"], bool(answers(state))))
-        entries, frontiers = state.outbox()
+        entries, frontiers = state.outbox.captured()
         blobs = {name: bytes(snapshot.blobs[name]) for name in snapshot.blobs}
         kept = {name: data for name, data in held.items() if name in snapshot.keep}
         held = kept | blobs
@@ -152,9 +152,9 @@ def test_the_ledger_of_a_window_has_every_early_answer_and_the_plan_says_it_befo
     state.seal(everything=True)
     planned = made.ledger
     assert isinstance(planned, Ledger)
-    losses = Counter(len(read(one.entry.body).ledger.history.entries) for one in state.waiting.entries)  # type: ignore[union-attr]
+    losses = Counter(len(read(one.entry.body).ledger.history.entries) for one in state.outbox.entries)  # type: ignore[union-attr]
     assert max(losses) == 5 + 2, "a layer, five releases and the seal"
-    for one in state.waiting.entries:
+    for one in state.outbox.entries:
         part = read(one.entry.body)
         assert isinstance(part, Release)
         assert part.ledger.loss() <= planned.loss()

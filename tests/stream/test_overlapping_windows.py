@@ -114,7 +114,7 @@ def test_every_record_is_in_all_windows_that_hold_its_time(
             state.store_all()
             whole = state.capture()
             found |= published(state)
-            state.published(*state.outbox())
+            state.published(*state.outbox.captured())
             state.capture()
             state.store_all()
             whole = state.capture()
@@ -233,7 +233,7 @@ def changed(before: SketchPlan, after: SketchPlan, at: int, until: int) -> list[
     state.apply(s.chunk(0, at))
     state.capture()
     found = published(state)
-    state.published(*state.outbox())
+    state.published(*state.outbox.captured())
     state.store_all()
     whole = state.capture()
     state = PartitionState.restore(
@@ -244,7 +244,7 @@ def changed(before: SketchPlan, after: SketchPlan, at: int, until: int) -> list[
     state.store_all()
     whole = state.capture()
     found |= published(state)
-    state.published(*state.outbox())
+    state.published(*state.outbox.captured())
     state.store_all()
     whole = state.capture()
     state = PartitionState.restore(

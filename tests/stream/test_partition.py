@@ -374,12 +374,12 @@ def test_long_chunks_keep_few_windows_open() -> None:
 
 def test_idle_partitions_follow_the_clock_and_never_go_back() -> None:
     state = PartitionState.fresh(rules(lateness_ms=0), 0, 0, 1)
-    assert not state.to_publish
+    assert state.outbox.empty
     assert state.advance(EPOCH + MINUTE)
     state.seal()
     assert not state.advance(EPOCH)
     snapshot = state.capture()
-    entries, frontiers = state.outbox()
+    entries, frontiers = state.outbox.captured()
     assert entries == ()
     assert [(one.published_through, one.sequence) for one in frontiers] == [(EPOCH + MINUTE, 1)]
     assert snapshot.manifest["watermark"] == EPOCH + MINUTE
@@ -584,7 +584,7 @@ def test_an_added_sketch_begins_with_the_next_window(steps: int) -> None:
     outcome = state.apply(s.chunk(2, 4))
     assert outcome.late == {}
     second = state.capture()
-    _, frontiers = state.outbox()
+    _, frontiers = state.outbox.captured()
     frontier = next(one for one in frontiers if one.sketch == "hours")
     assert frontier.partial.through == EPOCH + HOUR
     blobs = {**snapshot.blobs, **second.blobs}
@@ -609,7 +609,7 @@ def test_a_removed_sketch_finishes_its_windows() -> None:
     sealed = published(state)
     assert exact(sealed["hours", EPOCH], 1) == 3
     assert ("hours", EPOCH + HOUR) not in sealed
-    frontiers = {one.sketch: one for one in state.outbox()[1]}
+    frontiers = {one.sketch: one for one in state.outbox.captured()[1]}
     assert frontiers["hours"].published_through == EPOCH + HOUR
     later = state.capture()
     state = PartitionState.restore(
@@ -619,7 +619,7 @@ def test_a_removed_sketch_finishes_its_windows() -> None:
     assert state.tracks["hours"].windows == {}, "the second hour began without it"
     assert state.changed()
     state.capture()
-    back = {one.sketch: one for one in state.outbox()[1]}["hours"]
+    back = {one.sketch: one for one in state.outbox.captured()[1]}["hours"]
     assert back.sequence > frontiers["hours"].sequence
     assert back.partial.through == EPOCH + 2 * HOUR
     assert back.published_through == EPOCH + HOUR, "the watermark has not passed the second one"
@@ -637,7 +637,7 @@ def test_a_changed_width_leaves_open_windows_alone() -> None:
     )
     state.apply(s.chunk(1, 5))
     state.capture()
-    windows = {entry.window for entry in state.outbox()[0]}
+    windows = {entry.window for entry in state.outbox.captured()[0]}
     assert windows == {
         (EPOCH, EPOCH + HOUR),
         (EPOCH + 60 * MINUTE, EPOCH + 75 * MINUTE),
@@ -657,7 +657,7 @@ def test_a_wider_window_is_cut_around_open_ones() -> None:
     )
     state.apply(s.chunk(1, 5))
     state.capture()
-    windows = sorted(entry.window for entry in state.outbox()[0])
+    windows = sorted(entry.window for entry in state.outbox.captured()[0])
     assert windows == [
         (EPOCH + 15 * MINUTE, EPOCH + 30 * MINUTE),
         (EPOCH + 30 * MINUTE, EPOCH + HOUR),
@@ -768,12 +768,12 @@ def test_an_outbox_survives_until_it_is_published() -> None:
     times = EPOCH + np.array([0, 2 * MINUTE], np.int64)
     s = Stream(np.arange(2), times, times, np.ones(2, bool), np.zeros(2, bool))
     state.apply(s.chunk(0, 2))
-    assert state.outbox() == ((), ()), "nothing may leave before it is in a snapshot"
+    assert state.outbox.captured() == ((), ()), "nothing may leave before it is in a snapshot"
     snapshot = state.capture()
-    entries, frontiers = state.outbox()
+    entries, frontiers = state.outbox.captured()
     assert len(entries) == len(frontiers) == 1
     again = PartitionState.restore(rules(lateness_ms=0), 0, Restored(2, snapshot.manifest, snapshot.blobs), 1)
-    assert again.outbox() == (entries, frontiers)
+    assert again.outbox.captured() == (entries, frontiers)
     again.published(entries, frontiers)
     assert again.changed()
     after = again.capture()
@@ -841,5 +841,5 @@ def test_after_a_start_in_mid_stream_the_first_windows_are_partial(cuts: list[in
             state.skip(0)
     feed(state, s, cuts)
     state.capture()
-    (frontier,) = state.outbox()[1]
+    (frontier,) = state.outbox.captured()[1]
     assert frontier.partial.through == EPOCH + 4 * MINUTE

@@ -96,9 +96,9 @@ def test_records_that_wait_from_before_partitions_were_added_are_counted_in_wind
     state = PartitionState.restore(state.rules, 1, Restored(1, snapshot.manifest, snapshot.blobs), 6)
     ends = [1, 1 + old.size, 1 + 2 * old.size, len(s)]
     assert asking(state.applying(s.chunk(*ends[:2])), lambda: 6).misplaced == 0
-    assert state.unsettled
+    assert state.counts.unsettled
     state.settle_counts(ends[2])
-    assert not state.unsettled
+    assert not state.counts.unsettled
     assert asking(state.applying(s.chunk(*ends[1:3])), lambda: 6).misplaced == 0
     assert asking(state.applying(s.chunk(*ends[2:])), lambda: 6).misplaced == gone.size, (
         "placed by the new count from here on"
@@ -171,7 +171,7 @@ def test_a_new_partition_takes_nothing_into_windows_that_others_sealed_before_it
     snapshot = state.capture()
     state = PartitionState.restore(common, 5, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
     assert list(sealed(state)) == [through]
-    (frontier,) = state.outbox()[1]
+    (frontier,) = state.outbox.captured()[1]
     assert frontier.published_through >= through
 
 
@@ -184,7 +184,7 @@ def test_frontiers_say_how_far_a_partition_was_when_partitions_were_added() -> N
     state.set_partitions(6)
     snapshot = asking(state.capturing(), lambda: 6)
     state = PartitionState.restore(state.rules, 1, Restored(len(s), snapshot.manifest, snapshot.blobs), 6)
-    (frontier,) = state.outbox()[1]
+    (frontier,) = state.outbox.captured()[1]
     assert (frontier.partitions, frontier.grown_from, frontier.grown_through) == (6, 4, reached)
     assert decode_frontier(encode_frontier(frontier)) == frontier
     _, value, _ = frontier_record(frontier)

@@ -195,7 +195,7 @@ def test_counts_of_late_records_are_in_frontiers_and_survive_snapshots() -> None
     state.touch()
     state.seal(everything=True)
     state.capture()
-    ((_, frontiers),) = [state.outbox()]
+    ((_, frontiers),) = [state.outbox.captured()]
     assert [one.late for one in frontiers] == [len(late)]
     assert frontiers[0].late_draws > 1
     assert decode_frontier(encode_frontier(frontiers[0])) == frontiers[0]

@@ -67,7 +67,7 @@ def read_on(state: PartitionState, *seconds: int) -> Mark:
 
 def announced(state: PartitionState) -> Frontier | None:
     """The newest frontier of the one sketch."""
-    return {**state.waiting.frontiers, **state.waiting.pending}.get("minutes")
+    return {**state.outbox.frontiers, **state.outbox.pending}.get("minutes")
 
 
 def at_hand(*, restored: bool = False) -> PartitionState:
@@ -86,11 +86,11 @@ def at_hand(*, restored: bool = False) -> PartitionState:
 def test_marks_of_frontiers_that_wait_are_restored_every_time_anew() -> None:
     state = at_hand()
     snapshot = state.capture()
-    frontiers = state.outbox()[1]
+    frontiers = state.outbox.captured()[1]
     assert [one.partial.through for one in frontiers] == [EPOCH + 2 * MINUTE]
     for _ in range(2):
         again = PartitionState.restore(state.rules, 0, Restored(10, snapshot.manifest, snapshot.blobs), 1)
-        assert again.outbox()[1] == frontiers
+        assert again.outbox.captured()[1] == frontiers
 
 
 @pytest.mark.parametrize("restored", [False, True])

@@ -844,9 +844,9 @@ def test_events_that_added_partitions_move_are_counted_where_they_come_to() -> N
     assert all(window.repartitioned for window in d.windows("minutes"))
     slot = d.worker._partitions[0]
     assert slot.state is not None
-    assert slot.state.unsettled
+    assert slot.state.counts.unsettled
     d.advance(hours=1)
-    assert not slot.state.unsettled
+    assert not slot.state.counts.unsettled
     close_windows(d, EPOCH + 70 * MINUTE)
     close_windows(d, EPOCH + 80 * MINUTE)
     d.run()

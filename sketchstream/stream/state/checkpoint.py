@@ -153,7 +153,7 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
             **({} if track.closed == NO_TIME else {"closed": track.closed, "opens_from": track.opens_from}),
         }
     outbox: list[Plain] = []
-    for one in state.waiting.entries:
+    for one in state.outbox.entries:
         if one.saved:
             keep.add(one.blob)
         else:
@@ -172,11 +172,11 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
                 **({} if entry.early is None else {"early": entry.early}),
             }
         )
-    state.waiting.capture()
+    state.outbox.capture()
     lists, fresh = state.lists.capture(_specs(state))
     blobs |= fresh
     keep |= set(lists.values()) - fresh.keys()
-    has_early = any(one.entry.early is not None for one in state.waiting.entries)
+    has_early = any(one.entry.early is not None for one in state.outbox.entries)
     manifest: dict[str, Plain] = {
         "format": EARLY_FORMAT if has_early else MANIFEST_FORMAT,
         "partition": state.partition,
@@ -196,7 +196,7 @@ def write(state: PartitionWindows, buffers: Buffers | None = None) -> Snapshot:
         "lists": dict(lists),
         "sketches": sketches,
         "outbox": outbox,
-        "frontiers": [_frontier_fields(frontier) for frontier in state.waiting.frontiers.values()],
+        "frontiers": [_frontier_fields(frontier) for frontier in state.outbox.frontiers.values()],
     }
     rewound, state._rewound, state._changed = state._rewound, False, False
     held = Blobs(blobs, buffers)
@@ -284,8 +284,8 @@ def read(state: PartitionWindows, restored: Restored, peers: Sequence[Peer] = ()
             _restore_outgoing(state, one, restored.blobs)
         for one in tables(manifest["frontiers"]):
             frontier = frontiers.read(one["sketch"], one["revision"], one["partition"], one)
-            state.waiting.frontiers[frontier.sketch] = frontier
-    state._changed = bool(state.waiting.pending)
+            state.outbox.frontiers[frontier.sketch] = frontier
+    state._changed = bool(state.outbox.pending)
 
 
 def _restore_track(
@@ -427,7 +427,7 @@ def _restore_outgoing(state: PartitionWindows, fields: dict[str, Any], blobs: Ma
         positions=_positions(fields.get("positions")),
         early=None if fields.get("early") is None else integer(fields["early"]),
     )
-    state.waiting.entries.append(Outgoing(entry, str(fields["blob"]), saved=True))
+    state.outbox.entries.append(Outgoing(entry, str(fields["blob"]), saved=True))
 
 
 def _positions(value: object) -> tuple[int, int] | None:

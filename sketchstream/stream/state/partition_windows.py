@@ -80,7 +80,7 @@ class PartitionWindows:
         }
         self._idled: list[tuple[int, int]] = []
         self.early_through = NO_TIME
-        self.waiting = Outbox()
+        self.outbox = Outbox()
         self._partial = False
         self._rewound = False
         self.begins = NO_TIME
@@ -124,11 +124,6 @@ class PartitionWindows:
     def partitions(self) -> int:
         """The partition count of the input, as last set."""
         return self.counts.now
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether records from here on may still have been placed by a former partition count."""
-        return self.counts.unsettled
 
     def settle_counts(self, position: int) -> None:
         """Note that records from `position` on were placed by the present partition count only."""
@@ -193,7 +188,7 @@ class PartitionWindows:
             self._note_contradictions(chunk, advances)
         elif advances:
             for _, watermark in advances:
-                self._advance(watermark)
+                self.advance(watermark)
             outcome.sealed += yield from self._seal()
         self.position = chunk.next_position
         self.counts.passed(self.position)
@@ -238,14 +233,6 @@ class PartitionWindows:
         stamps = chunk.timestamps[first:]
         for track in self.tracks.values():
             track.evidence.contradict(stamps, self._idled, self.rules.lateness_ms)
-
-    def _advance(self, watermark: int) -> bool:
-        """Raise the watermark without votes."""
-        before = self.watermark
-        moved = self._watermark.advance(watermark)
-        if moved:
-            self._note_idle(before, self.watermark)
-        return moved
 
     def _require_between(self, chunk: Chunk) -> None:
         """Refuse a chunk with records outside of its positions, or with more records than these can have.
@@ -373,9 +360,9 @@ class PartitionWindows:
         if self._takes_long(window.sketch.spec):
             released = LongWork(release)
             yield released
-            self.waiting.put(released.result)
+            self.outbox.put(released.result)
         else:
-            self.waiting.put(release())
+            self.outbox.put(release())
 
     def _release(self, window: OpenWindow, epsilon: Fraction, time_ms: int) -> SealedEntry:
         """Release the view of one open window. Touches nothing but its sketch."""
@@ -713,9 +700,12 @@ class PartitionWindows:
     # ------------------------------------------------------------------------------------------- sealing
 
     def advance(self, watermark: int) -> bool:
-        """Raise the watermark of an idle partition; True if it moved. It must be committed before it is used."""
-        moved = self._advance(watermark)
-        self._changed |= moved
+        """Raise the watermark without votes; True if it moved. That must be committed before it is used."""
+        before = self.watermark
+        moved = self._watermark.advance(watermark)
+        if moved:
+            self._note_idle(before, self.watermark)
+            self._changed = True
         return moved
 
     def advance_at(self, position: int, watermark: int) -> bool:
@@ -743,16 +733,6 @@ class PartitionWindows:
         return max([track.through, track.reached, *ends])
 
     @property
-    def outbox_bytes(self) -> int:
-        """Size of the sealed entries that are not yet published."""
-        return self.waiting.n_bytes
-
-    @property
-    def to_publish(self) -> bool:
-        """Whether sealed entries or frontiers wait for publication."""
-        return not self.waiting.empty
-
-    @property
     def state_bytes(self) -> int:
         """Memory of the open windows' counters."""
         return sum(window.n_bytes for window in self._open_windows())
@@ -760,7 +740,7 @@ class PartitionWindows:
     @property
     def dirty_bytes(self) -> int:
         """How much a capture would copy."""
-        return sum(window.copied_bytes for window in self._open_windows()) + self.waiting.unsaved_bytes
+        return sum(window.copied_bytes for window in self._open_windows()) + self.outbox.unsaved_bytes
 
     @property
     def deferred_bytes(self) -> int:
@@ -838,7 +818,7 @@ class PartitionWindows:
             entry = sealed.result
         else:
             entry = self._seal_window(window)
-        self.waiting.put(entry)
+        self.outbox.put(entry)
         del track.windows[window.start]
         track.reached = max(track.reached, window.end)
         if track.last is window:
@@ -903,7 +883,7 @@ class PartitionWindows:
         if stop <= window.closed:
             return
         instalment = sketch.close_positions(window.closed, stop)
-        self.waiting.put(self._entry(window, instalment, positions=(instalment.first, instalment.stop)))
+        self.outbox.put(self._entry(window, instalment, positions=(instalment.first, instalment.stop)))
         window.closed = stop
         self._changed = True
 
@@ -923,7 +903,7 @@ class PartitionWindows:
         track.sequence += 1
         track.announced = self.partitions
         track.reported = self.watermark
-        self.waiting.announce(
+        self.outbox.announce(
             Frontier(
                 sketch=track.name,
                 revision=self.revision,
@@ -953,13 +933,9 @@ class PartitionWindows:
         """Request a snapshot although nothing changed."""
         self._changed = True
 
-    def outbox(self) -> tuple[tuple[SealedEntry, ...], tuple[Frontier, ...]]:
-        """What the last capture contains for publication: entries, then the frontiers that cover them."""
-        return self.waiting.captured()
-
     def published(self, entries: Iterable[SealedEntry], frontiers: Iterable[Frontier]) -> None:
         """Note that these are published; the next snapshot need not contain them."""
-        self._changed |= self.waiting.published(entries, frontiers)
+        self._changed |= self.outbox.published(entries, frontiers)
 
     def _copying_takes_long(self) -> bool:
         """Whether a snapshot holds so much that its copy is long work."""
@@ -980,7 +956,7 @@ class PartitionWindows:
         """Forget earlier snapshots, which are gone: the next one contains every window and entry."""
         for window in self._open_windows():
             window.dirty = True
-        self.waiting.store_all()
+        self.outbox.store_all()
         self.lists.forget()
         self._changed = True
 

@@ -408,7 +408,7 @@ class AssignedPartition:
             return "save"
         waited = now - self.saved_at
         if (
-            (self.state.to_publish or self.state.closes)
+            (not self.state.outbox.empty or self.state.closes)
             and waited >= settings.publish_every_s
             and now >= self._publish_at
         ):
@@ -441,7 +441,7 @@ class AssignedPartition:
         state = self.state
         if state is not None and state.deferred_bytes > max(LEAST_DEFERRED_BYTES, state.state_bytes // DEFERRED_PART):
             return True
-        outbox = 0 if state is None else state.outbox_bytes
+        outbox = 0 if state is None else state.outbox.n_bytes
         return outbox > MAX_OUTBOX_BYTES or self.refusals.n_bytes > MAX_REFUSED_BYTES
 
     def refuse(self, records: int, n_bytes: int, now: float, per_second: float) -> bool:
@@ -472,7 +472,7 @@ class AssignedPartition:
         Once producers have heard of new partitions, records to come are placed by the new count; what they wrote
         until then is below the high watermark that is asked for.
         """
-        if self.state is None or not self.state.unsettled:
+        if self.state is None or not self.state.counts.unsettled:
             self._ask_ends_at = None
             return False
         if self._ask_ends_at is None:

@@ -289,7 +289,7 @@ class PartitionManager:
         if state.changed():
             self.compute(one, state.capturing(self._buffers), partial(self._captured, one, state))
         else:
-            self._start(one, "publish", self._tasks.publish, one.partition, state.outbox())
+            self._start(one, "publish", self._tasks.publish, one.partition, state.outbox.captured())
 
     def _captured(self, one: AssignedPartition, state: PartitionState, snapshot: Snapshot, seconds: float) -> None:
         """Start the commit of a snapshot."""
@@ -298,7 +298,7 @@ class PartitionManager:
         say(log, logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
         one.captured(snapshot.position, now)
         self._paid_until = max(now, self._paid_until) + snapshot.blob_bytes / self._settings.snapshot_bytes_per_s
-        arguments = one.partition, snapshot, state.outbox()
+        arguments = one.partition, snapshot, state.outbox.captured()
         self._start(one, "commit", self._tasks.commit, *arguments, n_bytes=snapshot.copied_bytes)
 
     def paced(self, now: float) -> bool:

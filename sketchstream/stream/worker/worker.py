@@ -208,7 +208,9 @@ class Worker:
             todo = [
                 one
                 for one in self._partitions.values()
-                if one.state is not None and one.status == "running" and (one.state.changed() or one.state.to_publish)
+                if one.state is not None
+                and one.status == "running"
+                and (one.state.changed() or not one.state.outbox.empty)
             ]
             if not todo or self._clock.monotonic() >= deadline:
                 break
@@ -222,7 +224,7 @@ class Worker:
         for (
             one
         ) in self._partitions.values():  # an input that was read to its end is not done while something is missing
-            if one.ended and one.publish_error is not None and one.state is not None and one.state.to_publish:
+            if one.ended and one.publish_error is not None and one.state is not None and not one.state.outbox.empty:
                 raise one.publish_error
             if one.ended and one.failures.error is not None and one.status == "restoring":
                 raise one.failures.error
