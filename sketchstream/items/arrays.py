@@ -18,10 +18,10 @@ import msgpack
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import ItemError, WeightError
 from sketchstream.items.hashing import Kind
 
-I64 = npt.NDArray[np.int64]
 Offsets: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Weights: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Arrays: TypeAlias = tuple[npt.NDArray[Any], ...]
@@ -221,7 +221,7 @@ class Items:
         return f"Items({len(self)} of type {self.kind})"
 
 
-_NO_INTS: I64 = np.empty(0, np.int64)
+_NO_INTS: Ints = np.empty(0, np.int64)
 
 
 class Pairs:
@@ -349,7 +349,7 @@ def as_weights(weights: object, n: int, *, alone: bool = False) -> Weights:
     return out
 
 
-def _whole_weights(weights: Any) -> I64:
+def _whole_weights(weights: Any) -> Ints:
     """Each weight as int64; 0 if it is not a valid weight."""
     array = weights.to_pylist() if hasattr(weights, "to_pylist") else weights
     if not isinstance(array, (list, tuple)):
@@ -371,7 +371,7 @@ def _whole_weight(weight: object) -> int:
     return int(weight) if -(1 << 63) <= int(weight) < 1 << 63 else 0
 
 
-def whole_numbers(numbers: npt.NDArray[Any]) -> tuple[I64, npt.NDArray[np.bool_]]:
+def whole_numbers(numbers: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """(n,) int64 values of integers or floats, and (n,) bool: which of them are whole; the others become 0."""
     good = np.ones(numbers.shape, np.bool_)
     if numbers.dtype.kind == "f":
@@ -449,7 +449,7 @@ def _packed_chunks(objects: ObjectArray, kind: Kind, position: int) -> Iterator[
         packer.pack(bytes(len(scratch)))
 
 
-def _read(packed: npt.NDArray[np.uint8], kind: Kind, starts: I64, ends: I64) -> int:
+def _read(packed: npt.NDArray[np.uint8], kind: Kind, starts: Ints, ends: Ints) -> int:
     """Positions of packed strings, or packed ints (in `starts`); returns how many items are of that kind."""
     from sketchstream import kernels
 

@@ -16,6 +16,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items, whole_numbers
 from sketchstream.items.digits import digit_bounds, write_digits
@@ -26,9 +27,6 @@ from sketchstream.kernels import check_utf8, find_texts, list_texts, plain, read
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.spec import ClosedDomain, Item
 
-Flags = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Octets = npt.NDArray[np.uint8]
 ItemType = Literal["text", "int", "bytes"]
 
 
@@ -46,8 +44,8 @@ class RecordColumn:
         binary: whether the format has binary integers: one whose end is negative is the number in `starts` itself.
     """
 
-    kinds: Octets
-    buffer: Octets
+    kinds: Bytes
+    buffer: Bytes
     starts: Ints
     ends: Ints
     raw: bool = False
@@ -233,7 +231,7 @@ class Choices:
         return {str(text).encode(): place for place, text in enumerate(self.values)}
 
     @cached_property
-    def _texts(self) -> tuple[Octets, Ints, npt.NDArray[np.int32]]:
+    def _texts(self) -> tuple[Bytes, Ints, npt.NDArray[np.int32]]:
         """The values' bytes, their starts, and their hash table."""
         listed = np.frombuffer(b"".join(self._places), np.uint8)
         offsets = np.cumsum([0, *map(len, self._places)], dtype=np.int64)
@@ -241,7 +239,7 @@ class Choices:
         list_texts(listed, offsets, table)
         return listed, offsets, table
 
-    def find(self, buffer: Octets, starts: Ints, ends: Ints, valid: Flags) -> npt.NDArray[np.int32]:
+    def find(self, buffer: Bytes, starts: Ints, ends: Ints, valid: Flags) -> npt.NDArray[np.int32]:
         """(n,) int32 position of each text buffer[start:end] in the list; -1 for others.
 
         Args:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Flags
 from sketchstream.errors import ItemError, KeyMismatchError, SpecError
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Batch, Invalid, Outside, locate, require_invalid
 from sketchstream.items.hashing import Key, Kind
 from sketchstream.spec import ClosedDomain, Domain, OpenDomain
 
-Mask = npt.NDArray[np.bool_]
 State = npt.NDArray[Any]
 
 GROUPING = "a sketch with groups takes Pairs(groups, items), one without takes items"
@@ -90,7 +90,7 @@ class Index:
     units: Callable[..., object] | None = None
 
     @classmethod
-    def build(cls, domain: Domain, key: Key | None, keep: Mask | None = None) -> Index:
+    def build(cls, domain: Domain, key: Key | None, keep: Flags | None = None) -> Index:
         """Build the index of a domain.
 
         Args:
@@ -281,7 +281,7 @@ def _threshold(rate: Fraction) -> np.uint64:
     return np.uint64(min(int(rate * (1 << 64)), (1 << 64) - 1))
 
 
-def _ranked(domain: ClosedDomain, key: Key | None, keep: Mask | None) -> Index:
+def _ranked(domain: ClosedDomain, key: Key | None, keep: Flags | None) -> Index:
     """Index of ids where only the kept and sampled ones have slots, in the order of the ids."""
     from sketchstream import kernels
 
@@ -303,7 +303,7 @@ def _ranked(domain: ClosedDomain, key: Key | None, keep: Mask | None) -> Index:
     return _closed(slots, {"int": _route(kernels.RANKED, size=np.uint64(size), words=words)})
 
 
-def _listed(domain: ClosedDomain, key: Key, keep: Mask | None) -> Index:
+def _listed(domain: ClosedDomain, key: Key, keep: Flags | None) -> Index:
     """Index of a list of items: a hash table that also compares the items, so that hash collisions are harmless."""
     from sketchstream import kernels
 

@@ -9,14 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+from sketchstream.array_types import Flags, Ints
 
 if TYPE_CHECKING:
     from sketchstream.items.columns import RecordColumn
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,13 +36,13 @@ class Events:
     record: Ints | None
     items: Any
     weights: Any
-    valid: Mask
+    valid: Flags
     times: Ints
-    null: Mask
+    null: Flags
     weight: RecordColumn | None = None
     columns: Mapping[str, RecordColumn] = field(default_factory=dict)
     window: tuple[int, int] | None = None
-    good: Mask | None = None
+    good: Flags | None = None
 
     def __len__(self) -> int:
         return len(self.valid)
@@ -60,9 +56,9 @@ class Events:
         return self.times if self.record is None else self.times[self.record]
 
     @property
-    def poison(self) -> Mask:
+    def poison(self) -> Flags:
         """(u,) events whose payload cannot be used, without those that are no-ops."""
-        wrong: Mask = ~self.valid & ~(self.null if self.record is None else self.null[self.record])
+        wrong: Flags = ~self.valid & ~(self.null if self.record is None else self.null[self.record])
         return wrong
 
     def usable(self) -> Events:
@@ -82,7 +78,7 @@ class Events:
             self.window,
         )
 
-    def counted(self, items: Any, good: Mask) -> Events:
+    def counted(self, items: Any, good: Flags) -> Events:
         """The same events with the items that a kind makes of them; those that are not good there count no more."""
         good = good if self.good is None else good & self.good
         return replace(self, items=items, good=None if good.all() else good)

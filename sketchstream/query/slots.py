@@ -13,11 +13,11 @@ from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partitioner import Partitioner, kept
 
 if TYPE_CHECKING:
+    from sketchstream.array_types import Flags
     from sketchstream.published import Published
-    from sketchstream.stream.input.partitioner import Mask
 
 
-def kept_by(published: Published, items: Sequence[Any] | None = None) -> list[Mask] | None:
+def kept_by(published: Published, items: Sequence[Any] | None = None) -> list[Flags] | None:
     """For each part (size,) bool, the items that have slots in it; None where all parts have all items.
 
     Args:

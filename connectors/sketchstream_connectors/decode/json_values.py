@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.items.events import Events
 from sketchstream.kernels import spared
 from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OTHER, STRING, TOMBSTONE, UNREAD
@@ -25,8 +25,6 @@ from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import column_times
 
 _Column = tuple[list[int], list[bytes]]
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 WORK = 4
 """Elements of `kernels.spared` that a text counts for where orjson reads all of them, so that nothing is compiled.
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.items.arrays import Items
 from sketchstream.items.columns import RecordColumn
 from sketchstream.items.events import Events
@@ -19,10 +19,6 @@ from sketchstream.kernels.tokens import DECIMAL, INTEGER
 from sketchstream.stream.formats import RECORD_TIME, Fields
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import record_times
-
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

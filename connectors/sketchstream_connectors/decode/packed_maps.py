@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import RECORD_TIME, Fields, PayloadFormat, Reader
@@ -23,10 +23,6 @@ from sketchstream_connectors.decode import kernels
 from sketchstream_connectors.decode.raw_values import check_unnamed
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import record_times
-
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Flags = npt.NDArray[np.bool_]
 
 _BAD_TIME = 2
 

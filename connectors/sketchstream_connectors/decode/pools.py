@@ -17,8 +17,9 @@ import weakref
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
+
 Memory = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 SHORT = 1 << 16
 """Up to so many bytes memory is always fresh: the allocator has it at hand."""

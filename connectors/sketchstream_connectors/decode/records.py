@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from sketchstream.array_types import Ints
 
 NO_TIMESTAMP = -1
 MAX_HEADERS, MAX_HEADER_BYTES = 64, 16 << 10

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels.tokens import INTEGER, OTHER, STRING
 from sketchstream.stream.formats import RECORD_TIME, Fields, TimeUnit
@@ -18,10 +18,6 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.binary_kernels import APICURIO, BARE, CONFLUENT, GLUE
 from sketchstream_connectors.decode.named_fields import wanted_fields
 from sketchstream_connectors.decode.times import TO_MS, column_times, in_ms
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 FRAMINGS: Final = {"none": BARE, "confluent": CONFLUENT, "apicurio8": APICURIO, "glue": GLUE}
 MOST_KNOWN: Final = 2_000

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.items.columns import RecordColumn
 from sketchstream.kernels import spared
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
@@ -22,8 +23,6 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import json
 from sketchstream_connectors.decode.pools import columns as rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
-
-Ints = npt.NDArray[np.int64]
 
 TO_MS: Final = {unit: Fraction(1000, per_s).as_integer_ratio() for unit, per_s in UNITS_PER_S.items()}
 """What a number is multiplied with, and then divided by, to be milliseconds."""

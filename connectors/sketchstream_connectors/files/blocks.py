@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import FormatError
 from sketchstream.files import reading
 from sketchstream.stream.formats import Reader
@@ -21,7 +22,7 @@ from sketchstream.stream.interfaces import Chunk, RawRecord
 from sketchstream_connectors.decode.fields import Decoder
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 from sketchstream_connectors.files import compression
-from sketchstream_connectors.files.layout import FileFormat, Ints, Layout, require_length
+from sketchstream_connectors.files.layout import FileFormat, Layout, require_length
 
 BLOCK_BYTES = 4 << 20
 LONGEST_BYTES = 64 << 20

@@ -20,6 +20,7 @@ from typing import IO, Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import ConfigError, FormatError
 from sketchstream.files import reading
 from sketchstream.log_events import say
@@ -37,7 +38,6 @@ from sketchstream_connectors.registry import sources
 
 log = logging.getLogger("sketchstream.worker")
 
-Ints = npt.NDArray[np.int64]
 
 MAGIC: Final = b"Obj\x01"
 MARKER: Final = 16

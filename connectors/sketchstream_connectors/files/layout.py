@@ -9,17 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
-
 from sketchstream.errors import ConfigError, DataLossError
 from sketchstream.items.columns import ItemType
 from sketchstream.stream.formats import RECORD_TIME, TimeUnit
 from sketchstream.stream.interfaces import MOST_COLUMNS
 from sketchstream_connectors.decode.fields import Decoder
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 FileFormat = Literal["jsonl", "lines", "csv", "parquet", "avro", "msgpack"]
 NAMED: Final = ("jsonl", "csv", "parquet", "avro")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.errors import ConfigError, FormatError, meant, needing
 from sketchstream.files import reading
 from sketchstream.items.arrays import Items, whole_numbers
@@ -27,9 +27,7 @@ from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode.named_fields import read_weights
 from sketchstream_connectors.decode.times import in_ms, text_times
 from sketchstream_connectors.files import blocks
-from sketchstream_connectors.files.layout import Flags, Ints, Layout, require_length
-
-Bytes = npt.NDArray[np.uint8]
+from sketchstream_connectors.files.layout import Layout, require_length
 
 ROWS = 1 << 16
 

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
+from sketchstream.array_types import Ints
 from sketchstream.errors import ConfigError, FormatError, WeightError, needing
 from sketchstream.items.arrays import as_weights
 from sketchstream.kinds import closing
@@ -38,7 +39,6 @@ from sketchstream_connectors.files.layout import Layout
 from sketchstream_connectors.files.rows import arrow_chunk, no_instant
 from sketchstream_connectors.lake.engines import EPOCH, EVENTS, POSITION, SUM, WEIGHED, EngineQuestion, engine
 
-Ints = npt.NDArray[np.int64]
 SUMMABLE: Final = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} - {"uint64"}
 """Arrow types of weights that every engine adds up alike."""
 Group = tuple[int, int, int, int]

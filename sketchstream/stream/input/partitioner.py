@@ -18,11 +18,11 @@ from typing import Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Flags
 from sketchstream.items.arrays import Items
 from sketchstream.spec import ClosedDomain
 
 Partitioner = Literal["murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random"]
-Mask = npt.NDArray[np.bool_]
 
 PARTITIONERS: Final[tuple[Partitioner, ...]] = get_args(Partitioner)
 FORMER: Final[Mapping[str, Partitioner]] = {"crc32": "consistent"}
@@ -49,7 +49,7 @@ def _crc_table() -> npt.NDArray[np.uint64]:
     return table.astype(np.uint64)
 
 
-def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], partition: int) -> Mask:
+def belongs(items: Items, partitioner: Partitioner, counts: Sequence[int], partition: int) -> Flags:
     """(n,) bool: whether the partitioner sends each item to `partition` under one of these partition counts.
 
     Args:
@@ -83,7 +83,7 @@ def spread(items: Items) -> npt.NDArray[np.uint64]:
     return out
 
 
-def kept(domain: ClosedDomain, partitioner: Partitioner, counts: int | Sequence[int], partition: int) -> Mask:
+def kept(domain: ClosedDomain, partitioner: Partitioner, counts: int | Sequence[int], partition: int) -> Flags:
     """(size,) bool: the items of a closed domain that have a slot in this partition's sketch.
 
     A public function of the list of items and the partition counts. If it keeps nothing, there is no sketch.

@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import ConfigError, meant
 from sketchstream.items.events import Events
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
@@ -26,7 +26,6 @@ from sketchstream.stream.input.listed_values import ListedValues
 from sketchstream.stream.windows.plans import SketchPlan
 from sketchstream.stream.windows.windows import DAY_MS, NO_TIME
 
-Ints = npt.NDArray[np.int64]
 ENOUGH: Final = 100
 """Records from which a sample without a field is a mistake; below it is a warning."""
 PARSED: Final = 1000

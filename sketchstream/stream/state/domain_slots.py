@@ -7,10 +7,10 @@ sketches of the windows it is given.
 from __future__ import annotations
 
 from sketchstream import kinds
+from sketchstream.array_types import Flags
 from sketchstream.kinds.interface import Spec
 from sketchstream.spec import ClosedDomain
 from sketchstream.stream.input.partitioner import kept
-from sketchstream.stream.state.outcome import Mask
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow
 
@@ -26,9 +26,9 @@ class DomainSlots:
     def __init__(self, rules: Rules, partition: int) -> None:
         self._rules = rules
         self._partition = partition
-        self._masks: dict[tuple[bytes, tuple[int, ...]], Mask] = {}
+        self._masks: dict[tuple[bytes, tuple[int, ...]], Flags] = {}
 
-    def keep(self, spec: Spec, counts: tuple[int, ...]) -> Mask | None:
+    def keep(self, spec: Spec, counts: tuple[int, ...]) -> Flags | None:
         """The items that have slots here under these partition counts; None: all of them, or the domain is open."""
         apart = kinds.of(spec).partitions == "stack"
         if self._rules.partitioner is None or not apart or not isinstance(spec.domain, ClosedDomain):

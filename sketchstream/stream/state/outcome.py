@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.items.events import Events
 from sketchstream.stream import kernels
 from sketchstream.stream.state.quorum import Admission
 
-Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 NO_INTS: Ints = np.zeros(0, np.int64)
 
 

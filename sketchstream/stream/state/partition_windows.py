@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
+from sketchstream.array_types import Flags, Ints
 from sketchstream.errors import BrokerError
 from sketchstream.items.events import Events
 from sketchstream.kinds import closing_step
@@ -32,7 +33,7 @@ from sketchstream.stream.state.domain_lists import DomainLists
 from sketchstream.stream.state.domain_slots import DomainSlots
 from sketchstream.stream.state.evidence import Evidence, EvidenceNoise
 from sketchstream.stream.state.outbox import Outbox
-from sketchstream.stream.state.outcome import NO_INTS, Ints, Mask, Outcome
+from sketchstream.stream.state.outcome import NO_INTS, Outcome
 from sketchstream.stream.state.quorum import Admission, Watermark
 from sketchstream.stream.state.rules import Rules
 from sketchstream.stream.state.sketch_state import OpenWindow, Track
@@ -420,7 +421,7 @@ class PartitionWindows:
         self._note_late(track, admission, late, outcome)
 
     @staticmethod
-    def _note_late(track: Track, admission: Admission, late: Mask, outcome: Outcome) -> None:
+    def _note_late(track: Track, admission: Admission, late: Flags, outcome: Outcome) -> None:
         """Count late records; those of windows from before the sketch are not among them."""
         n_late = int(np.count_nonzero(late))
         if n_late:
@@ -550,7 +551,7 @@ class PartitionWindows:
             self._changed = True
 
     def _update(
-        self, track: Track, window: OpenWindow, events: Events, chosen: Mask | Ints | None, outcome: Outcome
+        self, track: Track, window: OpenWindow, events: Events, chosen: Flags | Ints | None, outcome: Outcome
     ) -> Steps[None]:
         """Add valid occurrences to one sketch; misplaced ones, and those that its kind cannot use, do nothing."""
         fields = track.fields(window.sketch.spec)
@@ -961,7 +962,7 @@ class PartitionWindows:
         self._changed = True
 
 
-def _usable(events: Events, admission: Admission) -> Mask | None:
+def _usable(events: Events, admission: Admission) -> Flags | None:
     """(u,) events that are valid, of admitted records; None: all are."""
     admitted = admission.admitted
     usable = events.valid & (admitted if events.record is None else admitted[events.record])

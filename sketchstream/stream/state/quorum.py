@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Flags, Ints
 from sketchstream.stream.interfaces import Plain
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 RUNGS = 34
 """Target times at once: the next multiple of a slice * 2^i after the watermark, i < RUNGS. At 15 s they span the years
@@ -77,7 +75,7 @@ class Admission:
     times: Ints
     before: Ints
     verdict: npt.NDArray[np.uint8]
-    late: Mask
+    late: Flags
     low: int = LATEST_MS
     high: int = EARLIEST_MS
     mark: int = NO_TIME
@@ -89,11 +87,11 @@ class Admission:
     advanced: list[tuple[int, int]] = field(default_factory=list)
 
     @property
-    def admitted(self) -> Mask:
+    def admitted(self) -> Flags:
         """(n,) records that were admitted."""
         from sketchstream.stream import kernels
 
-        found: Mask = self.verdict == kernels.ADMITTED
+        found: Flags = self.verdict == kernels.ADMITTED
         return found
 
     def between(self, first: int, stop: int) -> Admission | None:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from sketchstream.array_types import Ints
 from sketchstream.stream import kernels
-from sketchstream.stream.state.outcome import Ints
 from sketchstream.stream.state.quorum import Admission
 from sketchstream.stream.state.sketch_state import Track
 from sketchstream.stream.windows.windows import EARLIEST_MS, LATEST_MS, NO_TIME, Calendar

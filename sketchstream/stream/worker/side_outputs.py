@@ -5,9 +5,10 @@ In: chunks and their outcomes. Out: records, handed to the sink. Touches: the si
 
 from __future__ import annotations
 
+from sketchstream.array_types import Ints
 from sketchstream.stream.interfaces import Chunk, RawRecord, Refusal, Sink
 from sketchstream.stream.monitoring.metrics import Metrics
-from sketchstream.stream.state.outcome import Ints, Outcome
+from sketchstream.stream.state.outcome import Outcome
 
 LETTER_BYTES = 1000
 """Approximate memory of a letter beside the record's own bytes."""

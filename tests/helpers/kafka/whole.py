@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from sketchstream_connectors.decode.records import Ints, Records, empty, read_only
+from sketchstream.array_types import Ints
+from sketchstream_connectors.decode.records import Records, empty, read_only
 from sketchstream_connectors.kafka.fetch.compression import Buffer
 from sketchstream_connectors.kafka.fetch.record_batch import read_batches
 

@@ -7,17 +7,13 @@ Source: the Avro 1.12 specification, "Object Container Files".
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Flags, Ints
 from sketchstream.kernels.tokens import MISSING
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import Type
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 class BlockSplitter:

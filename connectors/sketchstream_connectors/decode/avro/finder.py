@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.tokens import DECIMAL, INTEGER, MISSING, STRING
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.avro import tree
@@ -25,8 +25,6 @@ from sketchstream_connectors.decode.pools import columns as number_rows
 from sketchstream_connectors.decode.records import read_only
 from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Slot
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 Lookup = Callable[[int], Type | None]
 """The schema of an id; None: there is none."""
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import ConfigError, FormatError, SchemaUnavailableError
 from sketchstream.items.events import Events
 from sketchstream.kernels.tokens import INTEGER
@@ -37,7 +37,6 @@ from sketchstream_connectors.decode.records import Records
 from sketchstream_connectors.decode.slots import Slot, binary_times, slots_of, varint
 from sketchstream_connectors.registry import sources
 
-Ints = npt.NDArray[np.int64]
 LARGEST_S = 1 << 53
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.tokens import MISSING, STRING
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.named_fields import Found
@@ -21,8 +21,6 @@ from sketchstream_connectors.decode.protobuf.schema import Message
 from sketchstream_connectors.decode.records import read_only
 from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 Lookup = Callable[[int, tuple[int, ...]], Message | None]
 """The message type of a file's id and of message indexes; None: there is none."""
 

@@ -1,0 +1,13 @@
+"""Names for the types of arrays that modules of every room take and give.
+
+In: nothing. Out: types. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
