@@ -20,7 +20,7 @@ from sketchstream.kernels.tokens import ASK, DECIMAL, INTEGER, MISSING, NULL, OT
 from sketchstream.stream.formats import Fields, PayloadFormat
 from sketchstream_connectors.decode import json, layouts
 from sketchstream_connectors.decode.named_fields import Found, assemble, check_paths, nested, wanted_fields
-from sketchstream_connectors.decode.pools import columns as rows
+from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import Records, read_only
 from sketchstream_connectors.decode.times import column_times
 
@@ -90,7 +90,7 @@ def find_fields(buffer: Bytes, starts: Ints, ends: Ints, fields: list[str]) -> F
     k, n = len(fields), starts.size
     status = np.full(n, UNREAD, dtype=np.uint8)
     kinds = np.empty((k, n), dtype=np.uint8)
-    found_start, found_end = rows(k, n), rows(k, n)
+    found_start, found_end = int_rows(k, n), int_rows(k, n)
     wanted = np.frombuffer(b"".join(flat), dtype=np.uint8), bounds, paths
     read = asked = 0
     texts = (buffer, starts, ends, *wanted, status, kinds, found_start, found_end)

@@ -106,6 +106,6 @@ def rest() -> None:
     PAYLOADS.rest()
 
 
-def columns(count: int, length: int) -> Ints:
+def int_rows(count: int, length: int) -> Ints:
     """(count, length) int64 of undefined numbers, with contiguous rows."""
     return np.frombuffer(ARRAYS.take(8 * count * length), dtype=np.int64).reshape(count, length)

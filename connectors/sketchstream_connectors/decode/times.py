@@ -21,7 +21,7 @@ from sketchstream.kernels.tokens import DECIMAL, INTEGER, NULL, STRING
 from sketchstream.stream.formats import UNITS_PER_S, TimeUnit
 from sketchstream.stream.windows.windows import NO_TIME
 from sketchstream_connectors.decode import json
-from sketchstream_connectors.decode.pools import columns as rows
+from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import NO_TIMESTAMP, Records
 
 TO_MS: Final = {unit: Fraction(1000, per_s).as_integer_ratio() for unit, per_s in UNITS_PER_S.items()}
@@ -31,7 +31,7 @@ LARGEST: Final = 2**63 - 1
 
 def record_times(records: Records) -> Ints:
     """The records' own timestamps."""
-    times: Ints = rows(1, len(records))[0]
+    times: Ints = int_rows(1, len(records))[0]
     times[:] = records.timestamps
     times[times == NO_TIMESTAMP] = NO_TIME
     return times
@@ -48,7 +48,7 @@ def in_ms(numbers: Ints, unit: TimeUnit) -> Ints:
 
 def column_times(column: RecordColumn, unit: TimeUnit = "ms") -> Ints:
     """(n,) event times of JSON values: numbers in this unit, strings RFC 3339; NO_TIME where unreadable."""
-    times: Ints = rows(1, len(column))[0]
+    times: Ints = int_rows(1, len(column))[0]
     _read_times(column, column.kinds, unit, times)
     if unit != "ms":
         whole = column.kinds == INTEGER

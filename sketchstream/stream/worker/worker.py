@@ -221,9 +221,8 @@ class Worker:
                 if one.state is not None and not one.busy:
                     self._manager.save(one)
         self.last_words = self._last_words()
-        for (
-            one
-        ) in self._partitions.values():  # an input that was read to its end is not done while something is missing
+        # an input that was read to its end is not done while something is missing
+        for one in self._partitions.values():
             if one.ended and one.publish_error is not None and one.state is not None and not one.state.outbox.empty:
                 raise one.publish_error
             if one.ended and one.failures.error is not None and one.status == "restoring":

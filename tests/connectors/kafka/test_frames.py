@@ -458,17 +458,17 @@ def test_a_small_request_leaves_a_large_piece_alone() -> None:
 
 
 def test_arrays_of_two_chunks_never_share_memory() -> None:
-    first = pools.columns(6, 50_000)
+    first = pools.int_rows(6, 50_000)
     first[:] = 1
     row = first[3][5:7]
     del first
-    second = pools.columns(6, 50_000)
+    second = pools.int_rows(6, 50_000)
     second[:] = 2
     assert row.tolist() == [1, 1]
     address = second.ctypes.data
     del second
-    assert pools.columns(6, 50_000).ctypes.data == address
-    assert pools.columns(2, 0).shape == (2, 0)
+    assert pools.int_rows(6, 50_000).ctypes.data == address
+    assert pools.int_rows(2, 0).shape == (2, 0)
 
 
 # ------------------------------------------------------------------------------------------------- fetching ahead

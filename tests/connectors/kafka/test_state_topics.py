@@ -81,7 +81,7 @@ def make(kafka: str, *topics: str, settings: bool = False) -> None:
 
 def names_of_a_former_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stores that are made now, and what they do from now on, is called as before."""
-    monkeypatch.setattr(kafka_store, "state_topic", lambda group, topic: f"{group}.{topic}.state")
+    monkeypatch.setattr(kafka_store, "state_topics", lambda group, topic: (f"{group}.{topic}.state",))
     monkeypatch.setattr(kafka_store, "Pointer", functools.partial(Pointer, naming=1))
     monkeypatch.setattr(transaction, "transactional_id", lambda group, topic, p: f"{group}-{topic}-{p}")
 

@@ -21,7 +21,7 @@ from sketchstream_connectors.decode.avro import tree
 from sketchstream_connectors.decode.avro.plan import compile_plan
 from sketchstream_connectors.decode.avro.schema import Type
 from sketchstream_connectors.decode.named_fields import Found
-from sketchstream_connectors.decode.pools import columns as number_rows
+from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.records import read_only
 from sketchstream_connectors.decode.slots import FRAMINGS, MOST_KNOWN, Slot
 
@@ -106,7 +106,7 @@ class AvroFinder:
         n, k = starts.size, len(self._slots)
         status = np.full(n, kernels.WAITING, np.uint8)
         kinds = np.full((k, n), MISSING, np.uint8)
-        found = number_rows(k, n), number_rows(k, n)
+        found = int_rows(k, n), int_rows(k, n)
         while True:
             texts = np.empty(n * k * kernels.TEXT_BYTES if self._decimals else 0, np.uint8)
             state = np.zeros(2, np.int64)

@@ -15,7 +15,7 @@ from sketchstream.array_types import Bytes, Ints
 from sketchstream.kernels.tokens import MISSING, STRING
 from sketchstream_connectors.decode import binary_kernels as kernels
 from sketchstream_connectors.decode.named_fields import Found
-from sketchstream_connectors.decode.pools import columns as number_rows
+from sketchstream_connectors.decode.pools import int_rows
 from sketchstream_connectors.decode.protobuf.plan import NOWHERE, Wish, compile_plan, split_times
 from sketchstream_connectors.decode.protobuf.schema import Message
 from sketchstream_connectors.decode.records import read_only
@@ -106,7 +106,7 @@ class ProtobufFinder:
         n, k = starts.size, len(self._wishes)
         status = np.full(n, kernels.WAITING, np.uint8)
         kinds = np.full((k, n), MISSING, np.uint8)
-        found = number_rows(k, n), number_rows(k, n)
+        found = int_rows(k, n), int_rows(k, n)
         while True:
             large = bool(np.isin(self._rows[:, 1], (kernels.P_UNSIGNED, kernels.P_WORD64)).any())
             texts = np.empty(n * k * kernels.UNSIGNED_BYTES if large else 0, np.uint8)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import CorruptRecordError, MissingExtraError
-from sketchstream_connectors.decode.pools import PAYLOADS, columns
+from sketchstream_connectors.decode.pools import PAYLOADS, int_rows
 from sketchstream_connectors.decode.records import Records, empty, from_client_records, read_only
 from sketchstream_connectors.kafka.fetch import record_kernels as kernels
 from sketchstream_connectors.kafka.fetch.compression import Buffer, Decompressor
@@ -291,7 +291,7 @@ class _Piece:
                 buffer[line[kernels.SEGMENT_START] : line[kernels.SEGMENT_END]] = source
             buffer = read_only(buffer)
         n = int(np.maximum(segments[:, kernels.SEGMENT_COUNT], 0).sum())
-        offsets, timestamps, key_start, key_end, value_start, value_end = columns(6, n)
+        offsets, timestamps, key_start, key_end, value_start, value_end = int_rows(6, n)
         written, broken = kernels.read_records(
             buffer, segments, from_position, offsets, timestamps, key_start, key_end, value_start, value_end
         )

@@ -371,7 +371,8 @@ class KafkaSource:
         if isinstance(error, errors.UnknownBrokerIdError):
             self._recreate = "a broker was unknown to the client"  # it would never be fetched from again
             return []
-        if isinstance(error, _never_a_member()):
+        never = errors.InvalidSessionTimeoutError | errors.InconsistentGroupProtocolError | errors.InvalidGroupIdError
+        if isinstance(error, never):
             timeout = self._connection.option("session.timeout.ms")
             advice = (
                 f'"session.timeout.ms" = {timeout} is outside of what the brokers allow (group.min.session.timeout.ms '
@@ -579,17 +580,6 @@ class KafkaSource:
             with self._admin.client("leaving the group") as client:
                 client.remove_group_members(self._connection.group, [MemberToRemove(group_instance_id=instance)])
         self._admin.close()
-
-
-def _never_a_member() -> tuple[type[Exception], ...]:
-    """Permanent refusals of a group."""
-    from kafka import errors
-
-    return (
-        errors.InvalidSessionTimeoutError,
-        errors.InconsistentGroupProtocolError,
-        errors.InvalidGroupIdError,
-    )
 
 
 def _raw(records: Records) -> Callable[[int], RawRecord]:

@@ -25,7 +25,7 @@ from sketchstream.errors import BrokerError, DataLossError, FencedError, Snapsho
 from sketchstream.log_events import say
 from sketchstream.stream.interfaces import Bytes, Fresh, Peer, Restored, Snapshot
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection, require_answers
-from sketchstream_connectors.kafka.cluster.topics import former_state_topic, state_topic
+from sketchstream_connectors.kafka.cluster.topics import state_topics
 from sketchstream_connectors.kafka.input.positions import UNKNOWN
 from sketchstream_connectors.kafka.state import blobs, traces
 from sketchstream_connectors.kafka.state.blobs import BlobPlace
@@ -90,8 +90,7 @@ class KafkaStore:
         self._fences: dict[int, Fence] = {}
         self._readers: list[blobs.BlobReader] = []
         self._lock = threading.Lock()
-        names = [state_topic(connection.group, topic), former_state_topic(connection.group, topic)]
-        states = [name for name in names if name is not None]
+        states = state_topics(connection.group, topic)
         self._ground = Ground(self._admin, topic, states, sealed_topic, accept_loss=accept_loss)
         self._state_topic = self._ground.state.name
         self._may_be_shared = self._state_topic != states[0]
