@@ -123,8 +123,7 @@ def read_rational(text: str) -> Fraction:
 
 def exact_share(value: Epsilon, name: str) -> Fraction:
     """The exact share that a user wrote, at least 0 and below 1, read as epsilons are."""
-    none = not isinstance(value, bool) and value in (0, "0")
-    share = Fraction(0) if none else exact_epsilon(value, name)
+    share = exact_noise(value, name)
     if share >= 1:
         msg = f"{name} must be below 1, found {value!r:.40}"
         raise SpecError(msg)

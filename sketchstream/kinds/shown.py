@@ -166,7 +166,7 @@ def card(answer: AnswerData, note: str = "", beside: AnswerData | None = None) -
     return report.card(
         of(answer).headline(answer) or "Estimate",
         tables=[shortened(one.table) for one in panels],
-        charts=[one.chart for one in panels if one.chart is not None],
+        charts=[one.chart for one in panels],
         note=note,
     )
 

@@ -5,13 +5,13 @@ In: those objects. Out: HTML. Touches: nothing. An open sketch shows only public
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.errors import MissingExtraError
 from sketchstream.pictures import charts, report
+from sketchstream.pictures.numbers import drawn
 
 ROWS: Final = 20
 """Rows of a ledger that a card shows."""
@@ -33,7 +33,7 @@ def release(found: Any, *, histogram: bool) -> str:
     return report.card(
         "Release at seal" if found.final else "Release, the sketch stayed open",
         tables=[_facts(rows)],
-        charts=drawn(lambda: [_published_chart(found)]) if histogram else [],
+        charts=[drawn(lambda: _published_chart(found))] if histogram else [],
         note=f"{found.guarantee().summary} .{found.kind.answer}() takes the noise out of these numbers.",
     )
 
@@ -79,14 +79,6 @@ def guarantee(found: Any) -> str:
     measure = " (epsilon)" if said["measure"] == "epsilon" else ""
     table = report.ReportTable(f"Most that one {found.unit} loses{measure}", ("against", "at most"), rows)
     return report.card("Guarantee", tables=[table], lists=lists, note=found.summary)
-
-
-def drawn(draw: Callable[[], list[charts.Chart]]) -> list[charts.Chart]:
-    """The charts that `draw` returns; none if matplotlib is not installed."""
-    try:
-        return draw()
-    except MissingExtraError:
-        return []
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> report.ReportTable:

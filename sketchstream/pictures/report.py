@@ -82,7 +82,7 @@ def card(
     title: str,
     *,
     tables: Sequence[ReportTable] = (),
-    charts: Sequence[Chart] = (),
+    charts: Sequence[Chart | None] = (),
     lists: Sequence[tuple[str, Sequence[str]]] = (),
     note: str = "",
 ) -> str:
@@ -91,13 +91,13 @@ def card(
     Args:
         title: title of the card.
         tables: tables, side by side.
-        charts: charts beside the tables.
+        charts: charts beside the tables; None: one that could not be drawn.
         lists: folded lists with titles.
         note: text below everything.
     """
-    return (
-        _templates().get_template("card.html").render(title=title, tables=tables, charts=charts, lists=lists, note=note)
-    )
+    drawn = [one for one in charts if one is not None]
+    template = _templates().get_template("card.html")
+    return template.render(title=title, tables=tables, charts=drawn, lists=lists, note=note)
 
 
 def page(title: str, lead: Sequence[str], sections: Sequence[Section], footer: str = "", alarm: str = "") -> str:

@@ -128,8 +128,8 @@ def tables(answer: Mapping[str, Any]) -> list[report.ReportTable]:
 def card(answer: Mapping[str, Any]) -> str:
     """The answers in the output of a notebook's cell."""
     found = picture(answer)
-    plots = [] if found.chart is None else [found.chart]
-    return report.card(headline(answer, ""), tables=[*tables(answer), found.table], charts=plots, note=below(answer))
+    listed = [*tables(answer), found.table]
+    return report.card(headline(answer, ""), tables=listed, charts=[found.chart], note=below(answer))
 
 
 def below(answer: Mapping[str, Any]) -> str:

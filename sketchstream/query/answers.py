@@ -52,9 +52,9 @@ class ProfileAnswer:
         if self.intervals:
             return text
         names, *rows = (line.split(",") for line in text.splitlines())
-        shown = [not name.endswith(ENDS) for name in names]
-        bare = [[cell if show else "" for cell, show in zip(row, shown, strict=True)] for row in rows]
-        return "\n".join(",".join(row) for row in [names, *bare]) + "\n"
+        valid = [not name.endswith(ENDS) for name in names]
+        cut = [[cell if keep else "" for cell, keep in zip(row, valid, strict=True)] for row in rows]
+        return "\n".join(",".join(row) for row in [names, *cut]) + "\n"
 
 
 def of_file(published: Published, profile: Profile) -> ProfileAnswer:

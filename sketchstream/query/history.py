@@ -267,10 +267,8 @@ class Windows(Sequence[Window]):
         labels = start_labels([one.start for one in self])
         answers = [json.loads(one.answer.to_json()) for one in self]
         found = shown.trend(answers, labels, [one.complete is True for one in self], most=1)
-        charts = [one.chart for one in found if one.chart is not None]
-        return (
-            report.card(repr(self)[1:-1], tables=[one.table for one in found], charts=charts) + self[-1]._repr_html_()
-        )
+        tables, charts = [one.table for one in found], [one.chart for one in found]
+        return report.card(repr(self)[1:-1], tables=tables, charts=charts) + self[-1]._repr_html_()
 
 
 def history(

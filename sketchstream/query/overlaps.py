@@ -48,7 +48,8 @@ class OverlapAnswer:
         Args:
             queries: expressions; None: the usual ones.
         """
-        return [self._held(row) for row in self.overlap.rows(queries)]
+        found = self.overlap.rows(queries)
+        return found if self.intervals else [without_intervals(row) for row in found]
 
     def numbers(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
         """The numbers as plain data, without facts and guarantee.
@@ -66,9 +67,6 @@ class OverlapAnswer:
             queries: expressions; None: the usual ones.
         """
         return {**self.facts, **self.numbers(queries), "guarantee": dict(self.guarantee)}
-
-    def _held(self, row: dict[str, Any]) -> dict[str, Any]:
-        return row if self.intervals else without_intervals(row)
 
 
 def combined(spec: object) -> tuple[str, ...]:

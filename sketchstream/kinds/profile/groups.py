@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.components import COUNTED, TOTAL
 from sketchstream.errors import DomainError, EstimateError, ItemError, WeightError, meant
 from sketchstream.image import NOTHING, StateImage
 from sketchstream.items.arrays import Items, Pairs, Weights, as_weights
@@ -282,11 +283,6 @@ def add_deferred(
     kernels.add_deferred(state, slots, weights, spec.modulus or 0)
 
 
-def counter_name(name: str, group: int) -> str:
-    """Name of a counter of one group."""
-    return f"{name}.{group}"
-
-
 def position(spec: ProfileSpec, name: str) -> int:
     """Position of a group.
 
@@ -303,18 +299,14 @@ def position(spec: ProfileSpec, name: str) -> int:
     return spec.groups.all.index(name)
 
 
-def alone(spec: ProfileSpec, group: int = 0) -> ProfileSpec:
-    """The spec of one group's sketch, as if there were no others.
+def alone(spec: ProfileSpec, group: int = 0, one_of: OneOfGroups | None = None) -> ProfileSpec:
+    """The spec of one group's sketch.
 
     Args:
         spec: with groups.
         group: position of the group.
+        one_of: what it says of all groups; None: nothing, as if there were no others.
     """
-    return _one_of(spec, group, None)
-
-
-def _one_of(spec: ProfileSpec, group: int, one_of: OneOfGroups | None) -> ProfileSpec:
-    """The spec of one group's sketch, with or without a word about the other groups."""
     fields = {key: value for key, value in spec.to_dict().items() if key not in _OF_ALL}
     sample = None if spec.groups is None else spec.groups.sample(group)
     known = {"total_share": 0, "counted": False, **fields, "sample": sample, "one_of": one_of}
@@ -335,11 +327,11 @@ def one_group(part: Release | SealedState, name: str) -> Release | SealedState:
     at = position(spec, name)
     assert spec.groups is not None
     n = len(spec.groups)
-    names = {counter_name(one, at): one for one in ("total", "counted")}
+    names = {f"{one}.{at}": one for one in (TOTAL, COUNTED)}
     counters = tuple(replace(one, name=names[one.name]) for one in part.counters if one.name in names)
     ledger: Any = part.ledger
     changed: dict[str, Any] = {
-        "spec": _one_of(spec, at, replace(spec.groups.one_of, patterns=spec.pattern_cost)),
+        "spec": alone(spec, at, replace(spec.groups.one_of, patterns=spec.pattern_cost)),
         "layers": tuple(replace(one, lineage=_derived(one.lineage, at)) for one in part.layers),
         "seal_id": _derived(part.seal_id, at),
         "ledger": replace(ledger, history=_history(ledger.history, at), budget=None),

@@ -34,7 +34,7 @@ from sketchstream.kinds.exports import AnswerRows
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask, Progress, State
 from sketchstream.kinds.options import require_options
-from sketchstream.kinds.profile import estimate, mechanism
+from sketchstream.kinds.profile import estimate, export, mechanism
 from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.groups import Grouped, GroupIndex, add_deferred, one_group
 from sketchstream.kinds.profile.overlap.patterns import noised_patterns
@@ -300,9 +300,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
     # What it answers.
 
     def rows(self, spec: ProfileSpec) -> AnswerRows:
-        """Those of `sketchstream.kinds.profile.show.export.to_csv`: counts modulo p say what is a bound."""
-        from sketchstream.kinds.profile.show import export
-
+        """Those of `sketchstream.kinds.profile.export.to_csv`: counts modulo p say what is a bound."""
         return AnswerRows(export.header(wraps=spec.modulus is not None), "distinct", export.COLUMNS)
 
     def expected_error(self, spec: ProfileSpec) -> tuple[str, float]:

@@ -1,29 +1,30 @@
 """A profile as parts of a page (curves, tables, a headline) and as a card for notebooks.
 
 In: plain data with the keys of the command line's JSON, or a `Profile`. Out: charts and tables of
-`sketchstream.pictures`, HTML. Touches: nothing. Reports, notebooks and the service's page share them.
+`sketchstream.pictures`, HTML, a figure. Touches: nothing. Reports, notebooks and the service's page share them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream import naming
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, marked
+from sketchstream.kinds.profile.estimate.observed import Floats
 from sketchstream.kinds.profile_answers import resolved
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import charts, report
-from sketchstream.pictures.cards import drawn
-from sketchstream.pictures.numbers import Number, Panel, ends, interval, spelling, value
-from sketchstream.pictures.numbers import drawn as one_drawn
+from sketchstream.pictures.numbers import Number, Panel, drawn, ends, interval, spelling, value
 from sketchstream.privacy.deployments.guarantee import summary
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from sketchstream.kinds.estimates import Bound
     from sketchstream.kinds.profile_answers import Profile
 
@@ -116,26 +117,22 @@ def number(answer: Mapping[str, Any], name: str) -> tuple[str, Number] | None:
 
 def pictures(answer: Mapping[str, Any]) -> list[Panel]:
     """The k+ curve and the numbers of small counts."""
-    chart = one_drawn(lambda: exact_chart(curves(answer)[1], naming.of(answer)))
+    chart = drawn(lambda: exact_chart(curves(answer)[1], naming.of(answer)))
     return [*main(answer), Panel("exact", "Exactly k times (the profile)", chart, exact_table(answer))]
 
 
 def main(answer: Mapping[str, Any]) -> list[Panel]:
     """The k+ curve."""
-    chart = one_drawn(lambda: reach_chart(curves(answer)[0], naming.of(answer)))
+    chart = drawn(lambda: reach_chart(curves(answer)[0], naming.of(answer)))
     return [Panel("reach", "At least k times (k+ reach)", chart, reach_table(answer))]
 
 
-def tables(answer: Mapping[str, Any]) -> list[report.ReportTable]:
-    """Table of the numbers other than k+ numbers."""
-    return [other_table(answer)]
-
-
-def curves(data: Mapping[str, Any]) -> tuple[charts.CountsCurve, charts.CountsCurve]:
+def curves(data: Mapping[str, Any], truth: Floats | None = None) -> tuple[charts.CountsCurve, charts.CountsCurve]:
     """The k+ curve up to the last visible count, and the numbers of small counts.
 
     Args:
         data: profile as plain data, with the keys of the command line's JSON.
+        truth: true numbers of items at counts 0, 1, .., if they are known.
     """
     counts, reach = np.array(data["counts"], np.float64), data["at_least"]
     seen = np.flatnonzero(counts[1:] >= SEEN)
@@ -144,10 +141,12 @@ def curves(data: Mapping[str, Any]) -> tuple[charts.CountsCurve, charts.CountsCu
     wanted = np.geomspace(1, max(far, 1), POINTS).round().astype(np.int64)
     ks = known[known <= far] if far <= POINTS // 4 else np.intersect1d(wanted, known)
     ts = np.arange(1, min(BARS, data["max_count"]) + 1)
-    return (
-        _curve(ks, [reach[str(k)] for k in ks]),
-        _curve(ts, [data["exactly"][str(t)] for t in ts]),
-    )
+    many = charts.CountsCurve(ks, *ends([reach[str(k)] for k in ks]))
+    few = charts.CountsCurve(ts, *ends([data["exactly"][str(t)] for t in ts]))
+    if truth is None:
+        return many, few
+    real = np.append(truth, np.zeros(data["max_count"]))
+    return replace(many, truth=np.cumsum(real[::-1])[::-1][ks]), replace(few, truth=real[ts])
 
 
 def reach_chart(reach: charts.CountsCurve, say: Names = USUAL) -> charts.Chart:
@@ -194,7 +193,7 @@ def reach_table(data: Mapping[str, Any]) -> report.ReportTable:
         one = data["at_least"][str(k)]
         share = f"{one['value'] / items:.1%}" if items > 0 else "-"
         name = "at least once" if k == 1 else f"{k} times or more"
-        rows.append((marked(name, _bound(one)), value(one, WHOLE), interval(one, WHOLE), share))
+        rows.append((marked(name, one.get("bound")), value(one, WHOLE), interval(one, WHOLE), share))
         if one["value"] < SEEN:  # nothing visible beyond
             break
     say = naming.of(data)
@@ -208,38 +207,31 @@ def exact_table(data: Mapping[str, Any]) -> report.ReportTable:
     for k in range(1, min(BARS, data["max_count"]) + 1):
         one = data["exactly"][str(k)]
         name = "once" if k == 1 else f"{k} times"
-        rows.append((marked(name, _bound(one)), value(one, WHOLE), interval(one, WHOLE)))
+        rows.append((marked(name, one.get("bound")), value(one, WHOLE), interval(one, WHOLE)))
     say = naming.of(data)
     return report.ReportTable(
         say("Items by their exact count"), ("counted exactly", say("items"), "95% interval"), rows
     )
 
 
-def other_titles(max_count: int) -> dict[str, str]:
-    """Titles of the numbers other than k+ numbers, by name."""
-    return {
-        "total": "events",
-        "mean": "events for each item, on average",
-        "one_hit_ratio": "share of items with one event only",
-        "coverage": "chance that the next event is of an already seen item",
-        "entropy": "entropy of the events over the items (nats)",
-        "quantile.0.5": "half of the items have at most so many events",
-        "quantile.0.9": "90% of the items have at most so many",
-        "quantile.0.99": "99% of the items have at most so many",
-        "above": f"share of items with more than {max_count:,}",
-    }
-
-
-def other_table(data: Mapping[str, Any]) -> report.ReportTable:
+def tables(data: Mapping[str, Any]) -> list[report.ReportTable]:
     """Table of the numbers other than k+ numbers."""
     rows = []
     say = naming.of(data)
-    for name, title in other_titles(data["max_count"]).items():
-        one = find(data, name)
+    titles = {
+        **{name: OFFERED[name] for name in ("total", "mean", "one_hit_ratio", "coverage", "entropy")},
+        "quantile.0.5": "half of the items have at most so many events",
+        "quantile.0.9": "90% of the items have at most so many",
+        "quantile.0.99": "99% of the items have at most so many",
+        "above": f"share of items with more than {data['max_count']:,}",
+    }
+    for name, title in titles.items():
+        one: Mapping[str, Any] | None = find(data, name)
         unseen = name == "above" and data["max_count"] + 1 >= data.get("wrapping", {}).get("modulus", math.inf)
         if one is not None and one["value"] is not None and not unseen:
-            rows.append((marked(say(title), _bound(one)), value(one, spelling(name)), interval(one, spelling(name))))
-    return report.ReportTable("What follows from it", ("number", "estimate", "95% interval"), rows)
+            spell = spelling(name)
+            rows.append((marked(say(title), one.get("bound")), value(one, spell), interval(one, spell)))
+    return [report.ReportTable("What follows from it", ("number", "estimate", "95% interval"), rows)]
 
 
 def card(profile: Profile) -> str:
@@ -252,14 +244,9 @@ def card(profile: Profile) -> str:
     return report.card(
         headline(data),
         tables=[reach_table(data)],
-        charts=drawn(lambda: [reach_chart(curves(data)[0], profile.names)]),
+        charts=[drawn(lambda: reach_chart(curves(data)[0], profile.names))],
         note=note if profile.facts.wrapping is None else f"{note} {_sentence(profile.facts.wrapping.said)}",
     )
-
-
-def _bound(one: Mapping[str, Any]) -> str | None:
-    """What counts modulo p make of a number, if it is no estimate."""
-    return one.get("bound")
 
 
 def _sentence(text: str) -> str:
@@ -267,6 +254,8 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _curve(k: npt.NDArray[np.int64], found: Sequence[Number]) -> charts.CountsCurve:
-    """Numbers as a curve; without intervals the ends are the values."""
-    return charts.CountsCurve(k, *ends(found))
+def figure(profile: Profile, truth: Floats | None = None) -> Figure:
+    """Items counted exactly (left) and at least (right) k times, with 95% intervals; see `curves`."""
+    drawing = charts.notebook_figure(11.0, 4.5)
+    charts.draw_panels(drawing, profile.heading(), *curves(profile.to_dict(), truth))
+    return drawing

@@ -253,14 +253,9 @@ def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], a
     """Facts about the origin of the profile."""
     from sketchstream.kinds.profile.estimate.profile_numbers import Facts
 
-    layers: list[tuple[str, str]] = []
-    for part in parts:
-        listed = [(law, str(epsilon)) for law, epsilon in part.layers]
-        if len(listed) > len(layers):
-            layers = listed
-    costs = [part.cost for part in parts if part.cost is not None]
+    layers = max((part.layers for part in parts), key=len)
     epsilon = about.epsilon or max(epsilon * part.max_weight for part in parts for _, epsilon in part.layers)
-    cost = about.cost or (max(costs) if costs else None)
+    cost = about.cost or max((part.cost for part in parts if part.cost is not None), default=None)
     d = sum(sum(part.slots) for part in parts)
     share = about.share(d)
     sample: dict[str, Any] = {} if share == 1 else {"share": str(share)}
@@ -271,7 +266,7 @@ def _facts(parts: list[Observed], method: str, settings: Mapping[str, object], a
         unit=parts[0].unit,
         form=parts[0].form,
         d=d,
-        layers=tuple(layers),
+        layers=tuple((law, str(epsilon)) for law, epsilon in layers),
         epsilon=str(epsilon),
         cost=None if cost is None else str(cost),
         total=None if about.total is None else float(about.total[0] / share),

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sketchstream.kinds.profile import pictures
+from sketchstream.kinds.profile import export, pictures
 from sketchstream.kinds.profile.estimate.profile_numbers import ProfileNumbers
-from sketchstream.kinds.profile.show import export, plots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +44,7 @@ class ReconstructedProfile(ProfileNumbers):
 
     def _draw(self, truth: Floats | None = None) -> Figure:
         """The profile and the k+ curve with their bands; `truth` holds true numbers of items at counts 0, 1, .."""
-        return plots.draw(self, truth)
+        return pictures.figure(self, truth)
 
     def _repr_html_(self) -> str:
         """For notebooks: the most important numbers, the k+ curve, one line of guarantee."""

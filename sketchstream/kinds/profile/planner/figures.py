@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sketchstream.components import TOTAL
-from sketchstream.kinds import planned
 from sketchstream.kinds.noise_sums import NoiseSum
 from sketchstream.kinds.profile import estimate
 from sketchstream.kinds.profile.mechanism import components, kept
@@ -144,14 +143,3 @@ def central(spec: ProfileSpec, name: str) -> float | None:
         return None
     a = math.exp(-epsilon)
     return math.sqrt(2 * a) / (1 - a)
-
-
-def gain(epsilon: float) -> float:
-    """Factor by which one more layer amplifies the worst frequency: coth(epsilon / 2)^2."""
-    return 1 / math.tanh(epsilon / 2) ** 2
-
-
-def losses(spec: ProfileSpec) -> tuple[Fraction | float, Fraction | float]:
-    """Privacy loss of one window's publication, without and with one unannounced look at the state."""
-    ledger = planned(spec)
-    return ledger.loss(), ledger.loss(intrusion=True)

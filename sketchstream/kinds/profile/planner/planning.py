@@ -12,7 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sketchstream.errors import EstimateError, SpecError
+from sketchstream.kinds import planned
 from sketchstream.kinds.options import METHODS
+from sketchstream.kinds.profile.estimate import laws
 from sketchstream.kinds.profile.groups import alone
 from sketchstream.kinds.profile.planner import figures
 from sketchstream.kinds.profile.planner.expectation import count_law, expected
@@ -92,9 +94,10 @@ def plan(
         counted = figures.counted_deviation(name, draws, truths, distinct, one)
         deviation = figures.deviation(profile, name) if counted is None else counted
         numbers[name] = Expected(truths[name], deviation, simulated.get(name), figures.central(one, name))
-    loss, looked = figures.losses(spec)
+    ledger = planned(spec)
+    loss, looked = ledger.loss(), ledger.loss(intrusion=True)
     above = items * float(shares[spec.max_count :].sum())
-    gain = math.prod(figures.gain(float(epsilon)) for _, epsilon in published.layers[1:]) if merges > 1 else 1.0
+    gain = laws.gain(published.epsilons[1:]) if merges > 1 else 1.0
     return Plan(
         spec=spec,
         items=items,

@@ -17,6 +17,7 @@ from sketchstream.cli import show
 from sketchstream.errors import EstimateError, MissingExtraError
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.options import METHODS
+from sketchstream.kinds.profile import export
 from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.fit import Fit
 from sketchstream.kinds.profile.estimate.intervals.bands import Band
@@ -26,8 +27,7 @@ from sketchstream.kinds.profile.estimate.observed import Observed
 from sketchstream.kinds.profile.estimate.profile_numbers import Facts
 from sketchstream.kinds.profile.estimate.result import ReconstructedProfile
 from sketchstream.kinds.profile.estimate.simulate import hashed, publish
-from sketchstream.kinds.profile.show import export
-from sketchstream.kinds.profile.show.export import reach_steps
+from sketchstream.kinds.profile.export import reach_steps
 
 H = np.concatenate([np.zeros(3000, dtype=np.int64), np.random.default_rng(0).geometric(0.3, 3000), [250, 400, 9000]])
 ITEMS = np.random.default_rng(1).geometric(0.4, 20_000)
@@ -273,11 +273,11 @@ def test_plots_are_written_in_every_format(tmp_path):
 
 
 def test_a_plot_is_a_band_and_has_the_truth_where_it_belongs(tmp_path, monkeypatch):
-    from sketchstream.kinds.profile.show.plots import curves
+    from sketchstream.kinds.profile.pictures import curves
     from sketchstream.pictures import charts
 
     p = reconstruct([closed("cumulative", epsilon="1/4")], method="inverse", max_count=300)
-    reach, exact = curves(p, truth=np.bincount(H))
+    reach, exact = curves(p.to_dict(), truth=np.bincount(H))
     assert (np.diff(reach.low) <= 0).all()
     assert (np.diff(reach.high) <= 0).all()
     assert reach.truth.tolist() == [(k <= H).sum() for k in reach.k]

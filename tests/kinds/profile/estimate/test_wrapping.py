@@ -18,13 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sketchstream.kinds.profile import pictures
+from sketchstream.kinds.profile import export, pictures
 from sketchstream.kinds.profile.estimate import reconstruct
 from sketchstream.kinds.profile.estimate.intervals.wrapping import always, top_of
 from sketchstream.kinds.profile.estimate.simulate import publish
 from sketchstream.kinds.profile.planner import plan
 from sketchstream.kinds.profile.planner.heavy import enough, share_beyond
-from sketchstream.kinds.profile.show import export
 from sketchstream.kinds.profile.spec import ProfileSpec
 from sketchstream.kinds.profile_answers import Profile
 from sketchstream.query.differences import WRAPPED, difference
@@ -184,7 +183,7 @@ def test_every_form_of_an_answer_marks_the_bounds() -> None:
     assert (rows["20"]["bound"], rows["20"]["value"]) == ("lower", repr(data["at_least"]["20"]["value"]))
     row = next(csv.DictReader(io.StringIO(export.to_csv(found))))
     assert (row["total_bound"], row["mean_bound"], row["total_high"]) == ("lower", "lower", "")
-    titles = [row[0] for row in pictures.other_table(data).rows]
+    titles = [row[0] for row in pictures.tables(data)[0].rows]
     assert "events (lower bound)" in titles
     assert not any("with more than" in title for title in titles)
     assert any("lower bound" in row[0] for row in pictures.reach_table(data).rows)

@@ -128,20 +128,14 @@ def to_csv(profile: ProfileNumbers) -> str:
 
     Where counts are kept modulo p, a column `NAME_bound` says whether the number is a lower or an upper bound.
     """
-    table = columns(profile)
-    names = list(table)
-    cells: list[float | str] = []
-    for name in CSV_NUMBERS:
-        one = profile.number(name)
-        names += [name, f"{name}_low", f"{name}_high"]
-        cells += [one.value, one.low, one.high]
-        if profile.facts.wrapping is not None:
-            names.append(f"{name}_bound")
-            cells.append(one.bound or "")
-    whole = "".join(f",{cell if isinstance(cell, str) else _cell(cell)}" for cell in cells)
+    wraps = profile.facts.wrapping is not None
+    cells: list[str] = []
+    for one in map(profile.number, CSV_NUMBERS):
+        cells += [_cell(one.value), _cell(one.low), _cell(one.high), *([one.bound or ""] if wraps else [])]
+    whole = "".join(f",{cell}" for cell in cells)
     out = io.StringIO()
-    out.write(",".join(names) + "\n")
-    for row in zip(*table.values(), strict=True):
+    out.write(",".join(header(wraps=wraps)) + "\n")
+    for row in zip(*columns(profile).values(), strict=True):
         out.write(str(int(row[0])) + "," + ",".join(map(_cell, row[1:])) + whole + "\n")
     return out.getvalue()
 
