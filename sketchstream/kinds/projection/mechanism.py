@@ -158,15 +158,8 @@ def apply(
     batch are made anew for each batch and overwritten: rows kept for features seen recently would be state without
     noise.
 
-    Args:
-        spec: spec of the sketch.
-        matrix: `spec.projection_matrix(...)`.
-        state: (users, k) int64, C-contiguous.
-        rows: (n,) int64, positions of the events' users.
-        features: (n,) int64, positions of their features.
-        weights: (n,) int64, lattice units (`spec.lattice`).
-        counted: (1,) int64, to which the number of events that were no no-ops is added; None or empty: not counted.
-        most: largest absolute weight in lattice units; None: that of one event.
+    State and weights are in lattice units (`spec.lattice`), `most` is the largest absolute weight, by default that of
+    one event, and the number of events that were no no-ops is added to `counted`, unless it is empty.
 
     Raises:
         ItemError: the arrays differ in length; nothing was applied.

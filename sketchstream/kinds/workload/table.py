@@ -3,9 +3,7 @@
 In: plain data of a block. Out: a `WorkloadSpec`. Touches: files of matrices and strategies that the block names.
 Imported only when a configuration is read.
 
-The queries are a list of products over the columns. Each is a product of one word a column, with " x " between them:
-`carrier` (each of its cells), `prefix:delay`, `ranges:delay`, `windows:delay:4`, `trailing:delay:4`, `total`; a column
-without a word is summed over. `marginals:1,2` is all tables over one and over two columns.
+The queries are texts over the columns, as `queries.read_queries` reads them.
 """
 
 from __future__ import annotations
@@ -129,14 +127,7 @@ class WorkloadTable(LinearTable):
         strategy: Strategy | None,
         around: TableContext,
     ) -> WorkloadSpec:
-        """The spec with a mechanism and a strategy.
-
-        Args:
-            workload: workload of the queries.
-            universe: the columns, if there are any.
-            mechanism: in place of the block's.
-            strategy: one for it; None: computed.
-            around: the input.
+        """The spec with a mechanism in place of the block's, and a strategy for it; None: it is computed.
 
         Raises:
             SpecError: the sketch is invalid.

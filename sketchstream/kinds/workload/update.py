@@ -68,13 +68,7 @@ class StrategyColumns:
         return cls(strategy.length, strategy.size, turned, ends.astype(np.int64), none, empty32, none)
 
     def add(self, state: Ints, cells: Ints, weights: Ints | None = None) -> None:
-        """Add a batch of valid events, in place.
-
-        Args:
-            state: (m,) int64, C-contiguous.
-            cells: (n,) int64; an event outside 0..N-1 does nothing.
-            weights: (n,) int64, or None for ones.
-        """
+        """Add a batch of events to a contiguous state, in place; events outside of the cells do nothing."""
         if state.shape != (self.length,) or state.dtype != _INT64 or not state.flags.c_contiguous:
             msg = f"the state must be a contiguous int64 array of {self.length} counters, found shape {state.shape}"
             raise SpecError(msg)

@@ -81,18 +81,8 @@ def delta_of(epsilon: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Ep
 def delta_of(epsilon: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any:
     """Smallest delta for which Gaussian noise of this standard deviation is (epsilon, delta)-private.
 
-    The result is never below the exact value; it is at least 2e-308.
-
-    Args:
-        epsilon: at least 0; a number or an array.
-        sigma: standard deviation, above 0; a number or an array.
-        sensitivity: largest L2 distance between the true values of two neighbours; a number or an array.
-
-    Returns:
-        A float, or a float64 array of the shape to which the arguments broadcast.
-
-    Raises:
-        SpecError: a number outside its range, or arrays whose shapes do not fit.
+    The result is never below the exact value; it is at least 2e-308. Arguments, result and errors are like those of
+    `calibrate`; `sigma` is above 0.
 
     Examples:
         >>> round(delta_of(1, 4), 9)
@@ -113,18 +103,8 @@ def epsilon_of(delta: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Ep
 def epsilon_of(delta: Epsilon | Arrays, sigma: Epsilon | Arrays, sensitivity: Epsilon | Arrays = 1) -> Any:
     """Smallest epsilon for which Gaussian noise of this standard deviation is (epsilon, delta)-private.
 
-    The result is never below the exact value; it is 0 if epsilon = 0 is sufficient.
-
-    Args:
-        delta: from 1e-300 to 0.5; a number or an array.
-        sigma: standard deviation, above 0; a number or an array.
-        sensitivity: largest L2 distance between the true values of two neighbours; a number or an array.
-
-    Returns:
-        A float, or a float64 array of the shape to which the arguments broadcast.
-
-    Raises:
-        SpecError: a number outside its range, or arrays whose shapes do not fit.
+    The result is never below the exact value; it is 0 if epsilon = 0 is sufficient. Arguments, result and errors are
+    like those of `calibrate`; `sigma` is above 0.
 
     Examples:
         >>> round(epsilon_of("1e-6", 4.224678889327), 6)

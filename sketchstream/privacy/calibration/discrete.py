@@ -137,13 +137,7 @@ def verify_discrete(
 ) -> DiscreteCalibration:
     """Prove that discrete Gaussian noise of this parameter is (epsilon, delta)-private, or refuse it.
 
-    Args:
-        epsilon: see `calibrate_discrete`.
-        delta: see `calibrate_discrete`.
-        sigma2: the parameter, an exact rational above 0.
-        shapes: see `calibrate_discrete`.
-        sensitivity2: see `calibrate_discrete`.
-        coordinates: see `calibrate_discrete`.
+    The parameter `sigma2` is an exact rational above 0; the other arguments are those of `calibrate_discrete`.
 
     Raises:
         SpecError: the noise is too small, or an argument is outside its range.
@@ -172,12 +166,8 @@ def verify_discrete(
 def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = (1,)) -> float:
     """Smallest delta for which discrete Gaussian noise hides this shift at epsilon, by direct summation.
 
-    The result is never below the exact value, and at most a relative 1e-10 above it down to 1e-290.
-
-    Args:
-        epsilon: at least 0.
-        sigma2: parameter of the law, an exact rational above 0.
-        shape: the shift, non-zero integers.
+    The result is never below the exact value, and at most a relative 1e-10 above it down to 1e-290. The shift is a
+    vector of integers other than 0, and `sigma2` is an exact rational above 0.
 
     Raises:
         SpecError: an argument outside its range, or a sum of too many terms.

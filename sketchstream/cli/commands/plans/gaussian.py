@@ -86,16 +86,7 @@ def command(
 def expected(
     size: int, items: int, mean: float, law: str, exponent: float, windows: int, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Expected errors as plain data.
-
-    Args:
-        size: slots.
-        items: that occur, in each of the windows.
-        mean: of their counts, under the geometric law.
-        law: "geometric" or "zipf".
-        exponent: of the Zipf law.
-        windows: that are merged.
-        given: value of the spec; None: not given.
+    """Expected errors as plain data; `given` are values of the spec, None where the user gave none.
 
     Raises:
         ConfigError: more items than slots.

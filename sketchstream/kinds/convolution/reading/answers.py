@@ -303,13 +303,6 @@ def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: in
     Each value is the correctly rounded sum of the products of coefficients and words at its own and earlier positions
     and at padding, so that it is a function of words that no later event touches.
 
-    Args:
-        spec: with publish "closed".
-        state: (size,) int64.
-        first: first position.
-        stop: position after the last.
-        place: number of the filter.
-
     Raises:
         EstimateError: a spec that does not publish closed positions, or positions outside.
     """

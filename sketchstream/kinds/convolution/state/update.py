@@ -62,18 +62,7 @@ class Updater:
         invalid: Invalid = "error",
         counters: Ints = NO_COUNTERS,
     ) -> None:
-        """Add a batch of events, all or nothing.
-
-        Args:
-            state: (size,) int64, changed in place; sums wrap.
-            positions: (n,) whole numbers, 0 to length - 1.
-            weights: (n,) whole numbers, negative ones delete; default 1 each.
-            invalid: "error", "skip" or "noop", see `Index.batch`.
-            counters: (0,) or (1,) int64, changed with the state: the number of events counted.
-
-        Raises:
-            ItemError, DomainError, WeightError: give the position in the batch, never the event; nothing was applied.
-        """
+        """See `Places`; sums wrap, and the counter, if there is one, is the number of events counted."""
         spec = self.spec
         if state.shape != (spec.size,) or state.dtype != np.int64:
             msg = f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
@@ -93,19 +82,7 @@ class Updater:
     def apply_sums(
         self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
     ) -> None:
-        """Add rows, each of which stands for its events of one position, as `apply` would add these events.
-
-        Args:
-            state: see `apply`.
-            items: n positions.
-            sums: (n,) sums of the weights of the events of each row.
-            events: (n,) their numbers.
-            invalid: see `batch.Outside`.
-            counters: see `apply`.
-
-        Raises:
-            DomainError: gives the position in the batch; nothing was applied.
-        """
+        """See `Places`."""
         located = self.locate(items)
         outside = located < 0
         if invalid == "error":
