@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sketchstream_connectors.kafka.input.offset_validation import REFETCHES, Doubts, PositionVerdict
+from sketchstream_connectors.kafka.input.offset_validation import REFETCHES, DoubtedPositions, PositionVerdict
 
 PATIENCE = 30.0
 
 
-def held(offset: int = 100) -> Doubts:
-    doubts = Doubts()
+def held(offset: int = 100) -> DoubtedPositions:
+    doubts = DoubtedPositions()
     doubts.hold(0, offset, now=0.0)
     assert doubts.asked(0, now=0.0) == offset
     return doubts
@@ -57,7 +57,7 @@ def test_a_leader_that_says_nothing_is_asked_again() -> None:
 
 
 def test_an_unreadable_batch_is_fetched_again_a_few_times() -> None:
-    doubts = Doubts()
+    doubts = DoubtedPositions()
     assert [doubts.refetch(0, 7) for _ in range(REFETCHES)] == [1, 2, 3]
     assert doubts.refetch(0, 8) == 1, "another batch"
     assert [doubts.refetch(0, 8) for _ in range(3)] == [2, 3, None]

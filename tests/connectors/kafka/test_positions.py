@@ -9,7 +9,7 @@ from hypothesis import given
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from sketchstream_connectors.kafka.input.offset_validation import Doubts
+from sketchstream_connectors.kafka.input.offset_validation import DoubtedPositions
 from sketchstream_connectors.kafka.input.positions import UNKNOWN, Position, Positions
 from sketchstream_connectors.kafka.input.source import KafkaSource
 
@@ -77,7 +77,7 @@ class Consumer:
 
 def test_a_rebalance_between_a_restore_and_its_seek_places_the_old_position_whole() -> None:
     source: Any = KafkaSource.__new__(KafkaSource)
-    source.topic, source._consumer, source._doubts = "events", Consumer(), Doubts()
+    source.topic, source._consumer, source._doubted = "events", Consumer(), DoubtedPositions()
     source._positions, source._announced, source._lost, source._paused = Positions(), {0}, set(), {0}
     source._positions.read(0, 27_008, 5)
     source.expect_epoch(0, 2)  # a snapshot at 23,192 was restored: the partition had been dropped

@@ -41,7 +41,7 @@ class PositionVerdict:
     resume_at: int | None = None
 
 
-class Doubts:
+class DoubtedPositions:
     """Partitions that are held back because their position is in doubt."""
 
     def __init__(self) -> None:

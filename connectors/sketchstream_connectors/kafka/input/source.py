@@ -24,7 +24,7 @@ from sketchstream.stream.interfaces import Assigned, Chunk, PartitionError, RawR
 from sketchstream_connectors.kafka.cluster.client import Admin, Connection, ours, require_answers, spelled
 from sketchstream_connectors.kafka.fetch import fetch_patch
 from sketchstream_connectors.kafka.input.growth import former_numbers
-from sketchstream_connectors.kafka.input.offset_validation import Doubts
+from sketchstream_connectors.kafka.input.offset_validation import DoubtedPositions
 from sketchstream_connectors.kafka.input.positions import UNKNOWN, Position, Positions
 from sketchstream_connectors.kafka.input.watchdog import Watch
 
@@ -83,7 +83,7 @@ class KafkaSource:
         self._lost: set[int] = set()
         self._positions = Positions()
         self._paused: set[int] = set()
-        self._doubts = Doubts()
+        self._doubted = DoubtedPositions()
         self.joined = False
         self._failing = 0
         self._consumer: KafkaConsumer | None = None
@@ -173,7 +173,7 @@ class KafkaSource:
         self._announced.clear()
         self._positions.clear()
         self._paused.clear()
-        self._doubts.let_go()
+        self._doubted.let_go()
         self._lost.clear()
         self._open()
 
@@ -220,7 +220,7 @@ class KafkaSource:
             position = self._positions.at(p)
             if p in self._announced and p not in self._lost and position is not None:
                 self._place(p, position)
-                if p in self._paused or self._doubts.waits(p):
+                if p in self._paused or self._doubted.waits(p):
                     self.consumer.pause(tp)
             else:
                 self._positions.forget(p)
@@ -275,7 +275,7 @@ class KafkaSource:
             self._suspicious = False
             with contextlib.suppress(BrokerError):
                 events += self._anew()
-        for p in self._doubts.due(time.monotonic()):
+        for p in self._doubted.due(time.monotonic()):
             events += self._settle(p)
         for p in sorted(self._announced - self._paused):
             events += self._chunks(p, polled.get(self._of(p), ()))
@@ -289,7 +289,7 @@ class KafkaSource:
         new = owned - (self._announced - gone)
         self._lost.clear()
         for p in gone:
-            self._doubts.settled(p)
+            self._doubted.settled(p)
         for p in gone - new:
             self._positions.forget(p)
             self._paused.discard(p)
@@ -333,7 +333,7 @@ class KafkaSource:
                 )
             )
             before = self._positions.read(partition, records.next_position, records.leader_epoch)
-            self._doubts.settled(partition)
+            self._doubted.settled(partition)
         self._watch.progress(partition)
         return events
 
@@ -399,13 +399,13 @@ class KafkaSource:
 
     def _doubt(self, partition: int, offset: int) -> list[SourceEvent]:
         """Doubt a position that does not exist according to a broker."""
-        self._doubts.hold(partition, offset, time.monotonic())
+        self._doubted.hold(partition, offset, time.monotonic())
         return self._settle(partition)
 
     def _settle(self, partition: int) -> list[SourceEvent]:
         """Halt, continue, or wait, according to the leader's bounds."""
         now = time.monotonic()
-        offset = self._doubts.asked(partition, now)
+        offset = self._doubted.asked(partition, now)
         if offset is None:  # settled while another partition was
             return []
         if partition in self._owned():
@@ -420,7 +420,7 @@ class KafkaSource:
             return anew
         place = {"topic": self.topic, "partition": partition}
         say(log, logging.WARNING, "position_in_doubt", **place, position=offset, first=first, last=last)
-        found = self._doubts.judge(partition, first, last, now, TRUNCATED_AFTER_S)
+        found = self._doubted.judge(partition, first, last, now, TRUNCATED_AFTER_S)
         if found is None:
             return []
         if not found.exists:
@@ -463,7 +463,7 @@ class KafkaSource:
         if found is not None:
             self.topic_id = found.topic_id
         self._positions.forget_epochs()
-        self._doubts.clear()
+        self._doubted.clear()
         error = DataLossError(f"the input topic {self.topic!r} {what}; `sketchstream reset` starts a new revision")
         for p in self._announced:
             self._stop(p)
@@ -489,7 +489,7 @@ class KafkaSource:
         if partition is None or position is None:
             msg = f"a batch of {self.topic!r} cannot be read: {type(error).__name__}"
             raise BrokerError(msg) from error
-        attempt = self._doubts.refetch(partition, position.offset)
+        attempt = self._doubted.refetch(partition, position.offset)
         if attempt is not None:
             say(log, logging.WARNING, "batch_unreadable", topic=self.topic, partition=partition, attempt=attempt)
             self._place(partition, position)
@@ -511,7 +511,7 @@ class KafkaSource:
     def seek(self, partition: int, position: int) -> None:
         """Continue at this position."""
         found = self._positions.seek(partition, position)
-        self._doubts.settled(partition)
+        self._doubted.settled(partition)
         if partition in self._owned():
             self._place(partition, found)
 
@@ -525,7 +525,7 @@ class KafkaSource:
         """Deliver again."""
         self._paused.discard(partition)
         self._watch.progress(partition)
-        if partition in self._owned() and not self._doubts.waits(partition):
+        if partition in self._owned() and not self._doubted.waits(partition):
             self.consumer.resume(self._of(partition))
 
     def numbers(self) -> Sequence[int]:

@@ -32,7 +32,7 @@ from sketchstream_connectors.kafka.state.blobs import BlobPlace
 from sketchstream_connectors.kafka.state.group_validation import require_newest_revision
 from sketchstream_connectors.kafka.state.log_trimmer import Eraser
 from sketchstream_connectors.kafka.state.pointer import NAMING, Pointer
-from sketchstream_connectors.kafka.state.topic_validation import ADVICE, Ground
+from sketchstream_connectors.kafka.state.topic_validation import ADVICE, StoreTopics
 from sketchstream_connectors.kafka.state.transaction import MANIFEST_FORMAT, Fence, Member
 
 log = logging.getLogger("sketchstream.kafka")
@@ -91,8 +91,8 @@ class KafkaStore:
         self._readers: list[blobs.BlobReader] = []
         self._lock = threading.Lock()
         states = state_topics(connection.group, topic)
-        self._ground = Ground(self._admin, topic, states, sealed_topic, accept_loss=accept_loss)
-        self._state_topic = self._ground.state.name
+        self._topics = StoreTopics(self._admin, topic, states, sealed_topic, accept_loss=accept_loss)
+        self._state_topic = self._topics.state.name
         self._may_be_shared = self._state_topic != states[0]
         self._eraser = Eraser(connection, self._state_topic)
 
@@ -102,11 +102,11 @@ class KafkaStore:
         """See `ports.StateStore.take`."""
         started = time.monotonic()
         self.drop(partition)
-        self._ground.adopt_input()
-        self._ground.check_room(partition)
+        self._topics.adopt_input()
+        self._topics.check_room(partition)
         if self._may_be_shared:
             self._refuse_strangers(partition)
-        state = self._ground.state_now()
+        state = self._topics.state_now()
         fence = Fence.open(self._connection, self._topic, state.name, state.topic_id, partition)
         try:
             fence.take()
@@ -134,7 +134,7 @@ class KafkaStore:
 
     def _stranger_in(self, state_topic: str, partition: int) -> str | None:
         """Another input that exists, and whose snapshots are in a partition of a state topic."""
-        found = traces.inputs_of(self._connection, state_topic, partition) - {self._ground.input.topic_id}
+        found = traces.inputs_of(self._connection, state_topic, partition) - {self._topics.input.topic_id}
         if not found:
             return None
         names = self._admin.topic_ids()
@@ -157,7 +157,7 @@ class KafkaStore:
                     f"(another client of this group, or a reset by another tool); {ADVICE}"
                 )
                 raise DataLossError(msg)
-            if self._accept_loss and pointer.topic_id != self._ground.input.topic_id:
+            if self._accept_loss and pointer.topic_id != self._topics.input.topic_id:
                 return self._begin_anew(partition, fence, pointer.revision)
             self._check_pointer(partition, pointer, committed.offset)
             require_newest_revision(partition, pointer.revision, self._newest_revision())
@@ -169,7 +169,7 @@ class KafkaStore:
 
     def _load(self, partition: int, fence: Fence, pointer: Pointer, reader: blobs.BlobReader) -> Restored:
         """Manifest and blobs; those in a state topic of an older release move with the next snapshot."""
-        home = self._ground.topic_of_state(pointer.state_id) or self._state_topic
+        home = self._topics.topic_of_state(pointer.state_id) or self._state_topic
         if home != self._state_topic:
             with contextlib.closing(blobs.BlobReader(self._connection, self._topic, home)) as elsewhere:
                 found = self._read(partition, fence, pointer, elsewhere)
@@ -196,9 +196,9 @@ class KafkaStore:
         """Another cluster, another topic of the same name, a position that is not in its log."""
         if pointer.cluster_id != self._admin.cluster_id():
             what = "was written in another cluster (mirrored offsets point nowhere)"
-        elif pointer.topic_id != self._ground.input.topic_id:
+        elif pointer.topic_id != self._topics.input.topic_id:
             what = "belongs to an earlier topic of the same name"
-        elif pointer.manifest >= 0 and self._ground.topic_of_state(pointer.state_id) is None:
+        elif pointer.manifest >= 0 and self._topics.topic_of_state(pointer.state_id) is None:
             what = "names a snapshot in a state topic that was deleted and made again"
         else:
             ends = self._admin.offsets(self._topic, [partition], "latest")
@@ -210,22 +210,22 @@ class KafkaStore:
 
     def _first(self, partition: int, fence: Fence) -> Fresh:
         """No offset: only a partition without any trace may start; its pointer is committed before its first record."""
-        for name, what in ((self._state_topic, "snapshots"), (self._ground.sealed, "sealed sketches")):
+        for name, what in ((self._state_topic, "snapshots"), (self._topics.sealed, "sealed sketches")):
             if name is None:
                 continue
             ends = require_answers(self._admin.offsets(name, [partition], "latest"), name, [partition])
             if ends[partition] > 0:
                 if self._accept_loss:
                     trace = traces.newest_trace(self._connection, self._state_topic, partition)
-                    if trace is not None and trace.topic_id != self._ground.input.topic_id:
+                    if trace is not None and trace.topic_id != self._topics.input.topic_id:
                         return self._begin_anew(partition, fence, trace.revision)
                 msg = (
                     f"partition {partition} of {self._topic!r} has no committed offset, but {name!r} holds {what} of "
                     f"it: the group's offsets expired or were deleted; {ADVICE}"
                 )
                 raise DataLossError(msg)
-        former = self._ground.former_state
-        if former is not None and self._ground.input.topic_id in traces.inputs_of(self._connection, former, partition):
+        former = self._topics.former_state
+        if former is not None and self._topics.input.topic_id in traces.inputs_of(self._connection, former, partition):
             msg = (
                 f"partition {partition} of {self._topic!r} has no committed offset, but {former!r} holds snapshots of "
                 f"it: the group's offsets expired or were deleted; {ADVICE}"
@@ -235,7 +235,7 @@ class KafkaStore:
 
     def _newest_revision(self) -> int | None:
         """Largest revision of all partitions, those of other topics as of the start; None: none has begun."""
-        here = traces.revision_of(self._connection, self._topic, self._ground.input.topic_id)
+        here = traces.revision_of(self._connection, self._topic, self._topics.input.topic_id)
         return max((one for one in (here, self._beside) if one is not None), default=None)
 
     def _begin_anew(self, partition: int, fence: Fence, used: int) -> Fresh:
@@ -244,7 +244,7 @@ class KafkaStore:
         Its records may be those of the old topic again, so nothing of them may go into a sketch that has those.
         """
         revision = traces.next_revision(
-            self._connection, self._topic, self._ground.input.topic_id, self._ground.sealed, used
+            self._connection, self._topic, self._topics.input.topic_id, self._topics.sealed, used
         )
         say(log, logging.WARNING, "input_made_again", topic=self._topic, partition=partition, revision=revision)
         return self._begin(partition, fence, revision, partial=True)
@@ -259,7 +259,7 @@ class KafkaStore:
 
     def _ids(self, fence: Fence) -> tuple[str, str, str]:
         """Of the cluster, the input and the state topic: what a pointer is bound to."""
-        return self._admin.cluster_id(), self._ground.input.topic_id, fence.state_id
+        return self._admin.cluster_id(), self._topics.input.topic_id, fence.state_id
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:
         """See `ports.StateStore.commit`."""
@@ -272,7 +272,7 @@ class KafkaStore:
             fence.broken = True
             msg = f"a snapshot of partition {partition} would move its position back"
             raise DataLossError(msg)
-        state_id = self._ground.state_now().topic_id
+        state_id = self._topics.state_now().topic_id
         if fence.state_id != state_id:
             fence.places, fence.moving, fence.manifest, fence.written = {}, {}, -1, 0
             fence.position, fence.state_id = min(fence.position, snapshot.position), state_id
@@ -283,8 +283,8 @@ class KafkaStore:
             )
             raise SnapshotsGoneError(msg)
         fence.broken = True
-        self._ground.check_input()
-        self._ground.watch_settings()
+        self._topics.check_input()
+        self._topics.watch_settings()
         missing = snapshot.keep - fence.places.keys() - fence.moving.keys()
         if missing:
             msg = f"a snapshot of partition {partition} keeps {len(missing)} blobs that no earlier one brought"
@@ -356,7 +356,7 @@ class KafkaStore:
 
     def peers(self) -> Sequence[Peer]:
         """See `ports.StateStore.peers`: what the committed pointers say."""
-        found = traces.pointers_of(self._connection, self._topic, self._ground.input.topic_id)
+        found = traces.pointers_of(self._connection, self._topic, self._topics.input.topic_id)
         return [Peer(one.fingerprint, one.begins, one.newest) for one in found if one.manifest >= 0]
 
     def drop(self, partition: int) -> None:

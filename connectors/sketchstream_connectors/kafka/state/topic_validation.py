@@ -26,7 +26,7 @@ WATCH_SETTINGS_S = 20.0
 ADVICE = "`sketchstream recover` says what can be done, `sketchstream reset` starts a new revision"
 
 
-class Ground:
+class StoreTopics:
     """The input, the state topic and perhaps the sealed topic of a store.
 
     Args:
