@@ -47,6 +47,13 @@ def result_format() -> Callable[[F], F]:
     )
 
 
+def line_type(option: str, file: str) -> Callable[[F], F]:
+    """Option that says what the lines of a listed file are."""
+    choice = click.Choice(["text", "int", "bytes"])
+    text = f"With {file}: what its lines are."
+    return click.option(option, type=choice, default="text", show_default=True, help=text)
+
+
 def unit() -> Callable[[F], F]:
     """Option --unit of plans."""
     choice = click.Choice(["event", "item"])

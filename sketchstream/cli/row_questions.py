@@ -183,8 +183,7 @@ _OPTIONS = (
     click.option("--later", type=options.FILE, multiple=True,
                  help="With --drift: the published file of a later window; several, in order."),
     click.option("--rows-file", type=options.FILE, help="The rows of a listed domain, text, one a line: their names."),
-    click.option("--row-type", type=click.Choice(["text", "int", "bytes"]), default="text", show_default=True,
-                 help="With --rows-file: what its lines are."),
+    options.line_type("--row-type", "--rows-file"),
     click.option("--matrix", type=options.FILE, help="Kind projection: also write all distances to an Arrow file."),
 )  # fmt: skip
 row_questions = options.gathered("questions", RowQuestions, _OPTIONS)

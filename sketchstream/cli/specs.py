@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sketchstream.cli.options import FILE, gathered
+from sketchstream.cli.options import FILE, gathered, line_type
 
 if TYPE_CHECKING:
     from sketchstream.spec import Domain, Unit
@@ -134,13 +134,7 @@ _OPTIONS = (
     click.option("--levels", type=int, help="With --open: levels that share the slots.  [default: 8]"),
     click.option("--size", type=int, help="Closed domain: the ids 0..SIZE-1."),
     click.option("--items-file", type=FILE, help="Closed domain: the items, text, one a line; needs a key."),
-    click.option(
-        "--item-type",
-        type=click.Choice(["text", "int", "bytes"]),
-        default="text",
-        show_default=True,
-        help="With --items-file: what its lines are.",
-    ),
+    line_type("--item-type", "--items-file"),
     click.option(
         "--sample-rate", help="Closed domain: keep this share of the items, by the key; answers are scaled up."
     ),

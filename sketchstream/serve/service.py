@@ -379,12 +379,7 @@ class Service:
         `answer` is "ready", "pending" (being computed), "on_request" (incomplete: computed when asked for), "none"
         (`failure` says why) or "incident" (`status` says which; nothing of it is shown).
         """
-        out: dict[str, Any] = stored.fields or {
-            "sketch": stored.sketch,
-            "window_start": iso(stored.window[0]),
-            "window_end": iso(stored.window[1]),
-            "complete": False,
-        }
+        out: dict[str, Any] = stored.fields or {"sketch": stored.sketch, **stored.front}
         out |= {"status": stored.status or "being put together", "answer": self.answer_state(stored)}
         if stored.failure is not None:
             out["failure"] = stored.failure
@@ -984,13 +979,5 @@ def number_names(numbers: Mapping[str, Any]) -> list[str]:
 
 
 def _series_point(stored: StoredWindow, state: str, ends: Point | None) -> dict[str, Any]:
-    value, low, high = (None, None, None) if ends is None else ends
-    return {
-        "window_start": iso(stored.window[0]),
-        "window_end": iso(stored.window[1]),
-        "complete": stored.complete,
-        "answer": state,
-        "value": value,
-        "low": low,
-        "high": high,
-    }
+    numbers = zip(("value", "low", "high"), ends or (None, None, None), strict=True)
+    return {**stored.front, "answer": state, **dict(numbers)}

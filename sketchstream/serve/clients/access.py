@@ -16,7 +16,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -102,11 +102,12 @@ class Access:
         if len(given) < SHORTEST or not given.isascii():
             return None  # no digest in the file is worth more than the text that it belongs to
         digest = hashlib.sha256(given.encode()).digest()
-        found = None
-        for token in self.tokens:  # all of them, whichever it is
-            if hmac.compare_digest(token.digest, digest):
-                found = token
-        return found if found is not None and found.valid else None
+        return self._of(lambda token: hmac.compare_digest(token.digest, digest))
+
+    def _of(self, matches: Callable[[Token], bool]) -> Token | None:
+        """The token that matches, if it has not expired."""
+        found = [token for token in self.tokens if matches(token)]  # all are compared, whichever it is
+        return found[-1] if found and found[-1].valid else None
 
     def session(self, token: Token) -> str:
         """A value for the cookie of somebody who has shown a token. It ends with the token, and after some hours."""
@@ -119,11 +120,8 @@ class Access:
         match = re.fullmatch(r"([0-9]{1,12})\.([0-9a-f]{64})", session, re.ASCII)
         if match is None or int(match[1]) <= time.time():
             return None
-        found = None
-        for token in self.tokens:
-            if hmac.compare_digest(self._signature(token, int(match[1])), match[2]):
-                found = token
-        return found if found is not None and found.valid else None
+        ends, signature = int(match[1]), match[2]
+        return self._of(lambda token: hmac.compare_digest(self._signature(token, ends), signature))
 
     def _signature(self, token: Token, ends: int) -> str:
         return hmac.new(self._secret, token.digest + ends.to_bytes(8, "big"), hashlib.sha256).hexdigest()

@@ -36,21 +36,15 @@ class _ServiceCollector:
 
     def collect(self) -> Iterator[Any]:
         """Yield all metric families."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily
 
         service = self._service
         status = service.status(self._allowed)
-        gauges = {
-            "ready": ("1 if everything published is stored.", float(status["ready"])),
-            "unread": ("Records, or files, known to be unread.", status["unread"]),
-            "pending_windows": ("Windows still to be reconstructed.", status["pending"]),
-        }
-        for name, (text, value) in gauges.items():
-            if value is not None:
-                yield GaugeMetricFamily(f"sketchstream_serve_{name}", text, value=value)
-        behind = GaugeMetricFamily(
-            "sketchstream_serve_behind_seconds", "How far the store is behind the newest frontier.", labels=["sketch"]
-        )
+        yield _gauge("ready", "1 if everything published is stored.", value=float(status["ready"]))
+        if status["unread"] is not None:
+            yield _gauge("unread", "Records, or files, known to be unread.", value=status["unread"])
+        yield _gauge("pending_windows", "Windows still to be reconstructed.", value=status["pending"])
+        behind = _gauge("behind_seconds", "How far the store is behind the newest frontier.", labels=["sketch"])
         for name, one in status["sketches"].items():
             if one["behind_seconds"] is not None:
                 behind.add_metric([name], one["behind_seconds"])
@@ -65,8 +59,6 @@ class _ServiceCollector:
 
     def _windows(self) -> Iterator[Any]:
         """Numbers of stored windows."""
-        from prometheus_client.core import GaugeMetricFamily
-
         texts = {
             "windows": "Windows stored.",
             "settled": "Windows that all partitions have published.",
@@ -74,9 +66,7 @@ class _ServiceCollector:
             "incidents": "Windows that were replaced or contradict themselves, and are not shown.",
         }
         families = {
-            name: GaugeMetricFamily(
-                "sketchstream_serve_" + (name if name == "windows" else f"windows_{name}"), text, labels=["sketch"]
-            )
+            name: _gauge(name if name == "windows" else f"windows_{name}", text, labels=["sketch"])
             for name, text in texts.items()
         }
         for sketch, counts in self._service.store.counts().items():
@@ -87,27 +77,22 @@ class _ServiceCollector:
 
     def _answers(self) -> Iterator[Any]:
         """The newest numbers of each sketch, with their intervals, and the windows that they belong to."""
-        from prometheus_client.core import GaugeMetricFamily
-
         labels = ["sketch", "group", "number"]
         value, low, high = (
-            GaugeMetricFamily(f"sketchstream_serve_{name}", text, labels=labels)
+            _gauge(name, text, labels=labels)
             for name, text in (
                 ("answer", "A number of the newest window that lacks nothing as far as is known."),
                 ("answer_low", "Lower end of its 95% interval."),
                 ("answer_high", "Upper end of its 95% interval."),
             )
         )
-        end = GaugeMetricFamily(
-            "sketchstream_serve_answer_window_end_timestamp_seconds",
+        end = _gauge(
+            "answer_window_end_timestamp_seconds",
             "End of the window that the newest numbers belong to, in seconds since 1970.",
             labels=["sketch"],
         )
-        complete = GaugeMetricFamily(
-            "sketchstream_serve_answer_complete",
-            "1 if that window is complete, 0 if nothing published can tell.",
-            labels=["sketch"],
-        )
+        text = "1 if that window is complete, 0 if nothing published can tell."
+        complete = _gauge("answer_complete", text, labels=["sketch"])
         for one in newest_answers(self._service, self._allowed):
             end.add_metric([one.sketch], one.window[1] / 1000)
             complete.add_metric([one.sketch], float(one.complete))
@@ -120,7 +105,7 @@ class _ServiceCollector:
     def _whole(self) -> Iterator[Any]:
         """Requests, the queue, threads, descriptors and the database."""
         from prometheus_client import PROCESS_COLLECTOR
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily
 
         service, traffic = self._service, self._service.traffic
         requests = CounterMetricFamily(
@@ -145,12 +130,19 @@ class _ServiceCollector:
             "follower_stuck": ("1 if reading what is published has stopped.", service.follower.stuck),
         }
         for name, (text, value) in gauges.items():
-            yield GaugeMetricFamily(f"sketchstream_serve_{name}", text, value=float(value))
+            yield _gauge(name, text, value=float(value))
         yield CounterMetricFamily(
             "sketchstream_serve_abandoned", "Questions given up because nobody waited any more.", pool.abandoned
         )
         yield build_info()
         yield from PROCESS_COLLECTOR.collect()  # descriptors, memory, processor time
+
+
+def _gauge(name: str, text: str, **given: Any) -> Any:
+    """A number of the service, or a number for each of some labels."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    return GaugeMetricFamily(f"sketchstream_serve_{name}", text, **given)
 
 
 def exposition(service: Service, allowed: frozenset[str] | None = None) -> bytes:

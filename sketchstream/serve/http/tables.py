@@ -15,7 +15,6 @@ from sketchstream.serve.http.formats import flat
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
 from sketchstream.serve.store.store import StoredWindow
-from sketchstream.stream.windows.windows import iso
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,10 +183,5 @@ def _asked(
     for question in questions if groups else ():
         service.have_computed(found, question)
     for stored in found:
-        facts = {
-            "window_start": iso(stored.window[0]),
-            "window_end": iso(stored.window[1]),
-            "complete": stored.complete,
-        }
         for question in questions:
-            yield stored, question, {**facts, "group": question.group}
+            yield stored, question, {**stored.front, "group": question.group}

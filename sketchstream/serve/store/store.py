@@ -107,6 +107,12 @@ class StoredWindow:
         return found
 
     @property
+    def front(self) -> dict[str, Any]:
+        """What says of which window a row or a number is."""
+        start, end = map(iso, self.window)
+        return {"window_start": start, "window_end": end, "complete": self.complete}
+
+    @property
     def complete(self) -> bool | None:
         """Whether it lacks nothing; None: nothing published can tell."""
         found: bool | None = self.fields.get("complete", False)

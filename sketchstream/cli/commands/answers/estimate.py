@@ -47,13 +47,7 @@ if TYPE_CHECKING:
 @row_questions
 @click.option("--items-file", type=options.FILE,
               help="The items of a listed domain (projection: features), text, one a line: their names.")  # fmt: skip
-@click.option(
-    "--item-type",
-    type=click.Choice(["text", "int", "bytes"]),
-    default="text",
-    show_default=True,
-    help="With --items-file: what its lines are.",
-)
+@options.line_type("--item-type", "--items-file")
 @click.option("--arrow", type=options.FILE, help="Also write all rows to an Arrow file.")
 @click.option("--plot", type=options.FILE, help="Also draw the answers: a .png, .svg or .pdf file.")
 @click.option("--html", type=options.FILE, help="Also write a report, of one answer or of --all: a page of HTML.")
