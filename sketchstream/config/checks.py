@@ -239,7 +239,7 @@ def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str
     form = given.format or "json" if given.topic is not None else file_format(given.format, given.file or "")
     fields = {field for plan in plans for field in plan.fields.values()}
     dotted = form == "jsonl" or (form in formats.names() and formats.named(form).named)
-    if not dotted and form not in ("csv", "parquet"):
+    if not dotted and form not in ("csv", "parquet", None):
         for plan in plans:
             if plan.fields:
                 role, field = next(iter(plan.fields.items()))

@@ -308,7 +308,7 @@ def _meant(name: str) -> str:
 
 def _wrong(given: str, name: str, value: object) -> str | None:
     """Mistake for an invalid value of a setting. Secrets are not shown."""
-    if isinstance(value, (list, dict)) or value is None:
+    if not isinstance(value, (str, int, float)):
         return f'kafka "{given}" must be a text, a number or true/false'
     shown = "" if name in SECRETS else f", found {value!r:.40}"
     if name in _FLAGS and str(value).lower() not in ("true", "false"):

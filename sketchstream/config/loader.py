@@ -21,7 +21,7 @@ from sketchstream.config import budget, checks, kafka_settings
 from sketchstream.config.budget import PlannedLoss
 from sketchstream.config.env import override
 from sketchstream.config.plans import SKETCH_NAME, plan_sketch
-from sketchstream.config.toml import read_toml
+from sketchstream.config.toml import in_toml, read_toml
 from sketchstream.config.validation import read_tables
 from sketchstream.errors import ConfigError, SpecError, StoreError, meant
 from sketchstream.files import as_path, reading
@@ -133,7 +133,7 @@ class Config:
             config, found = _assemble(table, where, unclear)
             mistakes += found
         if mistakes or config is None:
-            raise ConfigError(*(f"{where}: {mistake}" for mistake in mistakes))
+            raise ConfigError(*(f"{where}: {in_toml(mistake)}" for mistake in mistakes))
         return config
 
     # ------------------------------------------------------------------ derived settings

@@ -32,6 +32,9 @@ _TOKENS: Final = re.compile(
 taken too, so that the scan never goes back; the parser refuses them."""
 
 
+_PYTHON: Final = re.compile(r"""(?<!\w)'[^'\n]*'|"[^"\n]*"|\b(True|False)\b""")
+
+
 def read_toml(text: str) -> dict[str, Any]:
     """Plain data of a TOML text.
 
@@ -52,6 +55,11 @@ def read_toml(text: str) -> dict[str, Any]:
     except ValueError:  # Python limits the digits of integers
         msg = "it holds a number with too many digits"
         raise ValueError(msg) from None
+
+
+def in_toml(text: str) -> str:
+    """A sentence in which true and false are spelled as in TOML, but for what stands in quotes."""
+    return _PYTHON.sub(lambda found: found[0].lower() if found[1] else found[0], text)
 
 
 def read_toml_file(path: Path) -> dict[str, Any]:

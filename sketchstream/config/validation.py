@@ -9,7 +9,7 @@ again. A misspelled key is read under the most similar name.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.config.env import flatten
@@ -55,6 +55,10 @@ EXPECTED: Final[Mapping[str, str]] = {
     "model_type": "a table",
     "model_attributes_type": "a table",
     "dict_type": "a table",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "float_type": "a number",
+    "float_parsing": "a number",
 }
 """What each kind of error says was expected."""
 
@@ -79,7 +83,7 @@ def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], 
         try:
             return FileTable.model_validate(data), mistakes, unclear
         except ValidationError as error:
-            found = error.errors()
+            found = _in_the_file(error.errors(), data)
         names = [one for one in found if one["type"] == "extra_forbidden"]
         before = copy.deepcopy(data)
         for one in names or found:
@@ -90,6 +94,28 @@ def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], 
         if data == before:
             break
     return None, mistakes, unclear
+
+
+def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The errors with their places in the file: of a key with alternatives, pydantic has an error for each of them."""
+    out: list[dict[str, Any]] = []
+    alternatives: dict[Path, list[dict[str, Any]]] = {}
+    for error in errors:
+        place: Any = data
+        loc: Path = ()
+        key: Path | None = None
+        for part in error["loc"]:
+            there = part in place if isinstance(place, dict) else isinstance(place, list) and isinstance(part, int)
+            if there or (error["type"] == "missing" and part == error["loc"][-1]):
+                loc, place = (*loc, part), place[part] if there else None
+            else:  # the name of an alternative
+                key = loc if key is None else key
+        (out if key is None else alternatives.setdefault(key, [])).append({**error, "loc": loc})
+    for key, several in alternatives.items():
+        inside = [one for one in several if len(one["loc"]) > len(key)]  # this alternative was meant
+        names = dict.fromkeys(EXPECTED.get(one["type"], "something else") for one in several)
+        out += inside or [{**several[0], "type": "alternatives", "expected": ", or ".join(names)}]
+    return out
 
 
 def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
@@ -124,7 +150,7 @@ def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> s
             return f"{path} must be {words} {error['ctx'][limit]}{shown}"
     if len(loc) == 1 and EXPECTED.get(kind) == "a table":
         return f"{path} must be a table: [{path}]"
-    return f"{path} must be {EXPECTED.get(kind, 'something else')}{shown}"
+    return f"{path} must be {error.get('expected') or EXPECTED.get(kind, 'something else')}{shown}"
 
 
 def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None:
@@ -157,8 +183,10 @@ def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None
         place.pop(str(last), None)
         if str(last) in STAND_IN and (kind == "missing" or _needed(loc, data)):
             place[str(last)] = copy.deepcopy(STAND_IN[str(last)])
-    elif isinstance(last, int):
+    elif loc[:-1] == ("sketch",) and isinstance(last, int):
         place[last] = copy.deepcopy(STAND_IN["sketch"][0])
+    else:
+        _mend(data, kind, loc[:-1], unclear)
 
 
 def _mend_kind(block: dict[str, Any]) -> None:

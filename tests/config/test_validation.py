@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from helpers.configurations import HOURLY_TOPIC
+from helpers.pages import EVERY_KIND
 from sketchstream.config import kafka_settings
 from sketchstream.config.loader import Config
+from sketchstream.config.schema import TABLES
 from sketchstream.errors import ConfigError
+from sketchstream.kinds.tables import table_of
 from sketchstream.stream import formats
 
 GOOD = HOURLY_TOPIC
 JARGON = re.compile(
     r"(?i)literal\[|tuple|dictionary|instance of|input should|pathlib|unable to|NoneType|validation|pydantic"
 )
+
+
+PYTHON = re.compile(r"\b(?:True|False|None)\b|\[function|\[str|something else|datetime")
+"""What Python, or the library that reads tables, would say."""
 
 
 def mistakes(*changes: tuple[str, str], text: str = GOOD, **environ: str) -> list[str]:
@@ -115,12 +126,50 @@ def test_mistakes_of_every_sketch_and_table_are_told() -> None:
         ("slots = 1024", 'slots = "many"', "sketch \"hourly\".domain.slots must be a whole number, found 'many'"),
         ("domain = {", "domain = 5 # {", 'sketch "hourly".domain must be a table, found 5'),
         ("epsilon = 1\n", "epsilon = [1]\n", 'sketch "hourly".epsilon must be a text'),
+        ("epsilon = 1\n", "epsilon = false\n", 'sketch "hourly".epsilon must be a text, found false'),
+        (
+            "epsilon = 1\n",
+            "epsilon = 1\ngroups = true\n",
+            'sketch "hourly".groups must be a list, or a path, found true',
+        ),
+        ("epsilon = 1\n", "epsilon = 1\ngroups = [true]\n", 'sketch "hourly".groups.0 must be a text, found true'),
+        (
+            "epsilon = 1\n",
+            "epsilon = 1\nwhere = {a = 1.5}\n",
+            'sketch "hourly".where.a must be a text, or a list, found 1.5',
+        ),
+        ("epsilon = 1\n", "epsilon = 1\nwindows = 'True'\n", "sketch \"hourly\".windows must be a list, found 'True'"),
+        (
+            "epsilon = 1\n",
+            'epsilon = 1\npublish = "state"\n',
+            "sketch \"hourly\": publish = 'state' needs intrusion written out: true adds fresh noise at seal, false "
+            "publishes the bare state, which voids the guarantee for events after any copy of the open state",
+        ),
         ('window = "1h"\n', "", 'sketch "hourly": window is missing: give window = "1d", or windows = ["1h", "1d"]'),
         ("[key]\n", "[store]\n[key]\nextra = 1\n", "unknown key key.extra"),
     ],
 )
 def test_one_mistake_is_one_line_without_jargon(old: str, new: str, line: str) -> None:
     assert mistakes((old, new)) == [line]
+
+
+def test_no_mistake_is_spelled_as_in_python() -> None:
+    """Every key of every table and of every kind of sketch, with values of wrong types."""
+    data = tomllib.loads(EVERY_KIND)
+    told: list[str] = []
+    for number, one in enumerate([*TABLES, *data["sketch"]]):
+        block = data["sketch"][max(0, number - len(TABLES))]
+        table = TABLES[one] if isinstance(one, str) else table_of(block.get("kind", "profile"))
+        for key, value in itertools.product(table.model_fields, (True, [True], {"a": True}, 1.5, "x", [])):
+            changed = copy.deepcopy(data | {"sketch": [block]})
+            place = changed.setdefault(one, {}) if isinstance(one, str) else changed["sketch"][0]
+            place[key] = value
+            try:
+                Config.of(changed, Path("sketchstream.toml"))
+            except ConfigError as error:
+                told += error.mistakes
+    assert len(told) > 500
+    assert [one for one in told if PYTHON.search(one)] == []
 
 
 def test_a_file_without_anything_says_what_is_missing() -> None:
