@@ -34,8 +34,8 @@ def page(answer: EstimateAnswer, source: str) -> str:
         source: where it comes from, in a word or two.
     """
     data = _data(answer)
-    told = [(name, str(data[name])) for name in SETTINGS if data.get(name) is not None]
-    facts = [("source", source), ("kind of sketch", str(data.get("kind", "-"))), *show.flatten(answer.facts), *told]
+    settings = [(name, str(data[name])) for name in SETTINGS if data.get(name) is not None]
+    facts = [("source", source), ("kind of sketch", str(data.get("kind", "-"))), *show.flatten(answer.facts), *settings]
     sections = [
         *(_section(one) for one in [*shown.of(data).pictures(data), *_further(answer)]),
         report.Section("What is guaranteed", lists=words.statement(answer.guarantee)),

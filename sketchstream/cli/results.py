@@ -72,10 +72,10 @@ def print_windows(
             elif form == "csv":
                 _print_csv(answer, header=number == unanswered)
             else:
-                found = answer.profile.chosen(numbers)
-                cells = (show.cell(name, one, intervals=answer.intervals) for name, one in found.items())
+                values = answer.profile.chosen(numbers)
+                cells = (show.cell(name, one, intervals=answer.intervals) for name, one in values.items())
                 rows.append((*_front(window), window.describe(), *cells))
-                untold |= {name: answer.profile.max_count for name, one in found.items() if one is None}
+                untold |= {name: answer.profile.max_count for name, one in values.items() if one is None}
             bar.advance()
     if unanswered and form != "csv":
         click.echo(f"sketchstream: {unanswered} windows have no answer: their rows say why", err=True)
@@ -96,9 +96,9 @@ def print_windows(
 def _print_csv(answer: ProfileAnswer, *, header: bool) -> None:
     """A window's answer with its start and completeness in front of every line."""
     names, *lines = answer.to_csv().rstrip("\n").split("\n")
-    shown = [name for name in ("window_start", "complete", "group") if name in answer.facts]
-    cells = [str(one).lower() if isinstance(one := answer.facts[name], bool) else one for name in shown]
-    columns, front = show.as_csv(shown, [cells]).split("\n", 1)
+    facts = [name for name in ("window_start", "complete", "group") if name in answer.facts]
+    cells = [str(one).lower() if isinstance(one := answer.facts[name], bool) else one for name in facts]
+    columns, front = show.as_csv(facts, [cells]).split("\n", 1)
     if header:
         click.echo(f"{columns},{names}")
     click.echo("\n".join(f"{front},{line}" for line in lines))

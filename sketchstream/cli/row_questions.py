@@ -115,13 +115,13 @@ class RowQuestions:
         """
         from sketchstream.cli import sketches
 
-        found = dict(names)
-        if "row" in published.kind.intake.carries and "items" in found:
-            found["features"] = found.pop("items")
+        lists = dict(names)
+        if "row" in published.kind.intake.carries and "items" in lists:
+            lists["features"] = lists.pop("items")
         if self.rows_file is not None:
             self._require_rows(published)
-            found["users"] = sketches.read_items(self.rows_file, self.row_type)
-        return found
+            lists["users"] = sketches.read_items(self.rows_file, self.row_type)
+        return lists
 
     def answer(self, windows: Sequence[Published], method: str, names: dict[str, Any]) -> Any:
         """The answer to the one question.

@@ -118,7 +118,7 @@ def facts(data: Mapping[str, Any], form: str) -> None:
                 click.echo(f"\n{part.get('name', name)}, {one.replace('_', ' ')}: {_plain(part[one])}")
 
 
-class ShownAnswer(Protocol):
+class PrintableAnswer(Protocol):
     """An answer of any kind of sketch, with the facts of its window."""
 
     @property
@@ -132,7 +132,7 @@ class ShownAnswer(Protocol):
         """The numbers as CSV with a header line."""
 
 
-def heading(answer: ShownAnswer, form: str) -> bool:
+def heading(answer: PrintableAnswer, form: str) -> bool:
     """Print an answer as JSON or CSV, or the facts above its table; return whether the table is still to be printed."""
     if form == "json":
         click.echo(answer.to_json())

@@ -59,14 +59,14 @@ def read_published(path: Path, purpose: str) -> Published:
 
     data = read_bytes(path)
     with named(path):
-        found = published.read(data) if wire.unpack(data)[0]["kind"] != "sketch" else None
-    if found is None:
+        result = published.read(data) if wire.unpack(data)[0]["kind"] != "sketch" else None
+    if result is None:
         msg = (
             f"{path} is an open sketch, and {purpose} takes only what was published: run `sketchstream seal` on it "
             "(which ends it), or `sketchstream release` (a look, which costs privacy)"
         )
         raise SealedError(msg)
-    return found
+    return result
 
 
 def require_free(path: Path) -> None:
@@ -156,9 +156,9 @@ def interrupted(path: Path) -> Release | SealedState | None:
     final = header["kind"] == "sealed-state" or (header["kind"] == "release" and header["final"])
     if not final or path.stat().st_mode & 0o077:
         return None
-    found = published.read(data)
-    assert isinstance(found, (published.Release, published.SealedState))
-    return found
+    publication = published.read(data)
+    assert isinstance(publication, (published.Release, published.SealedState))
+    return publication
 
 
 def remove(path: Path) -> None:

@@ -188,10 +188,10 @@ def spec_of_table(path: Path, item_type: str) -> Any:
     from sketchstream.errors import ConfigError
 
     block = read_toml_file(path)
-    given = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))
-    if given:
+    foreign = sorted({"name", "window", "windows", "every", "timezone", "quality", "sketch", "input"} & set(block))
+    if foreign:
         msg = (
-            f"{path} holds {given[0]!r}: it takes the keys of one [[sketch]] block at the top of the file, without "
+            f"{path} holds {foreign[0]!r}: it takes the keys of one [[sketch]] block at the top of the file, without "
             "name and windows; a whole configuration is for `sketchstream worker`"
         )
         raise ConfigError(msg)

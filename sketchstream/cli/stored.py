@@ -63,8 +63,8 @@ def place(command: str, asked: Mapping[str, Any]) -> Path | None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "sketchstream", "answers")
         home = Path(folder or cache).expanduser()
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = home.stat()
-        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        owner = home.stat()
+        if owner.st_uid != os.geteuid() or owner.st_mode & 0o077:
             return None  # others could read answers there, or put some there
         package, read = _listed(Path(__file__).parents[1], "*.py"), _read(asked)
     except (OSError, RuntimeError, ValueError, TypeError, AttributeError):

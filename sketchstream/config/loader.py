@@ -294,8 +294,8 @@ class Config:
             of: number of the input's partitions; default: the worker has all of them.
         """
         behind = self.input.lateness + self.input.quorum_time
-        found = [plan.memory(behind, of or partitions, checked=self.checked) for plan in self.sketches]
-        return sum(one.of(partitions) for one in found)
+        memories = [plan.memory(behind, of or partitions, checked=self.checked) for plan in self.sketches]
+        return sum(one.of(partitions) for one in memories)
 
     def input_bytes(self, partitions: int) -> int:
         """Memory of reading that many partitions of a topic from one broker; 0 for a file."""

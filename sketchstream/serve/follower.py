@@ -107,8 +107,8 @@ class Follower:
         while self._store.retain():  # before windows are put together: it may change what they join
             self._progress_at = time.monotonic()
         changed = 0
-        while found := self._store.refresh():
-            changed += found
+        while assembled := self._store.refresh():
+            changed += assembled
             self._progress_at = time.monotonic()
             if self._pool is not None:
                 self._pool.wake()
@@ -123,15 +123,15 @@ class Follower:
     def _hear_newest(self) -> None:
         """Read the newest frontiers: the time up to which the slowest partition of each sketch has published."""
         newest: dict[str, dict[int, tuple[int, int, int]]] = {}
-        heard = self._feed.newest()
-        live = {one.sketch for one in heard if one.partition != HISTORY}
-        for one in heard:
+        frontiers = self._feed.newest()
+        live = {one.sketch for one in frontiers if one.partition != HISTORY}
+        for one in frontiers:
             if one.partition == HISTORY and one.sketch in live:
                 continue
             known = newest.setdefault(one.sketch, {})
-            said = (one.revision, one.sequence, one.published_through)
-            known[one.partition] = max(said, known.get(one.partition, said))
-        self.frontiers = {name: min(said[2] for said in known.values()) for name, known in newest.items()}
+            place = (one.revision, one.sequence, one.published_through)
+            known[one.partition] = max(place, known.get(one.partition, place))
+        self.frontiers = {name: min(place[2] for place in known.values()) for name, known in newest.items()}
 
     def _hear_surroundings(self) -> None:
         """Ask periodically for the retention of the input topic, which guarantees mention."""

@@ -123,8 +123,8 @@ class WindowAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
-        found: dict[str, Any] = orjson.loads(self.json())
-        return found
+        data: dict[str, Any] = orjson.loads(self.json())
+        return data
 
     def csv(self) -> bytes:
         """The numbers as CSV."""
@@ -168,8 +168,8 @@ class Service:
         Args:
             allowed: those that may be seen; None: all.
         """
-        found = dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
-        return [name for name in found if allowed is None or name in allowed]
+        names = dict.fromkeys([plan.name for plan in self.config.sketches] + self.store.sketches())
+        return [name for name in names if allowed is None or name in allowed]
 
     def require(self, name: str, allowed: frozenset[str] | None = None) -> str:
         """The name, if there is such a sketch and it may be seen.
@@ -230,8 +230,8 @@ class Service:
             with self.store.reading() as connection:
                 return published_in(connection, self.config).former(name, newest[-1].window[0]) if newest else None
 
-        found: SketchPlan | None = self.config.find(name) or self._lately(f"plan {name}", published)
-        return found
+        plan: SketchPlan | None = self.config.find(name) or self._lately(f"plan {name}", published)
+        return plan
 
     def groups(self, name: str) -> tuple[str, ...]:
         """Names of the groups of a sketch, each with its own answers; empty without groups."""
@@ -325,8 +325,8 @@ class Service:
             with self.store.reading() as connection:
                 return published_in(connection, self.config).reader.settled(name)
 
-        found: tuple[int, int] | None = self._lately(f"settled {name}", read)
-        return found
+        settled: tuple[int, int] | None = self._lately(f"settled {name}", read)
+        return settled
 
     def _lately(self, name: str, read: Callable[[], Any]) -> Any:
         """A value that was read from the store at most `LATELY_S` ago."""
@@ -368,9 +368,9 @@ class Service:
         """
         after = None if cursor is None else _read_cursor(cursor)
         # one more than wanted, to know whether there is a next page
-        found = self.store.windows(name, since, until, limit=limit + 1, newest=newest, after=after)
-        page = found[:limit]
-        more = "{}_{}".format(*page[-1].window) if len(found) > limit else None
+        stored = self.store.windows(name, since, until, limit=limit + 1, newest=newest, after=after)
+        page = stored[:limit]
+        more = "{}_{}".format(*page[-1].window) if len(stored) > limit else None
         return {"sketch": name, "windows": [self.describe(one) for one in page], "next": more}
 
     def describe(self, stored: StoredWindow) -> dict[str, Any]:
@@ -405,8 +405,8 @@ class Service:
             NotFoundError: there is none.
             SeveralWindowsError: there are several; the message says what to do.
         """
-        found = self.store.windows(name, since, until, limit=2)
-        if not found:
+        windows = self.store.windows(name, since, until, limit=2)
+        if not windows:
             ends = self._ends(name)
             there = (
                 "nothing of it is published yet"
@@ -415,9 +415,9 @@ class Service:
             )
             msg = f"no window of sketch {name} lies in that range; {there}"
             raise NotFoundError(msg)
-        if len(found) > 1:
-            raise SeveralWindowsError(self._several(name, since, until, found))
-        return found[0]
+        if len(windows) > 1:
+            raise SeveralWindowsError(self._several(name, since, until, windows))
+        return windows[0]
 
     def several(self, name: str, since: int | None, until: int | None) -> Sequence[StoredWindow]:
         """The windows in a range of time that rows are compared over, ascending.
@@ -427,17 +427,17 @@ class Service:
             DataLossError: one of them is an incident.
             StoreError: one of them is being put together.
         """
-        found = self.store.windows(name, since, until, limit=COMPARED + 1)
-        if not 2 <= len(found) <= COMPARED:
-            number = "more" if len(found) > COMPARED else str(len(found))
+        windows = self.store.windows(name, since, until, limit=COMPARED + 1)
+        if not 2 <= len(windows) <= COMPARED:
+            number = "more" if len(windows) > COMPARED else str(len(windows))
             msg = f"drift compares 2 to {COMPARED} windows, the range holds {number}: choose another with from and to"
             raise ConfigError(msg)
-        for one in found:
+        for one in windows:
             if one.state == INCIDENT:
                 raise DataLossError(one.status)
             if one.state == NEW:
                 raise StoreError(JUST_CHANGED)
-        return found
+        return windows
 
     def spanning(self, windows: Sequence[StoredWindow]) -> StoredWindow:
         """The first of several windows with the facts of all: their range, and whether all are complete.
@@ -455,9 +455,9 @@ class Service:
         }
         return replace(windows[0], facts=orjson.dumps(facts).decode())
 
-    def _several(self, name: str, since: int | None, until: int | None, found: Sequence[StoredWindow]) -> str:
+    def _several(self, name: str, since: int | None, until: int | None, windows: Sequence[StoredWindow]) -> str:
         """The error for a request of one answer for several windows."""
-        starts = " and ".join(iso(one.window[0]) for one in found)
+        starts = " and ".join(iso(one.window[0]) for one in windows)
         text = (
             f"the range holds several windows of sketch {name} (the first begin at {starts}), and their answers do not "
             "add up: an item that occurs in two windows would count twice. For a number by window ask for `series`; "
@@ -472,7 +472,7 @@ class Service:
             if plan.name != name
             and plan.name in seen
             and any(True for _ in self.store.windows(plan.name, since, until, limit=1))
-            and plan.shortest_ms > found[0].window[1] - found[0].window[0]
+            and plan.shortest_ms > windows[0].window[1] - windows[0].window[0]
         ]
         if longer:
             width = self.config.plan(longer[0]).window
@@ -564,29 +564,30 @@ class Service:
                     "`sketchstream estimate -c FILE --closed`"
                 )
                 raise ConfigError(msg)
-            found = windows.closed(name, since, until) if work else []
+            answers = windows.closed(name, since, until) if work else []
         plan = self.plan(name)
-        if not found and plan is not None and closing(plan.spec) is None:
+        if not answers and plan is not None and closing(plan.spec) is None:
             msg = (
                 f"sketch {name} publishes nothing before its windows are sealed: that needs publish = 'closed', which "
                 f"series have; ask for /v1/sketches/{name}/{self.answers(name)}"
             )
             raise ConfigError(msg)
-        self._closed.put(key, found)
-        return found
+        self._closed.put(key, answers)
+        return answers
 
     def closed_version(self, name: str) -> tuple[Any, ...]:
         """A value that changes if and only if what `closed` answers from changes."""
         with self.store.reading() as connection:
             source = StoreSource(connection)
-            found = [(one.window, one.partition, one.positions, one.seal_id) for one in source.closed(name)]
-            said = [(one.revision, one.partition, one.partitions, one.closed_through) for one in source.frontiers(name)]
+            entries = [(one.window, one.partition, one.positions, one.seal_id) for one in source.closed(name)]
+            frontiers = source.frontiers(name)
         former = [
             (one.window, one.input)
-            for start, end in dict.fromkeys(window for window, *_ in found)
+            for start, end in dict.fromkeys(window for window, *_ in entries)
             for one in self.store.windows(name, start - 2 * (end - start), start)
         ]
-        return name, tuple(found), tuple(sorted(said)), tuple(former)
+        closed = sorted((one.revision, one.partition, one.partitions, one.closed_through) for one in frontiers)
+        return name, tuple(entries), tuple(closed), tuple(former)
 
     # ------------------------------------------------------------------ several windows
 
@@ -598,16 +599,16 @@ class Service:
             DataLossError: one of them is an incident.
             NotFoundError: there is none.
         """
-        found = self.store.windows(name, since, until, limit=TOGETHER + 1)
-        if len(found) > TOGETHER:
+        windows = self.store.windows(name, since, until, limit=TOGETHER + 1)
+        if len(windows) > TOGETHER:
             msg = f"the range holds more than {TOGETHER} windows: narrow it with from and to"
             raise ConfigError(msg)
-        for one in found:
+        for one in windows:
             if one.state == INCIDENT:
                 raise DataLossError(one.status)
-        if not found:
+        if not windows:
             self.one(name, since, until)
-        return found
+        return windows
 
     def some_windows(self, name: str, since: int | None, until: int | None, groups: int = 1) -> list[StoredWindow]:
         """The windows in a range of time, ascending.
@@ -615,12 +616,12 @@ class Service:
         Raises:
             ConfigError: there are more, counted once for each of some groups, than one request may ask for.
         """
-        found = self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)
-        if len(found) * groups > SERIES_LIMIT:
+        windows = self.store.windows(name, since, until, limit=SERIES_LIMIT + 1)
+        if len(windows) * groups > SERIES_LIMIT:
             of_groups = f" of {groups} groups" if groups > 1 else ""
             msg = f"the range holds more than {SERIES_LIMIT} windows{of_groups}: narrow it with from and to"
             raise ConfigError(msg)
-        return found
+        return windows
 
     def series(
         self,
@@ -650,16 +651,16 @@ class Service:
         self.require_number(name, metric)
         self.require_group(name, group)
         question = Question(group=group)
-        found = self.some_windows(name, since, until)
+        windows = self.some_windows(name, since, until)
         known = {} if group is not None else self.store.points(name, metric, since, until)
         if group is not None:
-            self.have_computed(found, question)
+            self.have_computed(windows, question)
         points: list[dict[str, Any]] = []
         always = self._bound(name, metric)
         pending = there = 0
         names: Sequence[str] = ()
         title = ""
-        for stored in reversed(found):
+        for stored in reversed(windows):
             state = self.answer_state(stored)
             if group is not None and state == "on_request":
                 if self.store.numbers(stored, question.text) is not None:
@@ -668,8 +669,8 @@ class Service:
                     state = "none"
                 elif stored.state == SETTLED:
                     state = "pending"
-            kept = known.get(stored.window)
-            ends, bound = (None, None) if kept is None else (kept[:3], kept[3])
+            stored_point = known.get(stored.window)
+            ends, bound = (None, None) if stored_point is None else (stored_point[:3], stored_point[3])
             if state == "ready" and ends is None:
                 read = self.number(stored, question, metric)
                 names, title, ends, bound = names or read.others, title or read.title, read.point, read.bound
@@ -686,7 +687,7 @@ class Service:
         return {
             "sketch": name,
             "metric": metric,
-            "title": title or self._title(name, metric, found, question),
+            "title": title or self._title(name, metric, windows, question),
             **always,
             "level": 0.95,
             "pending": pending,
@@ -714,11 +715,11 @@ class Service:
             msg = f"sketch {name} has no groups: leave by out"
             raise ConfigError(msg)
         self.some_windows(name, since, until, groups=len(groups))
-        found = [{"group": group, **self.series(name, metric, since, until, group)} for group in groups]
-        pending = sum(one["pending"] for one in found)
-        parts = [{name: one[name] for name in ("group", "title", "pending", "points")} for one in found]
+        several = [{"group": group, **self.series(name, metric, since, until, group)} for group in groups]
+        pending = sum(one["pending"] for one in several)
+        parts = [{name: one[name] for name in ("group", "title", "pending", "points")} for one in several]
         shared = ("sketch", "metric", "bound", "level")
-        same: dict[str, Any] = {name: found[0][name] for name in shared if name in found[0]}
+        same: dict[str, Any] = {name: several[0][name] for name in shared if name in several[0]}
         return {**same, "pending": pending, "pending_seconds": self.pending_seconds(pending), "groups": parts}
 
     def computed(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> list[Point | None]:
@@ -739,9 +740,9 @@ class Service:
         """A number in words: those of profiles say it by their names, those of other kinds in the newest answer."""
         plan = self.plan(name)
         spec = None if plan is None else plan.spec
-        said = shown.named(self.kind(name).name).title_of(spec, metric, self.config.names)
-        if said:
-            return said
+        title = shown.named(self.kind(name).name).title_of(spec, metric, self.config.names)
+        if title:
+            return title
         newest = next((one for one in reversed(windows) if self.answer_state(one) == "ready"), None)
         return (self.number(newest, question, metric).title if newest is not None else "") or metric
 
@@ -753,12 +754,13 @@ class Service:
 
     def numbers(self, stored: StoredWindow, question: Question) -> list[tuple[str, str, Point]]:
         """The numbers of an answer that is there: name, title, the number with its interval; none if it is not."""
-        kept = None if self.answer_state(stored) in ("incident", "none") else self.store.numbers(stored, question.text)
-        if kept is None:
+        unanswered = self.answer_state(stored) in ("incident", "none")
+        answer = None if unanswered else self.store.numbers(stored, question.text)
+        if answer is None:
             return []
-        numbers = self.config.names.facts() | orjson.loads(kept)
-        found = ((name, titled(numbers, name)) for name in shown.of(numbers).numbers(numbers))
-        return [(name, *there[:2]) for name, there in found if there is not None]
+        numbers = self.config.names.facts() | orjson.loads(answer)
+        numbered = ((name, titled(numbers, name)) for name in shown.of(numbers).numbers(numbers))
+        return [(name, *there[:2]) for name, there in numbered if there is not None]
 
     def number(self, stored: StoredWindow, question: Question, metric: str) -> ReadNumber:
         """A number of a stored answer.
@@ -769,15 +771,15 @@ class Service:
         known = self._read.get(key)
         if known is not None:
             return known
-        kept = self.store.numbers(stored, question.text)
-        if kept is None:
+        answer = self.store.numbers(stored, question.text)
+        if answer is None:
             return ReadNumber("", None)
-        numbers = self.config.names.facts() | orjson.loads(kept)
-        there = titled(numbers, metric)
-        title, ends, bound = there or ("", None, None)
-        found = ReadNumber(title, ends, () if there else number_names(numbers), bound)
-        self._read.put(key, found)
-        return found
+        numbers = self.config.names.facts() | orjson.loads(answer)
+        number = titled(numbers, metric)
+        title, ends, bound = number or ("", None, None)
+        read = ReadNumber(title, ends, () if number else number_names(numbers), bound)
+        self._read.put(key, read)
+        return read
 
     def have_computed(self, windows: Sequence[StoredWindow], question: Question) -> None:
         """Have the newest settled windows without an answer to a question computed, a few at a time."""
@@ -802,22 +804,22 @@ class Service:
 
         Source: G. Y. Zou and A. Donner, Statistics in Medicine 27(10), 2008, doi:10.1002/sim.3095, eq. 4.
         """
-        read = first.to_dict(), second.to_dict()
+        answers = first.to_dict(), second.to_dict()
         plan = self.plan(first.stored.sketch)
 
         def of(metric: str) -> dict[str, Any]:
-            found = difference(None if plan is None else plan.spec, *read, metric)
+            result = difference(None if plan is None else plan.spec, *answers, metric)
             return {
                 "sketch": first.stored.sketch,
                 "metric": metric,
-                "title": found.title,
+                "title": result.title,
                 "level": 0.95,
-                "independent": found.independent,
-                "difference": {"value": found.value, "low": found.low, "high": found.high},
-                **({} if found.bound is None else {"bound": found.bound}),
-                "window": _series_point(first.stored, "ready", found.first),
-                "against": _series_point(second.stored, "ready", found.second),
-                "assumes": found.assumes,
+                "independent": result.independent,
+                "difference": {"value": result.value, "low": result.low, "high": result.high},
+                **({} if result.bound is None else {"bound": result.bound}),
+                "window": _series_point(first.stored, "ready", result.first),
+                "against": _series_point(second.stored, "ready", result.second),
+                "assumes": result.assumes,
             }
 
         return of
@@ -829,9 +831,9 @@ class Service:
 
         In place of each sketch's own ledger, which the command line prints, there is a row for each name and revision.
         """
-        found = self.deployment(allowed)
-        rows = [{name.replace(" ", "_"): value for name, value in row.items()} for row in found.rows()]
-        return {**found.summary(), "sketches": rows}
+        deployment = self.deployment(allowed)
+        rows = [{name.replace(" ", "_"): value for name, value in row.items()} for row in deployment.rows()]
+        return {**deployment.summary(), "sketches": rows}
 
     def deployment(self, allowed: frozenset[str] | None = None) -> Deployment:
         """Everything that is stored, for the ledger; counted anew when something was stored since.
@@ -945,11 +947,11 @@ def _length(milliseconds: int) -> str:
 
 
 def _read_cursor(text: str) -> Span:
-    found = re.fullmatch(r"(-?[0-9]{1,16})_(-?[0-9]{1,16})", text)
-    if found is None:
+    match = re.fullmatch(r"(-?[0-9]{1,16})_(-?[0-9]{1,16})", text)
+    if match is None:
         msg = "cursor must be what the page before gave as `next`"
         raise ConfigError(msg)
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def read_time(text: str | None, name: str) -> int | None:

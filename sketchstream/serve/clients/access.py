@@ -96,12 +96,12 @@ class Access:
         scheme, _, given = (authorization or "").partition(" ")
         return self.match(given) if scheme.lower() == "bearer" else None
 
-    def match(self, given: str) -> Token | None:
+    def match(self, text: str) -> Token | None:
         """Find the accepted token that equals a given one; None if there is none, or it has expired."""
-        given = given.strip()
-        if len(given) < SHORTEST or not given.isascii():
+        text = text.strip()
+        if len(text) < SHORTEST or not text.isascii():
             return None  # no digest in the file is worth more than the text that it belongs to
-        digest = hashlib.sha256(given.encode()).digest()
+        digest = hashlib.sha256(text.encode()).digest()
         return self._of(lambda token: hmac.compare_digest(token.digest, digest))
 
     def _of(self, matches: Callable[[Token], bool]) -> Token | None:
@@ -253,13 +253,13 @@ def _token(entry: object, number: int, path: Path, known: Sequence[str]) -> Toke
         if not isinstance(given, str) or not re.fullmatch(rf"[!-~]{{{SHORTEST},}}", given):
             msg = f"{where}: a token is at least {SHORTEST} ASCII characters without spaces"
             raise ConfigError(msg)
-        found = hashlib.sha256(given.encode()).digest()
+        token_digest = hashlib.sha256(given.encode()).digest()
     else:
-        found = _digest(digest, where)
+        token_digest = _digest(digest, where)
     expires = _expires(entry.get("expires"), where)
     sketches = entry.get("sketches")
     if sketches == "*":
-        return Token(name, found, None, expires)
+        return Token(name, token_digest, None, expires)
     if not isinstance(sketches, list) or not all(isinstance(one, str) for one in sketches):
         msg = f'{where}: sketches must be a list of names, or "*" for all'
         raise ConfigError(msg)
@@ -267,7 +267,7 @@ def _token(entry: object, number: int, path: Path, known: Sequence[str]) -> Toke
     if unknown:
         msg = f"{where}: no sketch is named {unknown[0]!r:.60} (there are: {', '.join(known)})"
         raise ConfigError(msg)
-    return Token(name, found, frozenset(sketches), expires)
+    return Token(name, token_digest, frozenset(sketches), expires)
 
 
 def _digest(given: object, where: str) -> bytes:
@@ -279,12 +279,12 @@ def _digest(given: object, where: str) -> bytes:
     if not isinstance(given, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", given):
         msg = f"{where}: sha256 must be 64 hexadecimal digits (`printf %s TOKEN | sha256sum`)"
         raise ConfigError(msg)
-    found = bytes.fromhex(given)
+    digest = bytes.fromhex(given)
     for text in ("", "\n", " ", '""', "''", "TOKEN", "$TOKEN", "TOKEN\n", "$TOKEN\n"):
-        if found == hashlib.sha256(text.encode()).digest():
+        if digest == hashlib.sha256(text.encode()).digest():
             msg = f"{where}: sha256 is the digest of {text!r}, which is no token: was a variable empty?"
             raise ConfigError(msg)
-    return found
+    return digest
 
 
 def _expires(given: object, where: str) -> float | None:

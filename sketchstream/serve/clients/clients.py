@@ -35,15 +35,15 @@ def address_of(scope: Mapping[str, Any]) -> str:
     if not client:
         return "-"
     try:
-        found = ipaddress.ip_address(client[0].partition("%")[0])
+        address = ipaddress.ip_address(client[0].partition("%")[0])
     except ValueError:
         return "-"
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        if not found.is_loopback:
-            return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
-    return str(found)
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        if not address.is_loopback:
+            return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+    return str(address)
 
 
 def foreign(method: str, path: str, headers: Mapping[str, str]) -> bool:

@@ -92,10 +92,10 @@ class Waiting:
 
     def discard(self, connection: LimitedProtocol) -> None:
         """It waits no longer."""
-        held = self._by_address.get(connection.address)
-        if held is not None:
-            held.pop(connection, None)
-            if not held:
+        connections = self._by_address.get(connection.address)
+        if connections is not None:
+            connections.pop(connection, None)
+            if not connections:
                 del self._by_address[connection.address]
 
     def oldest(self) -> LimitedProtocol | None:

@@ -121,12 +121,12 @@ class Guard:
         """
         seen = LoggedRequest(time.monotonic())
         _prepare(scope)
-        found = None if self._refused(scope, Headers(scope=scope), seen) else self._memory.recall(Request(scope))
-        if found is not None:
-            found.raw_headers += _lacking(found.raw_headers)
-            seen.status, seen.bytes = found.status_code, len(found.body)
+        response = None if self._refused(scope, Headers(scope=scope), seen) else self._memory.recall(Request(scope))
+        if response is not None:
+            response.raw_headers += _lacking(response.raw_headers)
+            seen.status, seen.bytes = response.status_code, len(response.body)
             self._done(scope, seen)
-        return found
+        return response
 
     async def _request(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -172,16 +172,16 @@ class Guard:
 
     async def _admit(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, seen: LoggedRequest) -> None:
         """Let a request through, or refuse it."""
-        said = _malformed(scope)
-        if said is None and scope["path"] in OPEN:
+        refusal = _malformed(scope)
+        if refusal is None and scope["path"] in OPEN:
             await app(scope, receive, send)
             return
-        said = said or self._refused(scope, Headers(scope=scope), seen)
+        refusal = refusal or self._refused(scope, Headers(scope=scope), seen)
         client = scope["state"]["client"]
-        if said is None and not self._limits.begin(client):
-            said = problems.problem(429, "Too many requests", TOO_MANY, {"Retry-After": "1"})
-        if said is not None:
-            await said(scope, receive, send)
+        if refusal is None and not self._limits.begin(client):
+            refusal = problems.problem(429, "Too many requests", TOO_MANY, {"Retry-After": "1"})
+        if refusal is not None:
+            await refusal(scope, receive, send)
             return
         VIEWER.set(scope["state"]["allowed"])
         CLIENT.set(client)

@@ -40,17 +40,17 @@ def listening(address: tuple[str, int]) -> Iterator[socket.socket]:
         ConfigError: the address cannot be used.
     """
     try:
-        found = socket.create_server(
+        listener = socket.create_server(
             address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET, backlog=BACKLOG
         )
     except OSError as error:
         where = f"{address[0]}:{address[1]}"
         msg = f"cannot listen on {where}: {error.strerror}; choose another one with --port or serve.address"
         raise ConfigError(msg) from None
-    with found:
+    with listener:
         # Connections inherit it. Without it the body of a response waits for the client to confirm its headers, 40 ms.
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield found
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield listener
 
 
 def url(listener: socket.socket) -> str:

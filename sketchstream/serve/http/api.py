@@ -94,10 +94,10 @@ class Api:
 
     async def sketches(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
         """All sketches."""
-        found = await run_in_threadpool(self._service.sketches, request.state.allowed)
-        rows = [flat(row) for row in found["sketches"]]
+        data = await run_in_threadpool(self._service.sketches, request.state.allowed)
+        rows = [flat(row) for row in data["sketches"]]
         types, columns = tables.SKETCHES_TYPES, tables.SKETCHES
-        return respond(request, found, rows, asked.format, types=types, columns=columns)
+        return respond(request, data, rows, asked.format, types=types, columns=columns)
 
     async def sketch(self, request: Request, name: Name, asked: Annotated[Plain, Query()]) -> Response:
         """One sketch."""
@@ -106,7 +106,7 @@ class Api:
 
     async def windows(self, request: Request, name: Name, asked: Annotated[WindowsQuery, Query()]) -> Response:
         """Windows with their completeness, a page at a time."""
-        found = await run_in_threadpool(
+        data = await run_in_threadpool(
             self._service.windows,
             name,
             asked.since,
@@ -115,9 +115,9 @@ class Api:
             newest=asked.order == "desc",
             cursor=asked.cursor,
         )
-        rows = [flat(row) for row in found["windows"]]
+        rows = [flat(row) for row in data["windows"]]
         types, columns = tables.WINDOWS_TYPES, tables.WINDOWS
-        return respond(request, found, rows, asked.format, types=types, columns=columns)
+        return respond(request, data, rows, asked.format, types=types, columns=columns)
 
     # ------------------------------------------------------------------ answers
 
@@ -150,10 +150,10 @@ class Api:
         """How much rows changed from window to window."""
         question = asked.question
         self._require_kind(name, "estimate")
-        found = await run_in_threadpool(self._service.several, name, asked.since, asked.until)
-        rows = replace(question.rows, until=found[-1].window[1])
-        answer = await self._answered(request, found[0], replace(question, rows=rows))
-        whole = replace(answer, stored=self._service.spanning(found))
+        windows = await run_in_threadpool(self._service.several, name, asked.since, asked.until)
+        rows = replace(question.rows, until=windows[-1].window[1])
+        answer = await self._answered(request, windows[0], replace(question, rows=rows))
+        whole = replace(answer, stored=self._service.spanning(windows))
         return await run_in_threadpool(self._unkept, request, whole, asked.format, self._service.rows(name).types)
 
     def _unkept(self, request: Request, answer: WindowAnswer, form: str, types: Types) -> Response:
@@ -193,9 +193,9 @@ class Api:
 
     async def _answered(self, request: Request, stored: StoredWindow, question: Question) -> WindowAnswer:
         """The answer of a window; waits while it is computed, as long as the client does."""
-        found = await run_in_threadpool(self._service.ready, stored, question)
-        if found is not None:
-            return found
+        ready = await run_in_threadpool(self._service.ready, stored, question)
+        if ready is not None:
+            return ready
         future = self._service.ask(stored, question)
         computed = await _awaited(request, future, lambda: self._service.pool.leave(future))
         now = await run_in_threadpool(self._service.store.window, stored.sketch, stored.window)
@@ -209,16 +209,16 @@ class Api:
         """The estimates of all windows in a range: what `sketchstream estimate -c --all` prints."""
         form = asked.format
         self._require_kind(name, "estimate")
-        found = await run_in_threadpool(self._service.estimates, name, asked.since, asked.until)
+        windows = await run_in_threadpool(self._service.estimates, name, asked.since, asked.until)
         types = self._service.rows(name).types
         answers: list[WindowAnswer] = []
         size, until = 0, time.monotonic() + WAIT_S
-        for one in found:
+        for one in windows:
             answers.append(await self._answered(request, one, Question()))
             size += len(answers[-1].csv())
             tables.require_size(size)
-            if time.monotonic() > until and len(answers) < len(found):
-                msg = f"{len(answers)} of {len(found)} windows of that range have been computed: ask again"
+            if time.monotonic() > until and len(answers) < len(windows):
+                msg = f"{len(answers)} of {len(windows)} windows of that range have been computed: ask again"
                 raise DeadlineError(msg)
 
         def written() -> Response:
@@ -233,10 +233,10 @@ class Api:
 
     async def closed(self, request: Request, name: Name, asked: Annotated[Ranged, Query()]) -> Response:
         """Series at positions published before their window is sealed."""
-        found = await run_in_threadpool(self._service.closed, name, asked.since, asked.until)
-        data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in found]}
+        answers = await run_in_threadpool(self._service.closed, name, asked.since, asked.until)
+        data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in answers]}
         types = {**WINDOW, **self._service.rows(name).types}
-        rows = [{"window_start": one.facts["window_start"], **row} for one in found for row in one.rows()]
+        rows = [{"window_start": one.facts["window_start"], **row} for one in answers for row in one.rows()]
         return respond(request, data, rows, asked.format, types=types, columns=("window_start",))
 
     async def series(self, request: Request, name: Name, asked: Annotated[SeriesQuery, Query()]) -> Response:
@@ -244,16 +244,16 @@ class Api:
         columns = list(SERIES)
         metric = self._service.rows(name).usual_number if asked.metric is None else asked.metric
         if asked.by is None:
-            found = await run_in_threadpool(self._service.series, name, metric, asked.since, asked.until, asked.group)
-            rows = found["points"]
+            data = await run_in_threadpool(self._service.series, name, metric, asked.since, asked.until, asked.group)
+            rows = data["points"]
         elif asked.group is not None:
             msg = "by=group gives all groups: leave group out, or by"
             raise ConfigError(msg)
         else:
-            found = await run_in_threadpool(self._service.series_by_group, name, metric, asked.since, asked.until)
-            rows = [{"group": one["group"], **point} for one in found["groups"] for point in one["points"]]
+            data = await run_in_threadpool(self._service.series_by_group, name, metric, asked.since, asked.until)
+            rows = [{"group": one["group"], **point} for one in data["groups"] for point in one["points"]]
             columns = ["group", *SERIES]
-        return respond(request, found, rows, asked.format, types=SERIES_TYPES, columns=columns)
+        return respond(request, data, rows, asked.format, types=SERIES_TYPES, columns=columns)
 
     async def difference(self, request: Request, name: Name, asked: Annotated[DifferenceQuery, Query()]) -> Response:
         """A number of one window minus that of another."""
@@ -296,15 +296,15 @@ class Api:
 
     async def ledger(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
         """What an event, or an item, can have lost so far."""
-        found = await run_in_threadpool(self._service.ledger, request.state.allowed)
+        data = await run_in_threadpool(self._service.ledger, request.state.allowed)
         columns = tuple(shapes.LedgerRow.model_fields)
-        return respond(request, found, found["sketches"], asked.format, columns=columns)
+        return respond(request, data, data["sketches"], asked.format, columns=columns)
 
     async def incidents(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
         """Publications of which nothing is shown."""
-        found = await run_in_threadpool(self._service.incidents, request.state.allowed)
-        rows, columns = found["incidents"], ("sketch", "window_start", "text")
-        return respond(request, found, rows, asked.format, columns=columns)
+        data = await run_in_threadpool(self._service.incidents, request.state.allowed)
+        rows, columns = data["incidents"], ("sketch", "window_start", "text")
+        return respond(request, data, rows, asked.format, columns=columns)
 
     async def status(self, request: Request, asked: Annotated[Plain, Query()]) -> Response:
         """What is unread, and still to be reconstructed."""
@@ -457,5 +457,5 @@ def _together(answers: Sequence[WindowAnswer], types: Types, form: str) -> bytes
     """The answers of several windows as one table."""
     import pyarrow as pa
 
-    found = [tables.after(table_of([_front(one)], WINDOW), table_of_csv(one.csv(), types)) for one in answers]
-    return as_bytes(pa.concat_tables(found, promote_options="default"), form)
+    parts = [tables.after(table_of([_front(one)], WINDOW), table_of_csv(one.csv(), types)) for one in answers]
+    return as_bytes(pa.concat_tables(parts, promote_options="default"), form)

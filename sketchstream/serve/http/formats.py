@@ -81,10 +81,10 @@ class AnswerMemory:
         known = self._known.get(_place(request))
         if known is None or known.generation != self._store.generation or request.method not in ("GET", "HEAD"):
             return None
-        found = self.answer(request, known.etag, known.form)
-        if found is not None:
+        response = self.answer(request, known.etag, known.form)
+        if response is not None:
             request.scope["state"] |= {"asked": known.asked, "route": known.route}
-        return found
+        return response
 
     def answer(self, request: Request, etag: str, form: str) -> Response | None:
         """The answer with this tag: not modified, or its body if it is kept."""
@@ -216,14 +216,14 @@ def _part(request: Request, body: bytes, headers: dict[str, str], etag: str) -> 
     Source: RFC 9110, section 14.
     """
     kind, whole = FORMATS["parquet"], len(body)
-    found = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", request.headers.get("range", ""), re.ASCII)
-    if found is None or found[1] == found[2] == "" or request.headers.get("if-range", etag) != etag:
+    wanted = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", request.headers.get("range", ""), re.ASCII)
+    if wanted is None or wanted[1] == wanted[2] == "" or request.headers.get("if-range", etag) != etag:
         return Response(body, 200, headers, kind)
-    if found[1]:
-        first, last = int(found[1]), min(int(found[2] or whole), whole - 1)
+    if wanted[1]:
+        first, last = int(wanted[1]), min(int(wanted[2] or whole), whole - 1)
     else:
-        first, last = max(0, whole - int(found[2])), whole - 1
-    if found[1] and found[2] and int(found[2]) < first:  # no range at all
+        first, last = max(0, whole - int(wanted[2])), whole - 1
+    if wanted[1] and wanted[2] and int(wanted[2]) < first:  # no range at all
         return Response(body, 200, headers, kind)
     if first > last:
         text = f"the file has {whole} bytes, and none of them is wanted: ask for others, or for all"

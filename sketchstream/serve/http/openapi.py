@@ -197,20 +197,20 @@ def document(routes: list[BaseRoute]) -> dict[str, Any]:
             one = copy.copy(route)
             one.methods = (route.methods or set()) - {"HEAD"}
             described.append(one)
-    found = get_openapi(
+    made = get_openapi(
         title="sketchstream",
         version=VERSION,
         summary="Private statistics with intervals, from published sketches.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         routes=described,
     )
-    for one in found["paths"].values():
+    for one in made["paths"].values():
         for operation in one.values():
             operation.pop("description", None)  # the framework makes it of the summary
-    found["security"] = [{}, {"token": []}]
-    components = found.setdefault("components", {})
+    made["security"] = [{}, {"token": []}]
+    components = made.setdefault("components", {})
     components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
     for name, example in EXAMPLES.items():
         components["schemas"][name]["examples"] = [example]
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    return found
+    return made

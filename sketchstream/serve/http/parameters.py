@@ -338,13 +338,13 @@ def asked(given: Mapping[str, Any], model: type[Parameters]) -> str:
         given: parameters, perhaps with unknown ones, which may be anything: they are left out.
         model: of the known ones.
     """
-    known, said = set(names_of(model)), []
+    known, parts = set(names_of(model)), []
     for name, value in given.items():
         if name not in known:
             continue
         try:
             when = read_time(value, name) if name in TIMES else None
-            said.append(name if when is None else f"{name}:{iso(when)}")
+            parts.append(name if when is None else f"{name}:{iso(when)}")
         except (ConfigError, OverflowError, ValueError):  # no time, or one of the year 10,000
-            said.append(name)
-    return ",".join(said)
+            parts.append(name)
+    return ",".join(parts)

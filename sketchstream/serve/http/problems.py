@@ -50,10 +50,10 @@ def problem(status: int, title: str, detail: str, headers: dict[str, str] | None
         headers: of the response, beside the usual ones.
     """
     body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    found = {"Cache-Control": "no-store"} | (headers or {})
+    usual = {"Cache-Control": "no-store"} | (headers or {})
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        found.setdefault("Retry-After", str(RETRY_S))
-    return Response(orjson.dumps(body), status, found, PROBLEM)
+        usual.setdefault("Retry-After", str(RETRY_S))
+    return Response(orjson.dumps(body), status, usual, PROBLEM)
 
 
 def of(error: BaseException) -> Response:

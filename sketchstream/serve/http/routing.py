@@ -70,9 +70,9 @@ class Path(APIRoute):
 def _model(query: Sequence[Any]) -> type[Parameters] | None:
     """The model of the query string; None: any is accepted."""
     for one in query:
-        found = one.field_info.annotation
-        if isinstance(found, type) and issubclass(found, Parameters):
-            return found
+        annotation = one.field_info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Parameters):
+            return annotation
     return None
 
 

@@ -95,34 +95,34 @@ def make(service: Service, sketch: str, table: Name, since: int | None, until: i
         ConfigError: more windows, or bytes, than one request may ask for.
         MissingExtraError: pyarrow is not installed.
     """
-    found = service.some_windows(sketch, since, until, max(1, len(service.groups(sketch))))
-    return MADE[table](service, sketch, found)
+    windows = service.some_windows(sketch, since, until, max(1, len(service.groups(sketch))))
+    return MADE[table](service, sketch, windows)
 
 
-def _windows(service: Service, sketch: str, found: list[StoredWindow]) -> pa.Table:
+def _windows(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.Table:
     """A row for each window."""
     del sketch
-    rows = [flat(service.describe(one)) for one in found]
+    rows = [flat(service.describe(one)) for one in windows]
     return with_columns(table_of(rows, WINDOWS_TYPES, WINDOWS), WINDOWS, WINDOWS_TYPES)
 
 
-def _numbers(service: Service, sketch: str, found: list[StoredWindow]) -> pa.Table:
+def _numbers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.Table:
     """A row for each number of each answer."""
     rows = []
-    for stored, question, front in _asked(service, sketch, found):
+    for stored, question, front in _asked(service, sketch, windows):
         for metric, title, (value, low, high) in service.numbers(stored, question):
             rows.append({**front, "metric": metric, "title": title, "value": value, "low": low, "high": high})
     return table_of(rows, NUMBERS_TYPES, NUMBERS)
 
 
-def _answers(service: Service, sketch: str, found: list[StoredWindow]) -> pa.Table:
+def _answers(service: Service, sketch: str, windows: list[StoredWindow]) -> pa.Table:
     """The rows of all answers, one after the other."""
     import pyarrow as pa
 
     names, types = tuple(columns(service, sketch, "answers")), _answer_types(service, sketch)
     own = service.rows(sketch).types
     tables, size = [table_of([], types, names)], 0
-    for stored, question, front in _asked(service, sketch, found):
+    for stored, question, front in _asked(service, sketch, windows):
         text = service.store.csv(stored, question.text)
         if text is None or service.answer_state(stored) in ("incident", "none"):
             continue
@@ -172,7 +172,7 @@ def _answer_types(service: Service, sketch: str) -> Types:
 
 
 def _asked(
-    service: Service, sketch: str, found: list[StoredWindow]
+    service: Service, sketch: str, windows: list[StoredWindow]
 ) -> Iterator[tuple[StoredWindow, Question, dict[str, Any]]]:
     """Every window with every question whose answers are wanted, and the first columns of their rows.
 
@@ -181,7 +181,7 @@ def _asked(
     groups = service.groups(sketch)
     questions = [Question(group=group) for group in groups] or [Question()]
     for question in questions if groups else ():
-        service.have_computed(found, question)
-    for stored in found:
+        service.have_computed(windows, question)
+    for stored in windows:
         for question in questions:
             yield stored, question, {**stored.front, "group": question.group}

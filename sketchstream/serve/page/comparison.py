@@ -62,28 +62,28 @@ def text(window: Span) -> str:
     return f"{iso(window[0])}/{iso(window[1])}"
 
 
-def choose(service: Service, name: str, stored: Sequence[StoredWindow], given: Mapping[str, str]) -> Chosen | None:
+def choose(service: Service, name: str, stored: Sequence[StoredWindow], asked: Mapping[str, str]) -> Chosen | None:
     """The windows of an address: by default the newest one and the one before; None: too few windows.
 
     Args:
         service: that has the windows.
         name: of the sketch.
         stored: windows to choose from if the address names none, the newest first.
-        given: parameters of the address.
+        asked: parameters of the address.
 
     Raises:
         ConfigError, NotFoundError: a window or a group that there is not, or one with itself.
     """
     groups = service.groups(name)
-    group = given.get("group") or (groups[0] if groups else None)
-    other = given.get("against_group") or group
+    group = asked.get("group") or (groups[0] if groups else None)
+    other = asked.get("against_group") or group
     for one in (group, other):
         service.require_group(name, one)
-    first = _window(service, name, given["window"], "window") if given.get("window") else next(iter(stored), None)
+    first = _window(service, name, asked["window"], "window") if asked.get("window") else next(iter(stored), None)
     if first is None:
         return None
-    if given.get("against"):
-        second: StoredWindow | None = _window(service, name, given["against"], "against")
+    if asked.get("against"):
+        second: StoredWindow | None = _window(service, name, asked["against"], "against")
     else:
         rest = [one for one in stored if one.window < first.window] or [
             one for one in stored if one.window != first.window
@@ -104,11 +104,11 @@ def _window(service: Service, name: str, wanted: str, parameter: str) -> StoredW
     if since is None or until is None:
         msg = f"{parameter} must be a window such as 2013-07-01T04:00:00Z/2013-08-01T04:00:00Z, found {wanted!r:.60}"
         raise ConfigError(msg)
-    found = service.store.window(name, (since, until))
-    if found is None:
+    stored = service.store.window(name, (since, until))
+    if stored is None:
         msg = f"sketch {name} has no window from {iso(since)} to {iso(until)}; /sketches/{name} lists those it has"
         raise NotFoundError(msg)
-    return found
+    return stored
 
 
 def verdict(one: Mapping[str, Any]) -> str:
@@ -133,18 +133,18 @@ def lead(found: Changes, labels: tuple[str, str], group: str) -> str:
     if first is None:
         return "The two windows have no number in common."
     change, title = first["difference"], first["title"]
-    said = verdict(first)
+    sign = verdict(first)
     spell = spelling(first.get("spelled", ""))
     size = spell(abs(change["value"]))
     way = "more" if change["value"] >= 0 else "less"
     title = f"{group}, {title}" if group else f"{title[:1].upper()}{title[1:]}"
     start = f"{title}: {labels[0]} has {size} {way} than {labels[1]}"
-    if said == "no interval":
+    if sign == "no interval":
         return f"{start}; there is no interval of that."
-    held = f"{start} (95% interval: {_signed(change, way, spell)})"
-    if said == "cannot be told":
-        return f"{held}. The interval holds 0: the data do not tell which of the two has more."
-    return f"{held}. The interval does not hold 0."
+    sentence = f"{start} (95% interval: {_signed(change, way, spell)})"
+    if sign == "cannot be told":
+        return f"{sentence}. The interval holds 0: the data do not tell which of the two has more."
+    return f"{sentence}. The interval does not hold 0."
 
 
 def _signed(change: Mapping[str, Any], way: str, spell: Spell = charts.spelled) -> str:

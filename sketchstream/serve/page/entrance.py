@@ -44,20 +44,20 @@ class Entrance:
             body += part
             if len(body) > LARGEST:
                 return self._page(request, "/", 413, "The form is too large.")
-        given = parse_qs(body.decode("ascii", "replace"))
-        token, wanted = given.get("token", [""])[0].strip(), _inside(given.get("next", ["/"])[0])
+        fields = parse_qs(body.decode("ascii", "replace"))
+        token, wanted = fields.get("token", [""])[0].strip(), _inside(fields.get("next", ["/"])[0])
         address, guesses = request.state.address, self._access.guesses
         wait = guesses.wait_s(address)
         if wait:
             late = f"Too many wrong tokens came from your address. Try again in {math.ceil(wait)} seconds."
             return self._page(request, wanted, 429, late)
-        found = self._access.match(token)
-        if found is None:
+        known_token = self._access.match(token)
+        if known_token is None:
             guesses.wrong(address)
             return self._page(request, wanted, 401, "This token is not known here. Ask the operator for one.")
         answer = RedirectResponse(wanted, 303)
         secure = request.url.scheme == "https"
-        session = self._access.session(found)
+        session = self._access.session(known_token)
         answer.set_cookie(COOKIE, session, SESSION_S, httponly=True, samesite="strict", secure=secure, path="/")
         return answer
 

@@ -144,10 +144,10 @@ class CardMaker:
         first, second = (self.service.ready(one, Question()) for one in (stored, before))
         if first is None or second is None:
             return ""
-        found = self.service.difference(first, second)(metric)
-        change = found["difference"]
+        difference = self.service.difference(first, second)(metric)
+        change = difference["difference"]
         point = change["value"], change["low"], change["high"]
-        return _in_words(point, spelling(metric), "the window before") if found["independent"] else ""
+        return _in_words(point, spelling(metric), "the window before") if difference["independent"] else ""
 
     def _ranged(self, stored: StoredWindow) -> Card:
         """Means over the windows of a range that are not known to lack anything, and the differences from before.
@@ -171,13 +171,13 @@ class CardMaker:
             looked = [*before, *now] if len(before) >= len(now) else now
             waiting = sum(answer_groups(service, one, groups) for one in reversed(looked))
             means = {group: self._mean(name, ranges, metric, group, last) for group in groups}
-            found = {group: one for group, one in means.items() if one is not None}
+            known = {group: one for group, one in means.items() if one is not None}
             title = f"{self._title(stored, metric, groups[0])}, mean {_counted(len(now), now)}"
-            lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in found.items()}
-            points = {group + lacks[group]: point for group, (_, point, _) in found.items()}
-            picture = self._bars(name, title, points, spelling(metric)) if found else None
-            changes = _sentences({group: change for group, (_, _, change) in found.items()}, last)
-            changes += self._exceeded(now, list(found))
+            lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in known.items()}
+            points = {group + lacks[group]: point for group, (_, point, _) in known.items()}
+            picture = self._bars(name, title, points, spelling(metric)) if known else None
+            changes = _sentences({group: change for group, (_, _, change) in known.items()}, last)
+            changes += self._exceeded(now, list(known))
             return Card(stored, groups=picture, changes=changes, note=note, waiting=waiting)
         tiles = []
         for one in self._beside():
@@ -203,11 +203,11 @@ class CardMaker:
         points, past = (self._settled(windows, metric, group) for windows in ranges)
         if not points:
             return None
-        found = mean(points, together=together)
+        average = mean(points, together=together)
         if len(past) < len(points):
-            return len(points), found, ""
-        difference = subtract(found, mean(past, together=together), bounds)
-        return len(points), found, _in_words(difference, spelling(metric), last)
+            return len(points), average, ""
+        difference = subtract(average, mean(past, together=together), bounds)
+        return len(points), average, _in_words(difference, spelling(metric), last)
 
     def _bound(self, windows: Sequence[StoredWindow], metric: str, group: str | None) -> str | None:
         """What a number of any of these windows is a bound of; None: of nothing."""

@@ -91,9 +91,9 @@ def _groups(groups: Mapping[str, Mapping[str, Any]], note: str) -> list[Panel]:
     metric = next(iter(shown.of(first).numbers(first)), None)
     if metric is None:
         return []
-    found = {group: shown.of(one).number(one, metric) for group, one in groups.items()}
-    title = next((one[0] for one in found.values() if one is not None), metric)
-    numbers = ends([None if one is None else one[1] for one in found.values()])
+    numbers_by_group = {group: shown.of(one).number(one, metric) for group, one in groups.items()}
+    title = next((one[0] for one in numbers_by_group.values() if one is not None), metric)
+    numbers = ends([None if one is None else one[1] for one in numbers_by_group.values()])
     spell = spelling(metric if shown.of(first) is shown.named("profile") else "")
     picture = listed(
         "groups", f"{title[:1].upper()}{title[1:]} by group", list(groups), numbers, ("group", title), spell=spell

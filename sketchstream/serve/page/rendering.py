@@ -43,12 +43,12 @@ def html(template: str, status: int = 200, /, **values: Any) -> Response:
         status: HTTP status code.
         values: of the template.
     """
-    shown = {
+    context = {
         **dict.fromkeys(OPTIONAL, ""),
         "assets": {name: address for address, (name, _) in assets().items()},
         "navigation": (("Sketches", "/"), ("Ledger", "/ledger"), ("Incidents", "/incidents"), ("Help", "/help")),
     } | values
-    text = environment().get_template(template).render(**shown)
+    text = environment().get_template(template).render(**context)
     return Response(text, status, {"Content-Security-Policy": POLICY}, "text/html; charset=utf-8")
 
 
@@ -57,7 +57,7 @@ def environment() -> Environment:
     """The page's templates, and those that it shares with reports; everything that they insert is escaped."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    made = Environment(
         loader=ChoiceLoader(
             [
                 PackageLoader("sketchstream.serve.page"),
@@ -70,10 +70,10 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["points"] = _points
-    found.filters["file_name"] = links.file_name
-    found.filters["pairs"] = lambda names: [(name, name) for name in names]
-    return found
+    made.filters["points"] = _points
+    made.filters["file_name"] = links.file_name
+    made.filters["pairs"] = lambda names: [(name, name) for name in names]
+    return made
 
 
 @cache
@@ -93,10 +93,10 @@ def assets() -> dict[str, tuple[str, bytes]]:
 
 def asset(address: str) -> Response | None:
     """A static file; None if there is none at this address."""
-    found = assets().get(address)
-    if found is None:
+    file = assets().get(address)
+    if file is None:
         return None
-    name, body = found
+    name, body = file
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(body, 200, headers, f"{TYPES[Path(name).suffix]}; charset=utf-8")
 

@@ -48,9 +48,9 @@ def picture(
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
-    found = shown.over_time("series", title, points, labels, [bool(one["complete"]) for one in points], spell)
+    panel = shown.over_time("series", title, points, labels, [bool(one["complete"]) for one in points], spell)
     rows = [_row(*one, timezone, href, spell) for one in _ordered(points, spans, order)]
-    return replace(found, table=replace(found.table, rows=rows))
+    return replace(panel, table=replace(panel.table, rows=rows))
 
 
 def largest(
@@ -78,14 +78,14 @@ def largest(
     if not known:
         return "No window in this range has this number yet."
     best, span = max(known, key=lambda one: one[0]["value"])
-    told = (
+    ends = (
         ""
         if best["low"] is None and best["high"] is None
         else f" (95% interval {charts.between(best['low'], best['high'], spell)}{beyond(best.get('bound'), ', ')})"
     )
     unfinished = "" if best["complete"] else ", a window that is not complete"
     most = "Most" if counts else "Largest"
-    text = f"{most} {title}: {window_label(*span, timezone)}, {spell(best['value'])}{told}{unfinished}."
+    text = f"{most} {title}: {window_label(*span, timezone)}, {spell(best['value'])}{ends}{unfinished}."
     if best["low"] is None:
         return text
     others = [(one, window) for one, window in known if one is not best]
@@ -113,12 +113,12 @@ def _ordered(
     points: Sequence[Point], spans: Sequence[tuple[int, int]], order: str
 ) -> list[tuple[Point, tuple[int, int]]]:
     """Windows in the order of a table."""
-    found = list(zip(points, spans, strict=True))
+    windows = list(zip(points, spans, strict=True))
     if order == "newest":
-        return found[::-1]
+        return windows[::-1]
     if order == "largest":
-        return sorted(found, key=lambda one: -np.inf if one[0]["value"] is None else one[0]["value"], reverse=True)
-    return found
+        return sorted(windows, key=lambda one: -np.inf if one[0]["value"] is None else one[0]["value"], reverse=True)
+    return windows
 
 
 def _row(
@@ -126,11 +126,11 @@ def _row(
 ) -> tuple[str, str, str, str]:
     """A window's line of the table."""
     link = Markup('<a href="{}">{}</a>').format(href(span), window_label(*span, timezone))
-    said = {
+    states = {
         "ready": {True: "complete", None: "not known to be complete"}.get(one["complete"], "not complete"),
         "pending": "being reconstructed",
         "on_request": "not complete",
         "none": "without an answer",
         "incident": "an incident",
     }
-    return link, value(one, spell), interval(one, spell) + beyond(one.get("bound"), ", "), said[one["answer"]]
+    return link, value(one, spell), interval(one, spell) + beyond(one.get("bound"), ", "), states[one["answer"]]

@@ -90,7 +90,7 @@ def guarded(view: View) -> Callable[[Views, Request], Awaitable[Response]]:
     """A view that is drawn when it is its client's turn, and whose refusals are pages that say what to do."""
 
     @functools.wraps(view)
-    async def shown(self: Views, request: Request) -> Response:
+    async def guarded_view(self: Views, request: Request) -> Response:
         try:
             return await self._turns.run(view, self, request)
         except NotFoundError as error:
@@ -102,7 +102,7 @@ def guarded(view: View) -> Callable[[Views, Request], Awaitable[Response]]:
         except SketchstreamError as error:
             return _refusal(503, "Not available at the moment", error)
 
-    return shown
+    return guarded_view
 
 
 def _refusal(status: int, title: str, error: Exception) -> Response:
@@ -141,7 +141,7 @@ class Views:
         if days not in home.RANGES:
             msg = f"days must be one of {', '.join(filter(None, home.RANGES))}, found {days!r:.40}"
             raise ConfigError(msg)
-        found, waiting = [], 0
+        sketches, waiting = [], 0
         cards = home.CardMaker(self._service, self._drawn.get_or_make, metric, int(days or 0))
         for one in self._service.sketches(request.state.allowed)["sketches"]:
             name, counts = one["name"], one["counts"]
@@ -154,7 +154,7 @@ class Views:
             waiting += card.waiting if card.stored is not None else counts.get("pending", 0)
             chosen = metric != home.CHOICES[0] and self._service.answers(name) == "profile"
             follows = chosen and not self._service.patterns_alone(name) and metric in self._offered(name)
-            found.append(
+            sketches.append(
                 {
                     "name": name,
                     "href": links.sketch_address(name) + (f"?{links.query({'metric': metric})}" if follows else ""),
@@ -171,9 +171,9 @@ class Views:
             "sketches.html",
             title="Sketches",
             here="Sketches",
-            sketches=found,
+            sketches=sketches,
             metrics=list(self._service.titles(home.CHOICES).items())
-            if any(self._service.answers(one["name"]) == "profile" for one in found)
+            if any(self._service.answers(one["name"]) == "profile" for one in sketches)
             else [],
             metric=metric,
             ranges=list(home.RANGES.items()),
@@ -239,14 +239,13 @@ class Views:
                 exact | chosen,
                 _origin(request),
             )
+        described = [(self._service.describe(one), one.window) for one in stored]
         return rendering.html(
             "sketch.html",
             **values,
             signs=calendar.SIGNS,
-            completeness=wording.completeness([self._service.describe(one) for one in stored]),
-            calendars=calendar.calendars(
-                [(self._service.describe(one), one.window) for one in stored], zone, self._href(name)
-            ),
+            completeness=wording.completeness([one for one, _ in described]),
+            calendars=calendar.calendars(described, zone, self._href(name)),
             pages=links.around(name, stored, more, since, given, zone),
             links=downloads,
             lines=lines,
@@ -293,8 +292,8 @@ class Views:
                     wait = f"{wording.counted(missing, 'group is', 'groups are')} being reconstructed."
                     values["notices"] += [f"{wait} They are not in the comparison of groups yet."]
             where = links.ends(stored.window) | ({"group": group} if group else {})
-            found = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
-            pictured = [_at(one, f"{values['action']}/{one.name}", where | part) for one, part in found]
+            panels = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
+            pictured = [_at(one, f"{values['action']}/{one.name}", where | part) for one, part in panels]
             asked, question = shown.of(data).further(data), _further(data)
             if asked and len(pictured) > 1:
                 table = links.api(name, answers, where | asked | {"format": "csv"})
@@ -336,8 +335,8 @@ class Views:
         zone = self._service.timezone(name)
         since, until = _span(given)
         stored = self._service.store.windows(name, since, until, limit=SHOWN, newest=since is None)
-        found = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
-        drawn = [found["series"], *found["chain"]] if "series" in found else []
+        values = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
+        drawn = [values["series"], *values["chain"]] if "series" in values else []
         return _picture(request, drawn, "there is no number in this range yet")
 
     @guarded
@@ -453,19 +452,19 @@ class Views:
         first, second = answers
         if first is None or second is None:
             return out
-        found = self._changes(first, second, NUMBERS)
+        changes = self._changes(first, second, NUMBERS)
         labels = (sides[0]["label"], sides[1]["label"])
-        picture = self._drawn.get_or_make(orjson.dumps([labels, found]), lambda: comparison.picture(found, labels))
+        picture = self._drawn.get_or_make(orjson.dumps([labels, changes]), lambda: comparison.picture(changes, labels))
         where = chosen.first.where, chosen.second.where
         file = self._service.config.path.name
         out |= {
-            "lead": comparison.lead(found, labels, "" if apart else chosen.first.group or ""),
-            "note": comparison.note(found, *chosen, self._service.plan(name), self._service.config.names),
+            "lead": comparison.lead(changes, labels, "" if apart else chosen.first.group or ""),
+            "note": comparison.note(changes, *chosen, self._service.plan(name), self._service.config.names),
             "picture": None if picture is None else _at(picture, f"{address}/differences", chosen.parameters),
-            "table": comparison.table(found, labels, name, *where),
+            "table": comparison.table(changes, labels, name, *where),
         }
-        if found:
-            metric = found[0]["metric"]
+        if changes:
+            metric = changes[0]["metric"]
             out["lines"] = links.difference_lines(file, name, metric, *where, _origin(request))
         return out
 
@@ -475,11 +474,11 @@ class Views:
         name, form = self._name(request), _form(request)
         zone = self._service.timezone(name)
         chosen = comparison.choose(self._service, name, (), request.query_params)
-        found = {} if chosen is None else self._compared(request, name, chosen, zone, "")
-        if not found.get("picture") or request.path_params["picture"] != "differences":
+        values = {} if chosen is None else self._compared(request, name, chosen, zone, "")
+        if not values.get("picture") or request.path_params["picture"] != "differences":
             msg = "these windows have no such picture yet"
             raise NotFoundError(msg)
-        return _file(request, found["picture"], form)
+        return _file(request, values["picture"], form)
 
     @guarded
     def ledger(self, request: Request) -> Response:
@@ -511,14 +510,14 @@ class Views:
     @guarded
     def incidents(self, request: Request) -> Response:
         """Publications that cannot be trusted."""
-        found = self._service.incidents(request.state.allowed)["incidents"]
+        incidents = self._service.incidents(request.state.allowed)["incidents"]
         rows = [
             (
                 one["sketch"],
                 self._incident_cell(one),
                 Markup('<span class="said">{}</span>').format(one["text"]),
             )
-            for one in found
+            for one in incidents
         ]
         lead = "No incident: everything that was published could be read, and no noise was published twice."
         if rows:
@@ -546,10 +545,10 @@ class Views:
 
     def asset(self, request: Request) -> Response:
         """A static file."""
-        found = rendering.asset(request.path_params["asset"])
-        if found is None:
+        file = rendering.asset(request.path_params["asset"])
+        if file is None:
             raise HTTPException(404)
-        return found
+        return file
 
     # ------------------------------------------------------------------ parts of them
 
@@ -565,14 +564,14 @@ class Views:
 
     def _beside(self, stored: StoredWindow) -> tuple[dict[str, Any], int]:
         """The available numbers of all groups of a window, and how many are missing; some are computed."""
-        found, missing = {}, 0
+        answers, missing = {}, 0
         for group in self._service.groups(stored.sketch)[:SIDE_BY_SIDE]:
             answer, failure = self._answer(stored, group, ask=missing < AT_ONCE)
             if answer is None:
                 missing += failure is None
             else:
-                found[group] = answer.to_dict()
-        return found, missing
+                answers[group] = answer.to_dict()
+        return answers, missing
 
     def _href(self, name: str, group: str | None = None) -> Callable[[Span], str]:
         """Addresses of windows, or of their chosen group."""
@@ -604,30 +603,29 @@ class Views:
             ask: whether to have it computed, if it is not yet.
         """
         try:
-            found = self._service.ready(stored, question)
-            if found is None and ask:
+            answer = self._service.ready(stored, question)
+            if answer is None and ask:
                 self._service.ask(stored, question)
         except BusyError:  # it is requested again with the next view of the page
             return None, None
         except (DataLossError, EstimateError) as error:
             return None, str(error)
-        return found, None
+        return answer, None
 
     def _pictures(self, stored: StoredWindow, data: Mapping[str, Any], group: str | None) -> list[Panel]:
         """The pictures of a window's usual answer, or of one of its groups."""
         etag = self._service.etag(stored, Question(group=group), "page")
-        name = None if etag is None else (etag, tuple(data.get("groups") or ()))
-        found: list[Panel] = self._drawn.get_or_make(
-            name, lambda: pictures.pictures(data, self._on_groups(stored.sketch))
-        )
+        note = self._on_groups(stored.sketch)
+        name = None if etag is None else (etag, note, tuple(data.get("groups") or ()))
+        panels: list[Panel] = self._drawn.get_or_make(name, lambda: pictures.pictures(data, note))
         question = _further(data)
         answer = None if question is None else self._asked(stored, question, ask=False)[0]
         if answer is None or question is None:
-            return found
+            return panels
         beside: list[Panel] = self._drawn.get_or_make(
             self._service.etag(stored, question, "page"), lambda: pictures.pictures(answer.to_dict())
         )
-        return [*found, *beside]
+        return [*panels, *beside]
 
     def _differences(
         self, answer: WindowAnswer, before: StoredWindow | None, zone: str, group: str | None
@@ -638,11 +636,11 @@ class Views:
             return []
         rows = [
             (
-                found["title"],
-                *(value(found[one], spelling(found["spelled"])) for one in ("window", "against", "difference")),
-                _change(found),
+                change["title"],
+                *(value(change[one], spelling(change["spelled"])) for one in ("window", "against", "difference")),
+                _change(change),
             )
-            for found in self._changes(answer, earlier, len(COMPARED), COMPARED)
+            for change in self._changes(answer, earlier, len(COMPARED), COMPARED)
         ]
         label = words.window_label(*before.window, zone)
         columns = ("number", "this window", "the one before", "difference", "95% interval of it")
@@ -685,8 +683,8 @@ class Views:
         spans = [one.window for one in stored]
         if not spans or not metric:  # which numbers there are is known from an answer
             return out | {"waiting": self._waits(sum(bool(one.todo) for one in stored))}
-        found = self._service.series(name, metric, spans[0][0], max(end for _, end in spans), group)
-        title, points = found["title"], found["points"]
+        data = self._service.series(name, metric, spans[0][0], max(end for _, end in spans), group)
+        title, points = data["title"], data["points"]
         out["metrics"] = list((offered | {metric: title}).items())
         key = orjson.dumps([name, group, title, order, zone, points])
         href, spell = self._href(name, group), self._spelling(name, metric)
@@ -716,9 +714,9 @@ class Views:
             ],
             "compare": f"{address}/compare" if len(stored) > 1 or self._service.groups(name) else "",
         }
-        if found["pending"]:
+        if data["pending"]:
             out["largest"] = ""  # which window has most can be said when all are there
-            out["waiting"] = self._waits(found["pending"])
+            out["waiting"] = self._waits(data["pending"])
         return out
 
     def _waits(self, pending: int) -> list[str]:
@@ -733,13 +731,13 @@ class Views:
     def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Panel]:
         """A number of all groups over the newest windows that are shown, as far as it has been computed."""
         groups, windows = self._service.groups(name)[:SIDE_BY_SIDE], stored[-ACROSS:]
-        found = [self._service.computed(windows, metric, group) for group in groups]
-        if len(groups) < 2 or not any(one is not None for row in found for one in row):
+        points = [self._service.computed(windows, metric, group) for group in groups]
+        if len(groups) < 2 or not any(one is not None for row in points for one in row):
             return []
-        key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], found])
+        key = orjson.dumps(["by group", name, title, zone, [one.window for one in windows], points])
         spans, spell = [one.window for one in windows], self._spelling(name, metric)
         note = self._on_groups(name)
-        panel = self._drawn.get_or_make(key, lambda: pictures.by_group(title, groups, spans, zone, found, spell, note))
+        panel = self._drawn.get_or_make(key, lambda: pictures.by_group(title, groups, spans, zone, points, spell, note))
         return [panel]
 
     def _on_groups(self, name: str) -> str:
@@ -770,15 +768,15 @@ class Views:
             data = answer.to_dict()
             return shown.of(data).numbers(data)
 
-        found: dict[str, str] = self._drawn.get_or_make(etag, read)
-        return found
+        titles: dict[str, str] = self._drawn.get_or_make(etag, read)
+        return titles
 
     def _chain(self, name: str, stored: Sequence[StoredWindow], group: str | None) -> list[Panel]:
         """Series that run on from window to window as one, the newest windows of those that are shown."""
         if not isinstance(self._service.kind(name), Continuing):
             return []
         answers: list[dict[str, Any]] = []
-        held: list[StoredWindow] = []
+        windows: list[StoredWindow] = []
         positions = 0
         for one in reversed(stored):
             answer, _ = self._answer(one, group, ask=False)
@@ -789,16 +787,16 @@ class Views:
             if positions > CHAINED and answers:
                 break
             answers.insert(0, data)
-            held.insert(0, one)
-        etags = [self._service.etag(one, Question(group=group), "chain") for one in held]
+            windows.insert(0, one)
+        etags = [self._service.etag(one, Question(group=group), "chain") for one in windows]
         key = None if None in etags else ("chain", *etags)
-        found: list[Panel] = self._drawn.get_or_make(key, lambda: shown.chained(answers))
-        gaps = any(held[0].window[0] < one.window[0] and one not in held for one in stored) if held else True
+        panels: list[Panel] = self._drawn.get_or_make(key, lambda: shown.chained(answers))
+        gaps = any(windows[0].window[0] < one.window[0] and one not in windows for one in stored) if windows else True
         if gaps:
-            return found
-        span = held[0].window[0], held[-1].window[1]
+            return panels
+        span = windows[0].window[0], windows[-1].window[1]
         table = links.api(name, "estimates", links.ends(span) | {"format": "csv"})
-        return [replace(one, downloads=[("CSV", table)]) for one in found]
+        return [replace(one, downloads=[("CSV", table)]) for one in panels]
 
     def _open_windows(self, name: str, plan: SketchPlan) -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
         """The newest windows that are still open, ascending: the start, the answers at closed positions, the shown.
@@ -822,11 +820,11 @@ class Views:
         if plan is None:
             return []
         try:
-            found = self._open_windows(name, plan)
+            windows = self._open_windows(name, plan)
         except (ConfigError, DataLossError, EstimateError) as error:
             return [{"id": "open", "label": "the newest window", "failure": str(error), "status": ""}]
         out = []
-        for start, data, (sentence, drawn) in found:
+        for start, data, (sentence, drawn) in windows:
             window = read_time(start, "from") or 0, read_time(data["window_end"], "to") or 0
             where = links.ends(window)
             address, mark = f"{links.sketch_address(name)}/open", f"open-{window[0]}"
@@ -863,13 +861,13 @@ class Views:
         profile = self._service.answers(first.stored.sketch) == "profile"
         if wanted and profile:
             names = list(wanted)
-        read, found = self._service.difference(first, second), []
+        read, changes = self._service.difference(first, second), []
         for metric in names[:most]:
             try:
-                found.append(read(metric) | {"spelled": metric if profile else ""})
+                changes.append(read(metric) | {"spelled": metric if profile else ""})
             except EstimateError:  # this number is not one of both windows
                 continue
-        return found
+        return changes
 
     def _notices(self, request: Request) -> list[str]:
         """Notices before the numbers: on their delay."""
@@ -885,10 +883,10 @@ class Views:
     def _incident_cell(self, one: Mapping[str, Any]) -> str:
         """The start of an incident's window, with a link where something of that window is stored."""
         start = read_time(one["window_start"], "window_start")
-        found = self._service.store.windows(one["sketch"], start, limit=1)
-        if not found or found[0].window[0] != start:
+        windows = self._service.store.windows(one["sketch"], start, limit=1)
+        if not windows or windows[0].window[0] != start:
             return str(one["window_start"])
-        href = self._href(one["sketch"])(found[0].window)
+        href = self._href(one["sketch"])(windows[0].window)
         return Markup('<a href="{}">{}</a>').format(href, one["window_start"])
 
 
@@ -912,8 +910,8 @@ def _span(given: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 def _further(data: Mapping[str, Any]) -> Question | None:
     """The question whose answer stands beside the usual one of a window; None without one."""
-    found = shown.of(data).further(data)
-    return Question(rows=RowQuestion(**found)) if found else None
+    options = shown.of(data).further(data)
+    return Question(rows=RowQuestion(**options)) if options else None
 
 
 def _closer(found: Sequence[Panel], given: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:

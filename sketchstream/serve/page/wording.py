@@ -74,8 +74,8 @@ def about(plan: SketchPlan | None, say: Names) -> tuple[str, str]:
     kind = kinds.of(plan.spec)
     what = shown.named(kind.name).PURPOSE
     what = what.replace(" (users, devices)", "") if say != USUAL else what
-    said = f"{say(what)}, in windows of {width(plan)} ({plan.calendar.timezone})."
-    return said, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict(), say)
+    counts = f"{say(what)}, in windows of {width(plan)} ({plan.calendar.timezone})."
+    return counts, words.promise(kind.guarantee(plan.spec, plan.ledger).to_dict(), say)
 
 
 def shares_items(plan: SketchPlan | None) -> bool:
@@ -94,9 +94,8 @@ def on_groups(plan: SketchPlan | None, say: Names, most: int) -> str:
 def width(plan: SketchPlan) -> str:
     """The length of windows in words: "one month", "7 days, one beginning every day"."""
     length, _, step = plan.window.partition(" every ")
-    return (
-        f"{duration(length)}, one beginning every {duration(step).removeprefix('one ')}" if step else duration(length)
-    )
+    text = duration(length)
+    return f"{text}, one beginning every {duration(step).removeprefix('one ')}" if step else text
 
 
 def duration(text: str) -> str:
@@ -113,10 +112,10 @@ def duration(text: str) -> str:
 
 def status(described: Mapping[str, Any]) -> str:
     """Sentences on the completeness of a window and the share counted."""
-    told = str(described["status"])
-    out = f"This window is {told}." if told == "complete" else f"{told[:1].upper()}{told[1:]}."
+    text = str(described["status"])
+    out = f"This window is {text}." if text == "complete" else f"{text[:1].upper()}{text[1:]}."
     reason = (described.get("quality") or {}).get("reason")
-    return f"{out} Quality: {reason}." if reason and reason not in told else out
+    return f"{out} Quality: {reason}." if reason and reason not in text else out
 
 
 def still_open(closed: int, positions: int) -> str:
@@ -138,16 +137,16 @@ def intervals(data: Mapping[str, Any]) -> str:
 
 def completeness(described: Sequence[Mapping[str, Any]]) -> str:
     """Sentence on the number of complete windows."""
-    found = [calendar.state(one) for one in described]
-    done = sum(state in ("complete", "pending") for state in found)
-    text = f"{done:,} of {counted(len(found), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
+    states = [calendar.state(one) for one in described]
+    done = sum(state in ("complete", "pending") for state in states)
+    text = f"{done:,} of {counted(len(states), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
     for state, one, more in (
         ("incomplete", "is not complete", "are not complete"),
         ("unknown", "is not known to be complete", "are not known to be complete"),
         ("incident", "has no answer", "have no answer"),
     ):
-        if state in found:
-            text += f", {counted(found.count(state), one, more)}"
+        if state in states:
+            text += f", {counted(states.count(state), one, more)}"
     return f"{text}."
 
 

@@ -108,8 +108,8 @@ class Child:
                     received += part
                     if len(received) == 8 == wanted:
                         wanted += int.from_bytes(received, "big")
-        found: dict[str, Any] = msgpack.unpackb(memoryview(received)[8:], strict_map_key=False)
-        return found
+        answer: dict[str, Any] = msgpack.unpackb(memoryview(received)[8:], strict_map_key=False)
+        return answer
 
     def kill(self) -> None:
         """End it. Whoever waits for it is told."""

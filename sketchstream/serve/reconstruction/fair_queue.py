@@ -118,8 +118,8 @@ class FairQueue(Generic[T]):
         """The next job: the oldest one of the client whose turn it is; None: there is none."""
         if not self._by_client:
             return None
-        client, held = next(iter(self._by_client.items()))
-        job, _ = held.popitem(last=False)
+        client, jobs = next(iter(self._by_client.items()))
+        job, _ = jobs.popitem(last=False)
         self._by_client.move_to_end(client)
         self.remove(job)
         self._drop_empty(client)

@@ -79,8 +79,8 @@ class Question:
     def text(self) -> str:
         """Canonical text; empty for the usual question."""
         usual = Question()
-        said = {name: value for name, value in asdict(self).items() if getattr(self, name) != getattr(usual, name)}
-        return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode() if said else ""
+        fields = {name: value for name, value in asdict(self).items() if getattr(self, name) != getattr(usual, name)}
+        return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode() if fields else ""
 
     @property
     def special(self) -> bool:
@@ -138,8 +138,8 @@ def _profile(windows: PublishedWindows, window: SealedWindow, question: Question
             norm=None if question.norm is None else NORMS[question.norm],
         )
 
-    found = windows.answer(window, reconstruct)
-    bare = ProfileAnswer(found.profile, {} if window.group is None else {"group": window.group}, found.intervals)
+    answer = windows.answer(window, reconstruct)
+    bare = ProfileAnswer(answer.profile, {} if window.group is None else {"group": window.group}, answer.intervals)
     numbers = bare.to_dict()
     guarantee = numbers.pop("guarantee", None)
     dumped = orjson.dumps(numbers, default=str, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -149,10 +149,10 @@ def _profile(windows: PublishedWindows, window: SealedWindow, question: Question
 
 def _overlap(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
     """What the groups of a window have in common."""
-    found = overlaps.of_window(windows, window, question.among or None)
+    answer = overlaps.of_window(windows, window, question.among or None)
     sets = question.sets or None
-    rows = as_csv(found.rows(sets), overlaps.COLUMNS)
-    return Computed(as_json(found.numbers(sets)).encode(), rows.encode(), as_json(found.guarantee), {})
+    rows = as_csv(answer.rows(sets), overlaps.COLUMNS)
+    return Computed(as_json(answer.numbers(sets)).encode(), rows.encode(), as_json(answer.guarantee), {})
 
 
 def _estimate(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
@@ -170,11 +170,11 @@ def _estimate(windows: PublishedWindows, window: SealedWindow, question: Questio
     answers = whole.answers
     chosen = Selection(question.items, question.top, question.sums, prefix="")
     rows = chosen.rows(answers, published.kind.name) if chosen else None
-    found = replace(whole, selected=rows)
+    answer = replace(whole, selected=rows)
     # facts of the window are kept apart; that the window before has a part in the numbers goes with the numbers
-    joined = {name: found.facts[name] for name in ("joined",) if name in found.facts}
-    numbers = as_json({**joined, **found.numbers()}).encode()
-    return Computed(numbers, found.to_csv().encode(), as_json(found.guarantee), points(orjson.loads(numbers)))
+    joined = {name: answer.facts[name] for name in ("joined",) if name in answer.facts}
+    numbers = as_json({**joined, **answer.numbers()}).encode()
+    return Computed(numbers, answer.to_csv().encode(), as_json(answer.guarantee), points(orjson.loads(numbers)))
 
 
 def _about_rows(
@@ -193,12 +193,12 @@ def _about_rows(
 
 def points(numbers: Mapping[str, Any]) -> dict[str, tuple[Any, Any, Any, str | None]]:
     """The numbers of an answer that are kept apart for series, by name: value, low, high, what they are bounds of."""
-    found = {name: value for name, value in numbers.items() if is_estimate(value)}
+    estimates = {name: value for name, value in numbers.items() if is_estimate(value)}
     for name, spelled in FAMILIES.items():
         for key, value in (numbers.get(spelled) or {}).items():
             if name == "quantile" or key in STEPS:
-                found[f"{name}.{key}"] = value
-    return {name: (*_ends(value), value.get("bound")) for name, value in found.items()}
+                estimates[f"{name}.{key}"] = value
+    return {name: (*_ends(value), value.get("bound")) for name, value in estimates.items()}
 
 
 def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point, str | None] | None:

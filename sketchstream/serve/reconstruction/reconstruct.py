@@ -50,8 +50,8 @@ def receive(pipe: BinaryIO) -> dict[str, Any]:
         EOFError: the other side has gone.
     """
     size = int.from_bytes(_exactly(pipe, 8), "big")
-    found: dict[str, Any] = msgpack.unpackb(_exactly(pipe, size), strict_map_key=False)
-    return found
+    value: dict[str, Any] = msgpack.unpackb(_exactly(pipe, size), strict_map_key=False)
+    return value
 
 
 def _exactly(pipe: BinaryIO, size: int) -> bytes:
@@ -99,17 +99,17 @@ def answer(windows: PublishedWindows, asked: Mapping[str, Any]) -> dict[str, Any
     """The answer to one frame: the result, or the error's type and text."""
     name, span = asked["sketch"], (asked["start"], asked["stop"])
     try:
-        found = [one for one in windows.every(name, *span) if one.window == span]
-        if not found:
+        matching = [one for one in windows.every(name, *span) if one.window == span]
+        if not matching:
             return _failed("StoreError", f"no window of sketch {name} is published in that range")
         if asked["question"] is None:
-            both = (_guarantee(windows, found[0], alone=alone) for alone in (False, True))
+            both = (_guarantee(windows, matching[0], alone=alone) for alone in (False, True))
             return {"guarantee": "\n".join(both)}
-        computed = compute(windows, found[0], Question.from_dict(asked["question"]))
+        computed = compute(windows, matching[0], Question.from_dict(asked["question"]))
         return {
             "numbers": computed.numbers,
             "csv": computed.csv,
-            "guarantee": f"{computed.guarantee}\n{_guarantee(windows, found[0], alone=True)}",
+            "guarantee": f"{computed.guarantee}\n{_guarantee(windows, matching[0], alone=True)}",
             "points": dict(computed.points),
         }
     except DataLossError as error:

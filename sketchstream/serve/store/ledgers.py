@@ -72,14 +72,14 @@ def shape_of(header: Mapping[str, Any]) -> bytes | None:
             "ledger": ledger | {"history": history | {"entries": entries}},
             "counts": list(Origin.from_dict(header).partition_counts),
         }
-        found: bytes = msgpack.packb(plain)
+        shape: bytes = msgpack.packb(plain)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, FormatError):
         return None
     try:
-        _read_shape(found)
+        _read_shape(shape)
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError, FormatError):
         return None
-    return found
+    return shape
 
 
 @lru_cache(maxsize=1024)
@@ -139,7 +139,7 @@ class Ledgers:
             window: [start, end), ms.
             longest: at least the length of any window of a sketch, ms.
         """
-        found: list[Record] = []
+        records_there: list[Record] = []
         apart = False
         seen: set[Place] = set()
         for sketch, name in self._names():
@@ -151,12 +151,12 @@ class Ledgers:
             early = self._closed(sketch, window[0] - longest(name), window)
             seen.update(early)
             records = Deployment.from_records(self._read(early)).records
-            found += [one for one in records if one.window is not None and one.window[1] > window[0]]
+            records_there += [one for one in records if one.window is not None and one.window[1] > window[0]]
             for start, stop, revision, parts in rows.fetchall():
                 if parts == APART:
                     apart = True
                 elif (sketch, start, stop, revision) not in early:
-                    found += self._records(name, revision, (start, stop), parts)
+                    records_there += self._records(name, revision, (start, stop), parts)
         if apart:  # what shares its noise with one of them may be of any time
             places = self._connection.execute(
                 "SELECT sketch, start, stop, revision FROM costs INDEXED BY costs_apart WHERE parts = ''"
@@ -165,8 +165,8 @@ class Ledgers:
                 self._read(one for one in places.fetchall() if one not in seen)
             ).records:
                 if record.window is not None and record.window[0] < window[1] and window[0] < record.window[1]:
-                    found.append(record)
-        return found
+                    records_there.append(record)
+        return records_there
 
     def census(
         self, config: Config, allowed: Collection[str] | None = None, frontiers: Iterable[Frontier] = ()
@@ -260,11 +260,11 @@ class Ledgers:
             )
             for (body,) in rows.fetchall():
                 try:
-                    found = read(body)
+                    publication = read(body)
                 except FormatError:
                     continue  # reported as an incident
-                if isinstance(found, (Release, SealedState)) and found.origin.window is not None:
-                    yield Record.of(found)
+                if isinstance(publication, (Release, SealedState)) and publication.origin.window is not None:
+                    yield Record.of(publication)
             instalments = self._connection.execute(
                 "SELECT body FROM instalments WHERE sketch = ? AND start = ? AND stop = ? AND revision = ?",
                 (sketch, start, stop, revision),

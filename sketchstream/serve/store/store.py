@@ -103,8 +103,8 @@ class StoredWindow:
     @property
     def fields(self) -> dict[str, Any]:
         """The facts as plain data."""
-        found: dict[str, Any] = orjson.loads(self.facts or "{}")
-        return found
+        data: dict[str, Any] = orjson.loads(self.facts or "{}")
+        return data
 
     @property
     def front(self) -> dict[str, Any]:
@@ -115,8 +115,8 @@ class StoredWindow:
     @property
     def complete(self) -> bool | None:
         """Whether it lacks nothing; None: nothing published can tell."""
-        found: bool | None = self.fields.get("complete", False)
-        return found
+        complete: bool | None = self.fields.get("complete", False)
+        return complete
 
 
 @dataclass(frozen=True)
@@ -174,25 +174,25 @@ class StoreSource:
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of windows that are not sealed in all partitions: the sealed sketches hold the same words."""
-        found = self._connection.execute(
+        rows = self._connection.execute(
             "SELECT i.revision, i.start, i.stop, i.partition, i.seal_id, i.body, i.first, i.last FROM instalments i"
             f" JOIN sketches s ON s.id = i.sketch WHERE s.name = ? AND {IN_RANGE}"
             " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
             " ORDER BY i.start, i.stop, i.partition, i.first",
             (sketch, *_range(since, until), self._incidents),
         )
-        for revision, start, stop, partition, seal_id, body, first, last in found:
+        for revision, start, stop, partition, seal_id, body, first, last in rows:
             yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, (first, last))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """The newest release of each partition from windows that are not sealed in it."""
-        found = self._connection.execute(
+        rows = self._connection.execute(
             "SELECT e.revision, e.start, e.stop, e.partition, e.seal_id, e.body, e.time, e.digest FROM early e"
             f" JOIN sketches s ON s.id = e.sketch WHERE s.name = ? AND {IN_RANGE}"
             " ORDER BY e.start, e.stop, e.time, e.partition",
             (sketch, *_range(since, until)),
         )
-        for revision, start, stop, partition, seal_id, body, time_ms, digest in found:
+        for revision, start, stop, partition, seal_id, body, time_ms, digest in rows:
             if not _sound(body, digest):
                 raise DamagedError
             yield SealedEntry(sketch, revision, (start, stop), partition, seal_id, body, early=time_ms)
@@ -210,14 +210,14 @@ class StoreSource:
             gone = execute("SELECT partition, through FROM deleted WHERE sketch = ?", row).fetchall()
             for partition, through in gone:
                 yield Deleted(name, partition, through)
-            found = execute(
+            rows = execute(
                 "SELECT start, stop, revision, partition, seal_id, body, digest FROM bodies i"
                 f" WHERE sketch = ? AND {IN_RANGE}"
                 " AND (? OR NOT EXISTS (SELECT 1 FROM incidents n WHERE n.sketch = i.sketch AND n.start = i.start))"
                 " ORDER BY start, stop, revision, partition, digest",
                 (*row, *_range(since, until), self._incidents),
             )
-            for start, stop, revision, partition, seal_id, body, digest in found:
+            for start, stop, revision, partition, seal_id, body, digest in rows:
                 if not _sound(body, digest):  # not what was published: no incident, but a damaged page
                     raise DamagedError
                 yield SealedEntry(name, revision, (start, stop), partition, seal_id, body)
@@ -404,7 +404,7 @@ class Store:
         Returns:
             New bodies.
         """
-        new = 0
+        bodies = 0
         with self._transaction() as execute:
             spans: set[Span] = set()
             places: set[Place] = set()
@@ -420,7 +420,7 @@ class Store:
                     continue
                 touched = self._take_entry(execute, entry)
                 if touched:
-                    new += 1
+                    bodies += 1
                     spans.add(entry.window)
                     places |= touched
             for place in places:
@@ -441,7 +441,7 @@ class Store:
             execute_many = self._write.executemany
             execute_many("INSERT OR REPLACE INTO positions VALUES (?, ?)", list(batch.positions.items()))
         self.changes += bool(spans)
-        return new
+        return bodies
 
     def _take_entry(self, execute: Any, entry: SealedEntry) -> set[Place]:
         """Store an entry; returns the keys whose ledger changes, none for a repetition."""
@@ -634,9 +634,9 @@ class Store:
         known = None if row is None else _read_frontier(frontier.sketch, row[0])
         if known is not None and known.sequence >= frontier.sequence:
             return
-        said = asdict(replace(frontier, evidence=None))
-        said[EVIDENCE] = None if frontier.evidence is None else frontier.evidence.fields()
-        value = orjson.dumps(said).decode()
+        fields = asdict(replace(frontier, evidence=None))
+        fields[EVIDENCE] = None if frontier.evidence is None else frontier.evidence.fields()
+        value = orjson.dumps(fields).decode()
         execute("INSERT OR REPLACE INTO frontiers VALUES (?, ?, ?, ?, ?)", (*place, frontier.sequence, value))
         if (
             known is None
@@ -664,13 +664,13 @@ class Store:
             How many; 0: none are left.
         """
         with self._transaction() as execute:
-            found = execute(
+            rows = execute(
                 "SELECT sketch, start, stop FROM windows WHERE state = ? ORDER BY sketch, start DESC LIMIT ?",
                 (NEW, limit),
             ).fetchall()
-            for sketch in sorted({row[0] for row in found}):
-                self._refresh(execute, sketch, sorted(row[1:] for row in found if row[0] == sketch))
-        return len(found)
+            for sketch in sorted({row[0] for row in rows}):
+                self._refresh(execute, sketch, sorted(row[1:] for row in rows if row[0] == sketch))
+        return len(rows)
 
     def _refresh(self, execute: Any, sketch: int, spans: Sequence[Span]) -> None:
         """Assemble windows of one sketch: neighbours at once, others one by one."""
@@ -707,11 +707,11 @@ class Store:
         if reported is not None:
             self._report(execute, sketch, start, reported[0])
             return
-        given = self._input(execute, sketch, window)
+        digest = self._input(execute, sketch, window)
         state = MISSING if window.missing else SETTLED
-        answered = execute("SELECT 1 FROM answers WHERE input = ?", (answer_key(given, ""),)).fetchone()
+        answered = execute("SELECT 1 FROM answers WHERE input = ?", (answer_key(digest, ""),)).fetchone()
         row = execute(f"SELECT input, guarantee, failure FROM windows WHERE {SPAN}", (sketch, start, stop)).fetchone()
-        same = row is not None and row[0] == given
+        same = row is not None and row[0] == digest
         failure = row[2] if same else None
         guarantee = row[1] if same else None
         todo = NUMBERS if answered is None else GUARANTEE if guarantee is None else NOTHING
@@ -723,7 +723,7 @@ class Store:
             (
                 state,
                 todo if state == SETTLED and failure is None else NOTHING,
-                given,
+                digest,
                 orjson.dumps(window.fields()).decode(),
                 window.describe(),
                 guarantee,
@@ -807,9 +807,9 @@ class Store:
 
     def _forget_special(self, execute: Any) -> None:
         """Delete the oldest special answers, until the rest is small enough."""
-        held = execute("SELECT id, bytes FROM answers INDEXED BY answers_special WHERE special ORDER BY id").fetchall()
-        over = sum(size for _, size in held) - self._special_bytes
-        for number, size in held:
+        rows = execute("SELECT id, bytes FROM answers INDEXED BY answers_special WHERE special ORDER BY id").fetchall()
+        over = sum(size for _, size in rows) - self._special_bytes
+        for number, size in rows:
             if over <= 0:
                 break
             execute("DELETE FROM answers WHERE id = ?", (number,))
@@ -843,12 +843,12 @@ class Store:
 
     def put_retention(self, retention_ms: float | None) -> None:
         """Note how long the input topic keeps records; guarantees that spoke otherwise are computed again."""
-        said = "" if retention_ms is None else repr(retention_ms)
+        value = "" if retention_ms is None else repr(retention_ms)
         with self._transaction() as execute:
             row = execute("SELECT value FROM meta WHERE name = 'input_retention_ms'").fetchone()
-            if row is not None and row[0] == said:
+            if row is not None and row[0] == value:
                 return
-            execute("INSERT OR REPLACE INTO meta VALUES ('input_retention_ms', ?)", (said,))
+            execute("INSERT OR REPLACE INTO meta VALUES ('input_retention_ms', ?)", (value,))
             execute(
                 "UPDATE windows SET guarantee = NULL, version = version + 1, todo = max(todo, ?)"
                 " WHERE state = ? AND failure IS NULL",
@@ -970,11 +970,11 @@ class Store:
 
     def _name(self, sketch: int) -> str:
         """Name of a sketch whose number was read just now."""
-        found = self._names.get(sketch)
-        if found is None:
+        name = self._names.get(sketch)
+        if name is None:
             msg = "the database was replaced while it was read: ask again"
             raise BusyError(msg)
-        return found
+        return name
 
     def numbers(self, stored: StoredWindow, question: str = "") -> bytes | None:
         """A stored answer's numbers as JSON, without facts and guarantee; None: not computed."""
@@ -1057,14 +1057,14 @@ def _salvage(path: Path) -> list[tuple[str, int, str]]:
         connection = open_database(path)
     except StoreError:
         return []
-    found: list[tuple[str, int, str]] = []
+    incidents: list[tuple[str, int, str]] = []
     with contextlib.closing(connection), contextlib.suppress(sqlite3.Error):
         for row in connection.execute(
             "SELECT s.name, i.start, i.text FROM incidents i JOIN sketches s ON s.id = i.sketch"
         ):
             if [type(value) for value in row] == [str, int, str]:
-                found.append(row)
-    return found
+                incidents.append(row)
+    return incidents
 
 
 def longest_windows(config: Config) -> dict[str, int]:
@@ -1118,10 +1118,10 @@ def _anew(execute: Any, sketch: int, condition: str, *given: object) -> list[int
 
 def _read_frontier(sketch: str, value: str) -> Frontier:
     """A frontier as it was stored."""
-    said: dict[str, Any] = orjson.loads(value)
-    said |= {name: Mark(**said[name]) for name in ("partial", "diverged")}
-    evidence = said.pop(EVIDENCE, None)
-    return Frontier(**(said | {"sketch": sketch}), evidence=None if evidence is None else Reported.read(evidence))
+    fields: dict[str, Any] = orjson.loads(value)
+    fields |= {name: Mark(**fields[name]) for name in ("partial", "diverged")}
+    evidence = fields.pop(EVIDENCE, None)
+    return Frontier(**(fields | {"sketch": sketch}), evidence=None if evidence is None else Reported.read(evidence))
 
 
 def _changed_evidence(known: Frontier, frontier: Frontier) -> list[Span]:

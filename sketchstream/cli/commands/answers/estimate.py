@@ -113,10 +113,10 @@ def command(
             results = windows.published.closed(plan.name, *windows.span)
             _give(results if every else results[-1:], chosen, files, form)
             return
-        found = list(windows.every()) if every or merge or questions.drift else []
-        if not found and not (every or merge):
-            found = [windows.one()]
-        results = _results(windows.published, found, method, names, questions, merge=merge)
+        selected = list(windows.every()) if every or merge or questions.drift else []
+        if not selected and not (every or merge):
+            selected = [windows.one()]
+        results = _results(windows.published, selected, method, names, questions, merge=merge)
         show.remarks(windows.published, plan.name, still_open=source.newest)
         _give(results, chosen, files, form)
         for answered in results:

@@ -111,10 +111,10 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
     for one in answers:
         names = ", ".join(one.overlap.groups)
         title = f"{one.facts.get('sketch', 'items')} by {names}"
-        found = [(row["query"], row["value"], row["low"], row["high"]) for row in one.rows(queries)]
+        cells = [(row["query"], row["value"], row["low"], row["high"]) for row in one.rows(queries)]
         if every:
             title = f"{one.facts.get('window_start')}: {title}"
-        show.table(("set", "estimate", "low", "high"), found, title)
+        show.table(("set", "estimate", "low", "high"), cells, title)
     if answers:
         held = all(one.intervals for one in answers)
         click.echo(below(answers[0].overlap.to_dict(())) if held else words.NO_INTERVALS)

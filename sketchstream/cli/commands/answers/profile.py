@@ -131,8 +131,8 @@ def command(
     from sketchstream.query.answers import ProfileAnswer
 
     with source.opened() as windows:
-        shown = windows.published
-        plan = shown.plan(windows.name)
+        reader = windows.published
+        plan = reader.plan(windows.name)
         if group is None and not by and (number := len(groups_of(plan.spec))):
             msg = f"sketch {plan.name} has {number:,} groups: choose one with --group NAME, or ask for all: --by group"
             raise ConfigError(msg)
@@ -140,24 +140,24 @@ def command(
             from sketchstream.cli.windows_report import WindowsReport
 
             page = None if html is None else WindowsReport(plan.name, plan.calendar.timezone)
-            found = windows.every() if every else iter((windows.one(),))
+            selected = windows.every() if every else iter((windows.one(),))
             results.print_windows(
-                shown, plan.name, chosen(found, group), how.apply, form, page, numbers or results.SUMMARY
+                reader, plan.name, chosen(selected, group), how.apply, form, page, numbers or results.SUMMARY
             )
-            show.remarks(shown, plan.name)
+            show.remarks(reader, plan.name)
             if html is not None and page is not None:
                 write_page(html, page.page())
             return
         if merge:
             some = list(chosen(windows.every(), group))
-            merged, factor = shown.merged(some)
+            merged, factor = reader.merged(some)
             assert factor is not None, "a profile was asked for"
             click.echo(f"sketchstream: {len(some)} windows merged, error times up to {factor:.3g}", err=True)
             answer = ProfileAnswer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:
             (one,) = chosen([windows.one()], group)
-            answer = shown.answer(one, how.apply)
-        show.remarks(shown, plan.name, still_open=source.newest)
+            answer = reader.answer(one, how.apply)
+        show.remarks(reader, plan.name, still_open=source.newest)
     present(answer, plot, html, plan.name)
     results.print_one(answer, form)
 

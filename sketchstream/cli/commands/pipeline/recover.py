@@ -44,7 +44,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
     if config.from_kafka:
         from sketchstream_connectors.kafka.state import recover
 
-        found: list[Diagnosis] = []
+        diagnoses: list[Diagnosis] = []
         for topic, one in enumerate(config.apart()):
             here = [partition % APART for partition in partitions if partition // APART == topic]
             if partitions and not here:
@@ -54,7 +54,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
                 new = recover.recover(
                     connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=here or None
                 )
-            found += clusters.numbered(new, topic)
+            diagnoses += clusters.numbered(new, topic)
     else:
         from sketchstream_connectors.factory import file_layout
         from sketchstream_connectors.files.recover import recover_directory
@@ -64,7 +64,7 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
             msg = f"{config_file}: a file has one partition"
             raise ConfigError(msg)
         end = end_of(config.input_file, file_layout(config))
-        found = recover_directory(config.store_path, end, accept_loss=accept_loss, dry_run=dry_run)
-    print_rows(*clusters.findings(found), form)
+        diagnoses = recover_directory(config.store_path, end, accept_loss=accept_loss, dry_run=dry_run)
+    print_rows(*clusters.findings(diagnoses), form)
     left = {"lost"} | ({"adopt"} if dry_run else set()) | (set() if accept_loss and not dry_run else {"accept"})
-    return exits.DATA_LOSS if any(one.outcome in left for one in found) else exits.OK
+    return exits.DATA_LOSS if any(one.outcome in left for one in diagnoses) else exits.OK

@@ -95,7 +95,7 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
     from sketchstream.cli.commands.pipeline.topics import print_rows
     from sketchstream_connectors.kafka.state import recover
 
-    found: list[Diagnosis] = []
+    diagnoses: list[Diagnosis] = []
     with contextlib.ExitStack() as stack:
         places = [(t, stack.enter_context(clusters.connected(one)), one) for t, one in enumerate(config.apart())]
         several = places if config.beside else []  # which begin one revision: the largest that any of them would
@@ -104,8 +104,8 @@ def _topic(config: Config, start: Start | int, dry_run: bool, form: show.Format)
         for topic, connection, one in places:
             names = clusters.names(one)
             new = recover.reset(connection, names, to=start, dry_run=dry_run, least=least)
-            found += clusters.numbered(new, topic)
-    print_rows(*clusters.findings(found), form)
+            diagnoses += clusters.numbered(new, topic)
+    print_rows(*clusters.findings(diagnoses), form)
 
 
 def _file(config: Config, dry_run: bool, form: show.Format) -> None:

@@ -218,7 +218,7 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
     spec: Any = plan.spec
     around = context(config, plan, partitions=partitions, retention_ms=retention_ms)
     kind = kinds.of(spec)
-    said = kind.guarantee(spec, plan.ledger, around).to_dict()
+    guarantee = kind.guarantee(spec, plan.ledger, around).to_dict()
     facts: dict[str, Any] = {
         "name": plan.name,
         "window": plan.window,
@@ -227,9 +227,9 @@ def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_
         "epsilon_publish": str(spec.epsilon_publish),
         "slots": spec.domain.expected_slots,
         "publish": getattr(spec, "publish", "state"),
-        "loss": said["published"],
-        "loss_with_intrusion": said.get("published_and_one_copy"),
-        "loss_with_all_sketches": said.get("total"),
+        "loss": guarantee["published"],
+        "loss_with_intrusion": guarantee.get("published_and_one_copy"),
+        "loss_with_all_sketches": guarantee.get("total"),
     }
     if spec.kind != "profile":
         facts["kind"] = spec.kind

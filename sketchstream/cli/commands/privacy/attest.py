@@ -93,23 +93,23 @@ def command(
     sketches.require_free(output)
     key = attestation.load_key(signing_key_file)
     if config_file is None or bodies is None:
-        found = _of_files(files)
-        statement = attestation.state(found)
+        files_by_name = _of_files(files)
+        statement = attestation.state(files_by_name)
     else:
         if registry is not None:
             sketches.require_free(registry)
         _require_new(bodies)
         with open_published(clusters.load(config_file)) as published:
-            found, statement = _of_deployment(published, from_, to)
+            files_by_name, statement = _of_deployment(published, from_, to)
             if registry is not None and operator is not None:
                 text = json.dumps(_record(published, operator), indent=1, ensure_ascii=False) + "\n"
                 write_durably(registry, text.encode(), mode=PUBLIC)
         bodies.mkdir()
-        for name, data in found.items():
+        for name, data in files_by_name.items():
             write_durably(bodies / name, data, mode=PUBLIC)
     write_durably(output, attestation.sign(statement, key), mode=PUBLIC)
     number: int = len(statement["predicate"]["sketches"])  # type: ignore[index]
-    show.facts({"file": str(output), "files": len(found), "sketches": number}, form)
+    show.facts({"file": str(output), "files": len(files_by_name), "sketches": number}, form)
 
 
 def _of_files(files: tuple[Path, ...]) -> dict[str, bytes]:
@@ -146,12 +146,12 @@ def _of_deployment(
 
     since, until = to_span(from_, to)
     read = published.source.read(None, since, until)
-    found = attestation.body_names(one for one in read if isinstance(one, SealedEntry) and one.positions is None)
-    if not found:
+    bodies = attestation.body_names(one for one in read if isinstance(one, SealedEntry) and one.positions is None)
+    if not bodies:
         msg = "nothing is sealed in these windows, so there is nothing to attest; `sketchstream profile -c` lists them"
         raise StoreError(msg)
-    said = attestation.of_deployment(published.deployment(), published.source.frontiers(), (since, until))
-    return found, attestation.state(found, said)
+    claims = attestation.of_deployment(published.deployment(), published.source.frontiers(), (since, until))
+    return bodies, attestation.state(bodies, claims)
 
 
 def _record(published: PublishedWindows, operator: Path) -> dict[str, object]:
@@ -161,9 +161,9 @@ def _record(published: PublishedWindows, operator: Path) -> dict[str, object]:
     from sketchstream.privacy.deployments.publications import uncovered
 
     config = published.config
-    said = registry.read_operator(operator)
+    operator_facts = registry.read_operator(operator)
     exceptions: dict[str, None] = {}
     for plan in config.sketches:
         exceptions |= dict.fromkeys(uncovered(plan.spec, context(config, plan)))
     specs = {plan.name: plan.spec for plan in config.sketches}
-    return registry.record(published.deployment(), specs, said, tuple(exceptions))
+    return registry.record(published.deployment(), specs, operator_facts, tuple(exceptions))

@@ -146,16 +146,16 @@ def command(
     assert isinstance(kind, Sizable)
     with ProgressBar("sizing the sketch") as bar:
         bar.reach(0)
-        found = kind.fewest(numbers=wanted, target=target, unit=unit, parts=partitions, groups=split.groups)
+        sized = kind.fewest(numbers=wanted, target=target, unit=unit, parts=partitions, groups=split.groups)
     draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s, time_unit=survey.unit(time))
     listed = None if split.file is None else _relative(split.file, folder)
-    _write(draft, found.block(NAME, str(window), split.field, listed), key, output)
-    _print(draft, found, output)
+    _write(draft, sized.block(NAME, str(window), split.field, listed), key, output)
+    _print(draft, sized, output)
     if file is not None:
-        _warn_of_few(file, draft.format or "", found)
+        _warn_of_few(file, draft.format or "", sized)
     if topic is not None:
         _find_partitioner(output)
-    _print_next(draft, found, str(window), output)
+    _print_next(draft, sized, str(window), output)
 
 
 # ----------------------------------------------------------------------------------------------------- the records
