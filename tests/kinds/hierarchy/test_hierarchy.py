@@ -384,6 +384,10 @@ def test_a_tree_from_a_file_is_planned_and_counted_by_commands(tmp_path: Path, r
     assert plan["rmse"] == pytest.approx(math.sqrt(float(variance) * exact.variances.mean()))
     assert plan["quantity"] == "count"
     assert "error of one count" in run("plan", "--table", "places.toml").out
+    helped = run("plan", "--kind", "hierarchy", "--help")
+    assert (helped.code, "--table PATH" in helped.out) == (0, True)
+    bare = run("plan", "--kind=hierarchy").err
+    assert "Missing option '--table' (see `sketchstream plan --kind hierarchy --help`)" in bare
     assert run("create", "-o", "a.sketch", "--table", "places.toml").code == 0
     seen = [json.dumps(dict(zip(LEVELS, one, strict=True))) for one in [*CITIES, CITIES[0], ("es", "bonn")]]
     Path("seen.jsonl").write_text("\n".join(seen))

@@ -45,12 +45,13 @@ class PlanOfKind(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of the command that answers; kinds without one of their own are planned from a table."""
+        asked = "plan" if _tabled(args) else ""
         for kind in kinds.names():
             rest = None if kind in OF_KINDS or kind == "profile" else _without_kind(args, kind)
-            args = args if rest is None else [*rest, *([] if _tabled(rest) else ["--table"])]
-        if _tabled(args):
+            args, asked = (args, asked) if rest is None else (rest, f"plan --kind {kind}")
+        if asked:
             found = import_module("sketchstream.cli.commands.plans.table").command
-            return options.with_examples(found).make_context("plan", args, parent, **extra)
+            return options.with_examples(found).make_context(asked, args, parent, **extra)
         for kind, home in OF_KINDS.items():
             rest = _without_kind(args, kind)
             if rest is not None:
