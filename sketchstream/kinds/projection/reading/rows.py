@@ -220,7 +220,8 @@ class PublishedRows(LinearAnswers):
         """
         places: Any = u if located else self.user_places(u)
         cells = self.cells[places].astype(np.float64)
-        sums, step = np.asarray((cells * cells).sum(axis=-1)), self._steps(np.abs(cells).max(axis=-1))
+        sums = np.asarray((cells * cells).sum(axis=-1))
+        step = self._steps(np.abs(cells).max(axis=-1)) if self.kept else 0.0
         return self.from_sums("sq_norm", sums, self.tau, level, excess=self.excess, step=step)
 
     def inner(self, u: Who, v: Who, level: float = LEVEL) -> RowEstimates:
