@@ -20,7 +20,7 @@ FACTS: dict[str, tuple[Callable[[], int], int, int]] = {
     "modules in the largest circle": (lambda: facts.circles_of_imports()[1], 0, 0),
     "rooms with more than 20 modules at one level": (facts.crowded_rooms, 0, 0),
     "names that several classes have": (facts.ambiguous_class_names, 0, 0),
-    "lines of code of the product": (facts.lines_of_code, 73_720, 48_000),
+    "lines of code of the product": (facts.lines_of_code, 73_734, 48_000),
 }
 """What is measured, the most that is allowed, and the aim.
 
@@ -73,6 +73,8 @@ timestamps that bound a loss 2, and schemas that lack fields or are of another f
 9. Intervals of rows as they are, whose noise is of whole numbers, took 60 (92 of the linear kinds), help of plans
 9. Intervals of rows as they are, whose noise is of whole numbers, took 61 (93 of the linear kinds), help of plans
 from tables 1.
+timestamps that bound a loss 2, schemas that lack fields or are of another format 16, and histories that end in the
+future 14.
 """
 LEAST: dict[str, tuple[Callable[[], int], int, int]] = {
     "rows of the public interface that every kind keeps": (facts.rows_of_the_interface, 21, 21),

@@ -729,6 +729,22 @@ def test_no_window_is_passed_over(tmp_path: Path) -> None:
         run_all(given, START + 47 * HOUR, END)
 
 
+@pytest.mark.parametrize("dry", [True, False])
+def test_the_command_refuses_windows_that_have_not_ended(
+    dry: bool, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A year too many in --to would make every live record of a year late, and a claim is never given up."""
+    write(tmp_path, table())
+    config(tmp_path, "distinct")
+    monkeypatch.setattr("time.time_ns", lambda: (START + 60 * HOUR) * 1_000_000)
+    command = ("backfill", "-c", "sealed.toml", "--from", "2023-03-10T00:00:00-05:00", *(["--dry-run"] if dry else []))
+    refused = run(*command, "--to", "2024-03-14T00:00:00-04:00")
+    assert refused.code == 2
+    assert "begins at 2023-03-12T05:00:00Z has not ended" in refused.err
+    assert not (tmp_path / "sealed.state").exists()
+    assert run(*command, "--to", "2023-03-12T05:00:00Z").code == 0
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -1,12 +1,14 @@
 """`sketchstream backfill`: publish the windows of a history that lies in Parquet files.
 
 In: a configuration over a Parquet file or folder, a range of time. Out: sealed sketches in its folder, a line for each
-window. Touches: what the configuration names; `backfill/` in the folder of its store.
+window. Touches: what the configuration names; `backfill/` in the folder of its store; the clock, before which windows
+must have ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +17,7 @@ import click
 from sketchstream.cli import options, progress, show
 
 if TYPE_CHECKING:
-    from sketchstream_connectors.lake.job import WindowDone
+    from sketchstream_connectors.lake.job import Backfill, WindowDone
 
 SOURCE_KEPT: Final = (
     "not claimed: protection against who can read these files; the noise protects from readers of what is published"
@@ -70,6 +72,7 @@ def command(
     assert end is not None
     config = clusters.load(config_file)
     with contextlib.closing(Backfill(config, start, end, names, engine, again)) as job:
+        _require_ended(job, time.time_ns() // 1_000_000)
         planned = [(plan, len(job.windows(plan))) for plan in job.plans]
         facts: dict[str, Any] = {
             "table": job.table,
@@ -113,6 +116,26 @@ def command(
                 rows.append(_row(done))
                 bar.advance(1, f"{done.sketch} {rows[-1]['window']}")
     show.facts({**facts, "input": SOURCE_KEPT, "done": rows}, form)
+
+
+def _require_ended(job: Backfill, now_ms: int) -> None:
+    """Refuse windows that have not ended: live records of theirs would be late for workers, for good.
+
+    Raises:
+        ConfigError: there is such a window.
+    """
+    from sketchstream.errors import ConfigError
+    from sketchstream.stream.windows.windows import iso
+
+    for plan in job.plans:
+        begun = next((window for window in job.windows(plan) if window[1] > now_ms), None)
+        if begun is not None:
+            msg = (
+                f"the window of sketch {plan.name} that begins at {iso(begun[0])} has not ended, so the table cannot "
+                "hold all of it, and what comes later would be late for workers: end the range with windows that are "
+                f"over (--to {iso(begun[0])}, or earlier)"
+            )
+            raise ConfigError(msg)
 
 
 def _row(done: WindowDone) -> dict[str, str]:
