@@ -165,7 +165,8 @@ def estimate(
     negative = not spec.signed and below_zero(found, stderr, gaussian=True)
     if method == "auto":
         method = "unbiased" if spec.signed or negative else "nonnegative"
-    values = found if method == "unbiased" else nonnegative(tree, counts, spec.precisions)
+    # Where many counts are cut at 0, their sum rises far beyond its interval: so the root is known before the others.
+    values = found if method == "unbiased" else nonnegative(tree, counts, spec.precisions, max(float(found[0]), 0.0))
     named = (ROOT, *tree.levels)
     unknown = [one for one in levels or () if one not in named]
     if unknown:

@@ -82,8 +82,8 @@ class _Totals:
     shifted: Floats
 
 
-def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float]) -> Floats:
-    """(nodes,) the counts of at least 0, consistent, that are nearest to what the counters say.
+def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float], whole: float) -> Floats:
+    """(nodes,) the counts of at least 0, consistent and of a given whole, that are nearest to what the counters say.
 
     Each node's cost is a convex function of its total. Its slope, the price that one more item of this node is worth,
     rises with the total; so the total as a function of the price is what is added up over children, and what the
@@ -93,6 +93,7 @@ def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float]) -> Floa
         tree: the tree.
         counts: (nodes,) what each counter says.
         precisions: see `unbiased`.
+        whole: the root's count, at least 0.
     """
     own = _by_level(tree, counts)
     prices = -precisions[-1] * own[-1]
@@ -114,7 +115,9 @@ def nonnegative(tree: Tree, counts: Floats, precisions: Sequence[float]) -> Floa
         rises[first] = bent[first]
         prices = shifted
     out: list[Floats] = []
-    price = np.zeros(1)  # nothing holds the root: one more item is worth nothing there
+    root = levels[-1]
+    at = np.maximum(np.searchsorted(root.total, [whole], "right") - 1, 0)
+    price = root.shifted[at] + (whole - root.total[at]) * (1 / root.slope[at] + precisions[0])  # asks for the whole
     for level, known in enumerate(reversed(levels)):
         size = np.diff(known.first, append=len(known.price))
         passed = np.add.reduceat((known.shifted <= np.repeat(price, size)).astype(np.int64), known.first)

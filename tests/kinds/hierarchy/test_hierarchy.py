@@ -141,19 +141,36 @@ def test_unbiased_estimates_are_those_of_dense_least_squares(seed: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seeds)
-def test_nonnegative_estimates_are_the_nearest_consistent_ones(seed: int) -> None:
+@given(seeds, st.sampled_from([0.0, 0.01, 1.0, 7.5, 300.0]))
+def test_nonnegative_estimates_are_the_nearest_consistent_ones(seed: int, whole: float) -> None:
     tree, leaves, times, counts = drawn(seed)
     scale = np.array(times)[tree.depths].astype(float)
-    found = nonnegative(tree, counts, (np.array(times, float) ** 2).tolist())
+    precisions = (np.array(times, float) ** 2).tolist()
+    found = nonnegative(tree, counts, precisions, whole)
     assert found.min() >= 0
+    assert found[0] == pytest.approx(whole, abs=1e-9)
     assert np.allclose(leaves @ found[tree.starts[-2] :], found, atol=1e-9)
-    matrix, goal = leaves * scale[:, None], scale * counts
+    matrix = np.vstack([leaves * scale[:, None], np.full(tree.leaves, 1e4)])  # hardly another whole pays
+    goal = np.append(scale * counts, 1e4 * whole)
     other = lsq_linear(matrix, goal, (0, np.inf), method="bvls", tol=1e-14).x
     squares = [float(((matrix @ one - goal) ** 2).sum()) for one in (found[tree.starts[-2] :], other)]
-    assert squares[0] <= squares[1] + 1e-9
-    if (free := unbiased(tree, counts, (scale[tree.starts[:-1],] ** 2).tolist())[0]).min() >= 0:
-        assert np.allclose(found, free, atol=1e-9)
+    assert squares[0] == pytest.approx(squares[1], rel=1e-5, abs=1e-5)
+    free = unbiased(tree, counts, precisions)[0]
+    if free.min() >= 0:
+        assert np.allclose(nonnegative(tree, counts, precisions, float(free[0])), free, atol=1e-9)
+
+
+@pytest.mark.parametrize(("leaves", "groups"), [(500, 1), (500, 10)])
+def test_the_whole_of_a_sparse_tree_is_within_its_interval(leaves: int, groups: int) -> None:
+    paths = [(f"{at % groups}", f"{at}") for at in range(leaves)]
+    for _ in range(5):
+        sketch = ss.Sketch.create(HierarchySpec(["x", "y"], paths, "1", "1e-6"))
+        sketch.update(paths[:20])
+        found = sketch.seal().estimate(method="nonnegative")
+        assert found.values[0] == pytest.approx(max(found.unbiased[0], 0.0), abs=1e-9)
+        low, high = found.interval()[0]
+        assert low <= found.values[0] <= high
+        assert found.values[found.spec.tree.depths == 1].sum() == pytest.approx(found.values[0], abs=1e-6)
 
 
 def test_a_large_tree_is_answered_in_linear_time_and_memory() -> None:
@@ -162,7 +179,8 @@ def test_a_large_tree_is_answered_in_linear_time_and_memory() -> None:
     leaves = rng.poisson(rng.gamma(0.3, 10, tree.leaves)).astype(float)
     truth = np.concatenate([np.bincount(way - way.min(), leaves) for way in tree.ways])
     noisy = truth + rng.normal(0, 20, tree.nodes)
-    free, kept = unbiased(tree, noisy, [1.0] * 4)[0], nonnegative(tree, noisy, [1.0] * 4)
+    free = unbiased(tree, noisy, [1.0] * 4)[0]
+    kept = nonnegative(tree, noisy, [1.0] * 4, max(free[0], 0.0))
     errors = [float(np.sqrt(np.mean((one - truth) ** 2))) for one in (noisy, free, kept)]
     assert errors[2] < 0.6 * errors[1]
     assert errors[1] < errors[0]

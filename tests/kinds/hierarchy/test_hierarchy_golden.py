@@ -29,5 +29,6 @@ def test_golden_files_are_read_and_written_again(name: str) -> None:
     assert read.to_bytes() == data
     found = read.estimate()
     np.testing.assert_allclose(found.values, wanted["values"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.unbiased, wanted["unbiased"], rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.stderr, wanted["stderr"], rtol=1e-9)
     assert read.guarantee().to_dict()["published"] == wanted["loss"]
