@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from sketchstream.kinds.tables import table_of
 
 from helpers.configurations import HOURLY_TOPIC
 from helpers.pages import EVERY_KIND
@@ -16,7 +17,6 @@ from sketchstream.config import kafka_settings
 from sketchstream.config.loader import Config
 from sketchstream.config.schema import TABLES
 from sketchstream.errors import ConfigError
-from sketchstream.kinds.tables import table_of
 from sketchstream.stream import formats
 
 GOOD = HOURLY_TOPIC
