@@ -209,11 +209,6 @@ def partition_counts(origins: Iterable[Origin]) -> int:
     return max((len(counts) for counts in found.values()), default=1) or 1
 
 
-def canonical_law(layers: Iterable[Layer]) -> tuple[tuple[str, Fraction], ...]:
-    """The laws of a list of layers, in an order that does not depend on how the parts were combined."""
-    return tuple(sorted((layer.law, layer.parameter) for layer in layers))
-
-
 class _Published:
     """Common base of releases, sealed states and stacks."""
 
@@ -341,8 +336,8 @@ class _Part(_Published):
 
     @property
     def layers_law(self) -> tuple[tuple[str, Fraction], ...]:
-        """The laws of the layers."""
-        return canonical_law(self.layers)
+        """The laws of the layers, in an order that does not depend on how parts were combined."""
+        return tuple(sorted((layer.law, layer.parameter) for layer in self.layers))
 
     @property
     def repartitioned(self) -> bool:

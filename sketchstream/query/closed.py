@@ -95,10 +95,10 @@ def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
         DataLossError: two of them contain the same position.
         FormatError: one is missing between others, or one does not match its key.
     """
-    distinct = {entry.body: entry for entry in entries}.values()
-    run = [Instalment.from_bytes(entry.body) for entry in sorted(distinct, key=lambda one: one.positions or (0, 0))]
+    distinct = sorted({entry.body: entry for entry in entries}.values(), key=lambda one: one.positions or (0, 0))
+    run = [Instalment.from_bytes(entry.body) for entry in distinct]
     at = 0
-    for one, entry in zip(run, sorted(distinct, key=lambda one: one.positions or (0, 0)), strict=True):
+    for one, entry in zip(run, distinct, strict=True):
         if (one.first, one.stop) != entry.positions or one.origin.partition != entry.partition:
             msg = f"what was published as {entry.key} says that it is something else"
             raise FormatError(msg)

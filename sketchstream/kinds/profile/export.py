@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import normal_quantile
 from sketchstream.kinds.exports import ColumnType
 from sketchstream.kinds.profile.estimate.intervals.wrapping import marked
@@ -91,21 +92,14 @@ def more(profile: ProfileNumbers, level: float) -> dict[str, Any]:
 
 def columns(profile: ProfileNumbers) -> dict[str, Floats]:
     """The profile as columns, one row for each count 0..n."""
-    n = profile.max_count
-    share, number = profile.number("fractions"), profile.number("counts")
-    tails = tail_ends(profile)
-    return {
-        "count": np.arange(n + 1, dtype=np.float64),
-        "fraction": profile.fractions,
-        "fraction_low": share[:, 0],
-        "fraction_high": share[:, 1],
-        "items": profile.counts,
-        "items_low": number[:, 0],
-        "items_high": number[:, 1],
-        "at_least": tails[: n + 1, 0],
-        "at_least_low": tails[: n + 1, 1],
-        "at_least_high": tails[: n + 1, 2],
-    }
+    out = {"count": np.arange(profile.max_count + 1, dtype=np.float64)}
+    for name, estimates in (
+        ("fraction", (profile.fractions, *profile.number("fractions").T)),
+        ("items", (profile.counts, *profile.number("counts").T)),
+        ("at_least", profile.tail_ends(normal_quantile(LEVEL))[:-1].T),
+    ):
+        out |= dict(zip((name, f"{name}_low", f"{name}_high"), estimates, strict=True))
+    return out
 
 
 def header(*, wraps: bool) -> tuple[str, ...]:
@@ -116,11 +110,6 @@ def header(*, wraps: bool) -> tuple[str, ...]:
     """
     bounded = {f"{name}_high": f"{name}_bound" for name in CSV_NUMBERS} if wraps else {}
     return tuple(one for name in COLUMNS for one in ((name, bounded[name]) if name in bounded else (name,)))
-
-
-def tail_ends(profile: ProfileNumbers) -> Floats:
-    """(n+2, 3) numbers of items with a count of at least 0..n+1: value, low, high of the 95% interval."""
-    return profile.tail_ends(normal_quantile(0.95))
 
 
 def to_csv(profile: ProfileNumbers) -> str:

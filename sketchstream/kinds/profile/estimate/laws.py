@@ -83,8 +83,3 @@ def tail_variance(epsilons: Sequence[float]) -> float:
         v = (x * x * (1.0 - a) + (1.0 + x) ** 2 * a * (1.0 - a) + a * a) / (1.0 + a)
         out *= v if out == 1.0 else 1.0 / math.tanh(epsilon / 2.0) ** 2
     return out
-
-
-def response_gain(epsilons: Sequence[float], p: int) -> float:
-    """Square of the factor by which inverting randomized response multiplies errors."""
-    return 1.0 / response_eigenvalue(epsilons, p) ** 2

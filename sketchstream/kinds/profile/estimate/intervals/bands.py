@@ -114,7 +114,7 @@ class Moved:
         return low, high
 
 
-def blend(bands: list[Band], weights: list[float]) -> Band:
+def blend(bands: Sequence[Band], weights: Sequence[float]) -> Band:
     """Weighted sum of independent bands."""
     return Band(
         np.sum([w * b.low for w, b in zip(weights, bands, strict=True)], axis=0),

@@ -233,11 +233,10 @@ def _information(parts: Sequence[Observed], d: float) -> float:
     """Standard deviation of a k+ share, including the noise of publication (docs/theory/profile.md 5)."""
     variance = 0.0
     for part in parts:
-        v0 = (
-            laws.tail_variance(part.epsilons)
-            if part.unit == "event"
-            else 0.25 * laws.response_gain(part.epsilons, part.modulus or 2)
-        )
+        if part.modulus is None:
+            v0 = laws.tail_variance(part.epsilons)
+        else:
+            v0 = 0.25 / laws.response_eigenvalue(part.epsilons, part.modulus) ** 2
         share = part.slots[0] / d
         variance += share**2 * v0 / part.slots[0]
         variance += part.noise_variance * float((laws.stencil(part.epsilons) ** 2).sum()) / d**2

@@ -21,7 +21,8 @@ def reconstruct(observed: Observed, n: int) -> fits.Fit:
     """Unbiased shares of one closed domain; beyond the unit range wide bins are spread evenly."""
     cells = observed.cells()
     if observed.unit == "item":
-        share = Circle(observed).shares(observed.modulus - 1 if observed.modulus else n).low
+        circle = Circle(observed)
+        share = circle.shares(circle.resolved).low
         counts = np.arange(n + 1, share.size, dtype=np.float64)
         return fits.Fit(share[: n + 1], counts, share[n + 1 :])
     line = Line(observed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sketchstream.kinds.profile.estimate.intervals import bounds
-from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS, Band, Ends
+from sketchstream.kinds.profile.estimate.intervals.bands import SHOWS, Band, Ends, blend
 from sketchstream.kinds.profile.estimate.intervals.bounds import Entropy, Region, Uncertainty
 from sketchstream.kinds.profile.estimate.intervals.falling import Falling, ratios, together
 from sketchstream.kinds.profile.estimate.linear.line import Line
@@ -226,8 +226,4 @@ def _reach(
 
 def _added(parts: Sequence[Band]) -> Band:
     """Bands of sums of independent estimates."""
-    return Band(
-        np.sum([b.low for b in parts], axis=0),
-        np.sum([b.high for b in parts], axis=0),
-        np.sum([b.variance for b in parts], axis=0),
-    )
+    return blend(parts, [1.0] * len(parts))
