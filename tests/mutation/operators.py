@@ -29,7 +29,7 @@ MODULES = (
     )),
     "stream/state/evidence",
     *(f"noise/{name}" for name in ("laplace", "response", "gaussian", "varied", "thresholds", "entropy", "selection")),
-    *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind")),
+    *(f"kinds/profile/{name}" for name in ("mechanism", "ranking", "groups", "kind", "published")),
     *(f"kinds/linear/{name}" for name in ("kind", "index")),
     "kinds/gaussian/kind",
     *(f"kinds/workload/{name}" for name in (
