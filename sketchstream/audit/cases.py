@@ -119,13 +119,18 @@ MODULES: Final = {
     "workload": "workloads",
     "convolution": "convolutions",
     "projection": "projections",
-    "hierarchy": "hierarchies",
 }
-"""Module of each kind's audit in `sketchstream.audit.kinds`."""
+"""Module of the audit in `sketchstream.audit.kinds`, of kinds whose packages have no `oracle`."""
 
 
 def audits() -> Iterator[tuple[str, Audit | None]]:
     """Each kind of the registry with its audit; None if it has none."""
     for kind in kinds.names():
-        module = MODULES.get(kind)
-        yield kind, None if module is None else import_module(f"sketchstream.audit.kinds.{module}").AUDIT
+        module, oracle = MODULES.get(kind), kinds.part(kind, "oracle")
+        if module is not None:
+            yield kind, import_module(f"sketchstream.audit.kinds.{module}").AUDIT
+        elif oracle is not None:
+            known = import_module(oracle)
+            yield kind, import_module("sketchstream.audit.kinds.linear").OracleAudit(known.specs, known.WORKERS, known)
+        else:
+            yield kind, None

@@ -56,8 +56,8 @@ def part(name: str, what: str) -> str | None:
 
     Args:
         name: name of the kind.
-        what: "table", whose `TABLE` is the model of its `[[sketch]]`; or "pictures", which shows its answers
-            (`sketchstream.kinds.shown.Presentation`).
+        what: "table", whose `TABLE` is the model of its `[[sketch]]`; "pictures", which shows its answers
+            (`sketchstream.kinds.shown.Presentation`); "oracle", for its audit (`sketchstream.audit.kinds.linear`).
     """
     home = _HOMES.get(name) or type(named(name)).__module__
     module = f"{home.rpartition('.')[0]}.{what}"

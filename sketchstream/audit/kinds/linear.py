@@ -30,6 +30,7 @@ from sketchstream.audit.observed import (
     shift_seen,
     state_of,
     untouched,
+    variance_of_unit,
 )
 from sketchstream.kinds.pseudo_inverse import pseudo_inverse
 from sketchstream.noise import laws
@@ -293,3 +294,39 @@ class MatrixAudit(LinearAudit):
         """See `plainest`."""
         variance = self.variance(spec, spec.epsilon, spec.delta)
         return plainest(spec, self.matrix(spec), variance, 1_000 if quick else 20_000)
+
+
+@dataclass(frozen=True)
+class OracleAudit(MatrixAudit):
+    """The audit of a kind with Gaussian noise, by the module `oracle` of its package."""
+
+    oracle: Any
+
+    def matrix(self, spec: Any) -> Ints:
+        """That of the oracle."""
+        matrix: Ints = self.oracle.matrix(spec)
+        return matrix
+
+    def questions(self, name: str, spec: Any) -> Ints:
+        """Those of the oracle."""
+        del name
+        questions: Ints = self.oracle.questions(spec)
+        return questions
+
+    def promises(self, name: str, spec: Any) -> Case:
+        """mu^2 of a unit at each epsilon and delta."""
+        moves = moves_of(self.matrix(spec).shape[1], spec.max_weight)
+        slack = 2e-2 if spec.counted_share else 5e-3
+        return case(name, spec, lambda *look: 1 / variance_of_unit(*look), moves, slack=slack)
+
+    def law(self, spec: Any, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
+        """Gaussian noise, beside the events counted, which have a share of mu^2 and integers."""
+        alone, share = variance_of_unit(epsilon, delta), float(spec.counted_share)
+        sigma2 = alone * (1 + share / alone) * reach_of(spec, self.matrix(spec)) / (1 - share)
+        return laws.DiscreteGaussian(Fraction(sigma2))
+
+    def checks(self, quick: bool) -> Iterator[Check]:
+        """Those of the matrix, and the plainest unit of every spec."""
+        yield from super().checks(quick)
+        for name, spec in self.specs().items():
+            yield f"plainest unit, {name}", partial(self.plainest, spec, quick)

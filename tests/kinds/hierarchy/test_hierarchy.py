@@ -18,7 +18,7 @@ import sketchstream as ss
 from helpers.commands import Run
 from helpers.trees import below, best, random_tree, variances
 from sketchstream import noise
-from sketchstream.audit.kinds import hierarchies
+from sketchstream.audit import cases
 from sketchstream.errors import ConfigError, DomainError, EstimateError, FormatError, SpecError
 from sketchstream.kinds.hierarchy.answers import estimate
 from sketchstream.kinds.hierarchy.fit import nonnegative, unbiased
@@ -242,9 +242,11 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_audit_finds_a_sensitivity_that_is_too_small(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit: Any = dict(cases.audits())["hierarchy"]
+
     def passes() -> bool:
-        hierarchies.specs.cache_clear()
-        return dict(hierarchies.AUDIT.checks(True))["create, event"]()[0]
+        audit.specs.cache_clear()
+        return dict(audit.checks(True))["create, event"]()[0]
 
     assert passes()
     with monkeypatch.context() as patch:

@@ -1,26 +1,18 @@
-"""Audit of kind `hierarchy`: noise, updates, answers, ledgers, and the event with the largest privacy loss.
+"""What the audit must know of kind `hierarchy`, computed from plain data and not by the kind's own code.
 
-In: specs of both units. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches it
-creates.
-Source: docs/theory/hierarchy.md.
-
-Nothing here calls internals of sketches. Trees are walked again by the numbers of children in the plain data of specs.
+In: plain data of specs. Out: see `sketchstream.audit.kinds.linear.OracleAudit`. Touches: nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from fractions import Fraction
-from functools import lru_cache, partial
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
-from sketchstream.audit.cases import Case, Check
-from sketchstream.audit.kinds.linear import MatrixAudit, case, moves_of, reach_of
-from sketchstream.audit.observed import Ints, variance_of_unit
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
-from sketchstream.noise import laws
+from sketchstream.kinds.hierarchy.tree import Ints
 
 
 @lru_cache(maxsize=1)
@@ -37,6 +29,16 @@ def specs() -> Mapping[str, HierarchySpec]:
         "item": (uneven, {"unit": "item", "max_total": 20, "max_weight": 6, **shown}),
     }
     return {name: HierarchySpec(["x", "y", "z"], paths, "1", "1e-6", **given) for name, (paths, given) in more.items()}
+
+
+def questions(spec: HierarchySpec) -> Ints:
+    """(nodes, leaves) which leaves each node has below it."""
+    return _placed(spec, [1] * len(spec.to_dict()["multipliers"]))
+
+
+def matrix(spec: HierarchySpec) -> Ints:
+    """(nodes, leaves) the same, times the multiplier of each node's level."""
+    return _placed(spec, spec.to_dict()["multipliers"])
 
 
 def _placed(spec: HierarchySpec, times: list[int]) -> Ints:
@@ -63,37 +65,6 @@ def _walked(spec: HierarchySpec) -> list[list[int]]:
     return ways
 
 
-class HierarchyAudit(MatrixAudit):
-    """See `LinearAudit`."""
-
-    def questions(self, name: str, spec: HierarchySpec) -> Ints:
-        """(nodes, leaves) which leaves each node has below it."""
-        del name
-        return _placed(spec, [1] * len(spec.to_dict()["multipliers"]))
-
-    def matrix(self, spec: HierarchySpec) -> Ints:
-        """(nodes, leaves) the same, times the multiplier of each node's level."""
-        return _placed(spec, spec.to_dict()["multipliers"])
-
-    def promises(self, name: str, spec: HierarchySpec) -> Case:
-        """mu^2 of a unit at each epsilon and delta."""
-        moves = moves_of(self.matrix(spec).shape[1], spec.max_weight)
-        slack = 2e-2 if spec.counted_share else 5e-3
-        return case(name, spec, lambda *look: 1 / variance_of_unit(*look), moves, slack=slack)
-
-    def law(self, spec: HierarchySpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteGaussian:
-        """Gaussian noise, beside the events counted, which have a share of mu^2 and integers."""
-        alone, share = variance_of_unit(epsilon, delta), float(spec.counted_share)
-        sigma2 = alone * (1 + share / alone) * reach_of(spec, self.matrix(spec)) / (1 - share)
-        return laws.DiscreteGaussian(Fraction(sigma2))
-
-    def checks(self, quick: bool) -> Iterator[Check]:
-        """Those of the matrix, and the plainest unit of every spec."""
-        yield from super().checks(quick)
-        for name, spec in self.specs().items():
-            yield f"plainest unit, {name}", partial(self.plainest, spec, quick)
-
-
 WORKERS: Final = {
     "event": """
 kind = "hierarchy"
@@ -106,4 +77,4 @@ levels = ["country", "city"]
 paths = [["fr", "paris"], ["fr", "lyon"], ["de", "bonn"], ["de", "koeln"], ["de", "ulm"], ["it", "rom"]]
 """
 }
-AUDIT: Final = HierarchyAudit(specs, WORKERS)
+"""Fields of a `[[sketch]]` for the audit of a worker's windows."""
