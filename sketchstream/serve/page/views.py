@@ -512,11 +512,7 @@ class Views:
         """Publications that cannot be trusted."""
         incidents = self._service.incidents(request.state.allowed)["incidents"]
         rows = [
-            (
-                one["sketch"],
-                self._incident_cell(one),
-                Markup('<span class="said">{}</span>').format(one["text"]),
-            )
+            (one["sketch"], self._incident_cell(one), Markup('<span class="said">{}</span>').format(one["text"]))
             for one in incidents
         ]
         lead = "No incident: everything that was published could be read, and no noise was published twice."
