@@ -12,7 +12,7 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -385,15 +385,20 @@ class Service:
             out["failure"] = stored.failure
         return out
 
-    def answer_state(self, stored: StoredWindow) -> str:
-        """See `describe`."""
+    def answer_state(self, stored: StoredWindow, answered: Collection[bytes] | None = None) -> str:
+        """See `describe`.
+
+        Args:
+            stored: the window.
+            answered: inputs of the windows whose usual answer is stored; None: it is looked for.
+        """
         if stored.state == INCIDENT:
             return "incident"
         if stored.failure is not None:
             return "none"
         if stored.state == MISSING or (stored.state == SETTLED and self.groups(stored.sketch)):
-            ready = stored.guarantee is not None and self.store.numbers(stored) is not None
-            return "ready" if ready else "on_request"
+            known = self.store.answered([stored]) if answered is None else answered
+            return "ready" if stored.guarantee is not None and stored.input in known else "on_request"
         return "pending" if stored.todo or stored.state == NEW else "ready"
 
     # ------------------------------------------------------------------ one window
@@ -653,17 +658,17 @@ class Service:
         question = Question(group=group)
         windows = self.some_windows(name, since, until)
         known = {} if group is not None else self.store.points(name, metric, since, until)
-        if group is not None:
-            self.have_computed(windows, question)
+        usual = self.store.answered(windows) if group is not None else None
+        answered = self.have_computed(windows, question) if group is not None else set()
         points: list[dict[str, Any]] = []
         always = self._bound(name, metric)
         pending = there = 0
         names: Sequence[str] = ()
         title = ""
         for stored in reversed(windows):
-            state = self.answer_state(stored)
+            state = self.answer_state(stored, usual)
             if group is not None and state == "on_request":
-                if self.store.numbers(stored, question.text) is not None:
+                if stored.input in answered:
                     state = "ready"
                 elif self.pool.refused(stored, question) is not None:
                     state = "none"
@@ -731,8 +736,11 @@ class Service:
             group: of a sketch that has groups.
         """
         question = Question(group=group)
+        answered = self.store.answered(windows, question.text)
         return [
-            self.number(one, question, metric).point if one.state != INCIDENT and one.guarantee is not None else None
+            None
+            if one.input not in answered or one.state == INCIDENT or one.guarantee is None
+            else self.number(one, question, metric).point
             for one in windows
         ]
 
@@ -781,12 +789,22 @@ class Service:
         self._read.put(key, read)
         return read
 
-    def have_computed(self, windows: Sequence[StoredWindow], question: Question) -> None:
-        """Have the newest settled windows without an answer to a question computed, a few at a time."""
-        lacking = (one for one in reversed(windows) if one.state == SETTLED and self.lacks(one, question))
+    def have_computed(self, windows: Sequence[StoredWindow], question: Question) -> set[bytes]:
+        """Have the newest settled windows without an answer to a question computed, a few at a time.
+
+        Returns:
+            Inputs of the windows whose answer is there.
+        """
+        answered = self.store.answered(windows, question.text)
+        lacking = (
+            one
+            for one in reversed(windows)
+            if one.state == SETTLED and one.input not in answered and self.pool.refused(one, question) is None
+        )
         for stored in islice(lacking, AT_ONCE):
             if not self.ask_soon(stored, question):
-                return
+                break
+        return answered
 
     def difference(self, first: WindowAnswer, second: WindowAnswer) -> Callable[[str], dict[str, Any]]:
         """Any number of one window minus that of another, with an interval; their answers are read once.

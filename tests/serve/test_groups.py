@@ -205,6 +205,26 @@ def test_groups_are_compared_with_what_was_before(run: Run, tmp_path: Path, monk
 
 
 @pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
+def test_a_series_of_a_group_asks_for_the_answers_of_all_windows_at_once(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [{"ts": START + hour * HOUR, "user": 1, "campaign": "spring"} for hour in range(12)]
+    (tmp_path / "events.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (tmp_path / "sketchstream.toml").write_text(CONFIG)
+    assert run("worker", "-c", "sketchstream.toml").code == 0
+    queries: list[str] = []
+    with serving(tmp_path, CONFIG, processes=0) as (service, _):
+        asked = service.store._rows
+        monkeypatch.setattr(service.store, "_rows", lambda query, *given: queries.append(query) or asked(query, *given))
+        counts = []
+        for hours in (2, 12):
+            queries.clear()
+            found = service.series("reach", "exactly.1", START, START + hours * HOUR, "spring")
+            assert (len(found["points"]), found["pending"]) == (hours, hours)
+            counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
 def test_numbers_that_wrapping_makes_bounds_say_so_on_the_page_and_in_series(run: Run, tmp_path: Path) -> None:
     """Users with far more events than the modulus: of each group, the interval may be exceeded."""
     records = [

@@ -563,7 +563,7 @@ def test_a_comparison_says_what_is_not_complete(complete):
         return comparison.Side(stored, None)
 
     for pair in ((side(1, True), side(2, complete)), (side(2, complete), side(1, True))):
-        said = comparison.note([], *pair, USUAL)
+        said = comparison.note([], *pair, None, USUAL)
         known = {False: "is not complete", None: "is not known to be complete"}.get(complete)
         told = (
             f" The window that begins at 2026-01-02T00:00:00Z {known}: what is missing there is part of the difference."

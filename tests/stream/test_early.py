@@ -254,9 +254,9 @@ def test_a_chunk_boundary_that_decides_an_answer_is_caught(monkeypatch: pytest.M
     """A mutant: answers that are due inside a chunk wait for its end."""
     honest: Any = PartitionState._count_with_early
 
-    def whole(self: Any, track: Any, early: Any, chunk: Any, outcome: Any) -> Any:
+    def whole(self: Any, *chunk: Any) -> Any:
         monkeypatch.setattr(PartitionState, "_due_early", lambda *_: [])
-        yield from honest(self, track, early, chunk, outcome)
+        yield from honest(self, *chunk)
 
     monkeypatch.setattr(PartitionState, "_count_with_early", whole)
     s = stream(5, 400, size=SIZE, step_ms=9000)

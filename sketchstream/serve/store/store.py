@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sketchstream.serve")
 
+MOST_KEYS: Final = 500
+"""Answers that one query looks for: SQLite takes 999 values in its smallest build."""
 REFRESH: Final = 512
 """Windows that are put together in one transaction."""
 DROPPED: Final = 64
@@ -979,6 +981,16 @@ class Store:
     def numbers(self, stored: StoredWindow, question: str = "") -> bytes | None:
         """A stored answer's numbers as JSON, without facts and guarantee; None: not computed."""
         return self._answer(stored, question, "numbers")
+
+    def answered(self, windows: Iterable[StoredWindow], question: str = "") -> set[bytes]:
+        """Inputs of the windows of which an answer is stored; it is not read."""
+        inputs = {answer_key(one.input, question): one.input for one in windows if one.input is not None}
+        keys, found = list(inputs), set[bytes]()
+        for start in range(0, len(keys), MOST_KEYS):
+            some = keys[start : start + MOST_KEYS]
+            rows = self._rows(f"SELECT input FROM answers WHERE input IN ({', '.join('?' * len(some))})", some)
+            found |= {inputs[bytes(key)] for (key,) in rows}
+        return found
 
     def csv(self, stored: StoredWindow, question: str = "") -> bytes | None:
         """A stored answer as CSV; None: not computed."""
