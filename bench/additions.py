@@ -51,7 +51,7 @@ FEATURES = {
     "the page: newest numbers, ranges, no false digits": "3e516b96 b5f0f87d 683450e0",
     "quick first answers, answers that are kept": "e2c49ef5 ead1c18d ac272c94 8550502f",
     "estimates: open domains, few items, denoisers, rows as they are": (
-        "398cd966 78ae6015 73ba94ff d37755a7 60a5e444 045cc410 15b480a1 6747e968"
+        "398cd966 78ae6015 73ba94ff d37755a7 60a5e444 045cc410 15b480a1 6747e968 adfb384c"
     ),
     "units of time, csv of all separators": "c87fb86a 448c53fb",
 }
