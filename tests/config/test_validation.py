@@ -9,7 +9,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from sketchstream.kinds.tables import table_of
 
 from helpers.configurations import HOURLY_TOPIC
 from helpers.pages import EVERY_KIND
@@ -17,6 +16,7 @@ from sketchstream.config import kafka_settings
 from sketchstream.config.loader import Config
 from sketchstream.config.schema import TABLES
 from sketchstream.errors import ConfigError
+from sketchstream.kinds.config_tables import table_of
 from sketchstream.stream import formats
 
 GOOD = HOURLY_TOPIC

@@ -281,9 +281,9 @@ def broken(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
 
         count = PartitionState._count
 
-        def only_with_items(self: Any, track: Any, whole: Any, outcome: Any) -> Steps[None]:
-            if whole.events.valid.any():
-                yield from count(self, track, whole, outcome)
+        def only_with_items(self: Any, track: Any, events: Any, admission: Any, outcome: Any) -> Steps[None]:
+            if events.valid.any():
+                yield from count(self, track, events, admission, outcome)
 
         patch.setattr(PartitionState, "_count", only_with_items)
 

@@ -195,7 +195,7 @@ def test_two_publications_of_one_position_are_an_incident() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("intrusion = false\n", "", "intrusion True"),
+        ("intrusion = false\n", "", "intrusion true"),
         ('step = "1m"', 'position = "p"\nlength = 60', "needs step"),
         ("intrusion = false", 'intrusion = false\nlayout = "fourier"\nnoise = "gaussian"', "layout 'fourier'"),
     ],
