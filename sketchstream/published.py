@@ -740,7 +740,6 @@ def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
 @lru_cache(maxsize=256)
 def _remembered_spec(kind: Kind[Any], written: bytes) -> Any:
     """Read the spec in these bytes, cached: many sketches have equal specs, and specs are immutable."""
-    del kind
     return kinds.read_published_spec(msgpack.unpackb(written))
 
 

@@ -133,7 +133,6 @@ class Answers(ABC):
         Args:
             level: level of the intervals.
         """
-        del level
         return {}
 
     def more(self, level: float) -> dict[str, Any]:
@@ -142,7 +141,6 @@ class Answers(ABC):
         Args:
             level: level of the intervals.
         """
-        del level
         return {}
 
     @property

@@ -25,7 +25,6 @@ class Intake(Generic[S]):
 
     def roles(self, spec: S) -> tuple[str, ...]:
         """Fields of a record that its events need beside item, weight and time: keys of `Events.columns`."""
-        del spec
         return tuple(role for role in self.carries if role not in ("item", "weight"))
 
     def stretch_ms(self, spec: S) -> int | None:
@@ -33,7 +32,6 @@ class Intake(Generic[S]):
 
         If there are any, `events` is asked for each window of a chunk.
         """
-        del spec
         return None
 
     def lattice(self, spec: S) -> Lattice | None:

@@ -190,7 +190,6 @@ class Kind(ABC, Generic[S]):
         Args:
             data: of a stranger; any of its values may be of any type.
         """
-        del data
         return Expansion()
 
     @abstractmethod
@@ -297,7 +296,6 @@ class Kind(ABC, Generic[S]):
 
     def rows(self, spec: S) -> AnswerRows:
         """How its answers lie in rows."""
-        del spec
         return AnswerRows()
 
     @abstractmethod
@@ -310,6 +308,5 @@ class Kind(ABC, Generic[S]):
 
     def estimate(self, published: Any, **options: Any) -> Any:
         """The answers, for kinds that give estimates."""
-        del published, options
         msg = f"a sketch of kind {self.name!r} has no estimate: ask it for .{self.answer}()"
         raise EstimateError(msg)

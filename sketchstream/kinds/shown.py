@@ -43,7 +43,6 @@ class Presentation:
 
     def headline(self, answer: AnswerData) -> str:
         """The most important numbers in a sentence; empty if there is none."""
-        del answer
         return ""
 
     def numbers(self, answer: AnswerData) -> dict[str, str]:
@@ -57,7 +56,6 @@ class Presentation:
 
     def pictures(self, answer: AnswerData) -> list[Panel]:
         """Charts with their tables."""
-        del answer
         return []
 
     def main(self, answer: AnswerData) -> list[Panel]:
@@ -66,7 +64,6 @@ class Presentation:
 
     def tables(self, answer: AnswerData) -> list[ReportTable]:
         """Tables without a chart."""
-        del answer
         return []
 
     def title_of(self, spec: Any, name: str, say: Names) -> str:
@@ -77,7 +74,6 @@ class Presentation:
             name: of the number.
             say: names of items.
         """
-        del spec, name, say
         return ""
 
     def bound_of(self, spec: Any, name: str) -> Bound | None:
@@ -87,7 +83,6 @@ class Presentation:
             spec: of the sketch.
             name: of the number.
         """
-        del spec, name
         return None
 
     def chained(self, answers: Sequence[AnswerData]) -> list[Panel]:
@@ -96,7 +91,6 @@ class Presentation:
         Args:
             answers: of one sketch, ascending, one at least.
         """
-        del answers
         return []
 
     def so_far(self, answer: AnswerData) -> tuple[str, list[Panel]]:
@@ -113,7 +107,6 @@ class Presentation:
         Args:
             answer: the usual answer.
         """
-        del answer
         return {}
 
 

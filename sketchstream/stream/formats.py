@@ -73,7 +73,6 @@ class Reader(Protocol):
 
     def shown(self, payload: bytes | None) -> bytes | None:
         """A payload as JSON text, for a sample that an operator asks for; None if it is unreadable or has no fields."""
-        del payload
         return None
 
 
@@ -101,7 +100,6 @@ class PayloadFormat(Protocol):
 
     def check_payload(self, payload: Any) -> Iterator[str]:
         """Mistakes in a `[payload]` table whose keys are all among `payload_keys`."""
-        del payload
         return iter(())
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> Reader:

@@ -148,7 +148,6 @@ class Source(Protocol):
 
         A worker that was suspended for long does not know yet that others own its partitions. Without a group: always.
         """
-        del since_s
         return True
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
@@ -179,7 +178,6 @@ class Source(Protocol):
 
     def beginning(self, partition: int) -> int:
         """Position of the first record that still exists (0 if nothing was ever trimmed)."""
-        del partition
         return 0
 
     def former_counts(self, partition: int) -> Mapping[int, int | None]:
@@ -188,7 +186,6 @@ class Source(Protocol):
         Found in envelopes alone: partitions that were added begin at offset 0, with a record later than many of all
         others. With each the position up to which it may be so; None: to the end.
         """
-        del partition
         return {}
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:

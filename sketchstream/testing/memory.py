@@ -99,7 +99,6 @@ class MemorySource(Source):
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
         """One chunk of each partition that has one."""
-        del timeout_s
         fresh = tuple(partition for partition in self.owned if partition not in self._announced)
         if fresh:
             self._known = len(self._log.partitions)
@@ -132,7 +131,6 @@ class MemorySource(Source):
 
     def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
         """Partitions of the log now; not fresh, as of when they were announced."""
-        del partition
         if fresh or self._known == 0:
             self._known = len(self._log.partitions)
         return self._known
@@ -144,7 +142,6 @@ class MemorySource(Source):
 
     def close(self, *, leave: bool = False) -> None:
         """Nothing is held."""
-        del leave
 
 
 def chunk_of(partition: int, begin: int, records: Sequence[RawRecord], decoder: Decoder) -> Chunk:
@@ -248,7 +245,6 @@ class MemoryPublisher:
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
         """Keep entries, then frontiers."""
-        del partition
         if self.fail is not None:
             raise self.fail
         for entry in entries:
@@ -327,7 +323,6 @@ class MemorySink:
 
     def takes(self, reason: Refusal) -> bool:
         """All kinds."""
-        del reason
         return True
 
     def send(self, partition: int, reason: Refusal, record: RawRecord, detail: str = "") -> None:
@@ -336,7 +331,6 @@ class MemorySink:
 
     def flush(self, partition: int, timeout_s: float = 10.0) -> None:
         """All of them are here."""
-        del partition, timeout_s
         if self.fail is not None:
             raise self.fail
         self.acknowledged = len(self.sent)

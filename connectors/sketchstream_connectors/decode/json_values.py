@@ -60,7 +60,6 @@ class JsonFormat(PayloadFormat):
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> JsonReader:
         """A reader."""
-        del payload, resolve
         return JsonReader(fields)
 
     def example(self, fields: Fields, now_ms: int) -> tuple[JsonReader, bytes]:

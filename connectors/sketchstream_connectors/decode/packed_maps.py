@@ -81,7 +81,6 @@ class PackedFormat(PayloadFormat):
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> PackedReader:
         """A reader."""
-        del payload, resolve
         return PackedReader(fields)
 
     def example(self, fields: Fields, now_ms: int) -> tuple[PackedReader, bytes]:

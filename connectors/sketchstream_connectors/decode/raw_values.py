@@ -68,12 +68,10 @@ class RawFormat(PayloadFormat):
 
     def reader(self, fields: Fields, payload: Any, resolve: Callable[[str], Any]) -> RawReader:
         """A reader."""
-        del payload, resolve
         return RawReader(fields, self.name == "key")
 
     def example(self, fields: Fields, now_ms: int) -> tuple[RawReader, bytes]:
         """An item of any type."""
-        del now_ms
         return RawReader(fields, self.name == "key"), b"1"
 
 

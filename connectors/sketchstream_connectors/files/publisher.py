@@ -105,7 +105,6 @@ class DirectoryPublisher:
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
         """Write entries, then the frontiers that cover them. See `Publisher.publish`."""
-        del partition
         with files.saying(f"cannot publish to {self.root}"):
             for entry in entries:
                 self._publish_entry(entry)

@@ -152,7 +152,6 @@ class FileSource(Source):
 
     def seek(self, partition: int, position: int) -> None:
         """Go on from here; of standard input, with what comes next, under this position."""
-        del partition
         if self._path is None:
             self._shift += position - self._position
         else:
@@ -161,12 +160,10 @@ class FileSource(Source):
 
     def pause(self, partition: int) -> None:
         """Deliver nothing."""
-        del partition
         self._paused = True
 
     def resume(self, partition: int) -> None:
         """Deliver again."""
-        del partition
         self._paused = False
 
     def numbers(self) -> Sequence[int]:
@@ -175,17 +172,14 @@ class FileSource(Source):
 
     def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
         """A file is one partition."""
-        del partition, fresh
         return 1
 
     def high_watermarks(self, partitions: Collection[int] | None = None) -> Mapping[int, int]:
         """Unknown: a file that is silent has ended."""
-        del partitions
         return {}
 
     def close(self, *, leave: bool = False) -> None:
         """Close the file."""
-        del leave
         self._chunks = None
 
 

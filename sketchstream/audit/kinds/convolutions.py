@@ -124,7 +124,6 @@ class ConvolutionAudit(LinearAudit):
 
     def law(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction) -> laws.DiscreteLaplace:
         """Laplace noise in every word; other noises are judged by their coordinates."""
-        del delta
         return laws.DiscreteLaplace(epsilon * (1 - spec.counted_share) / _reach(spec))
 
     def judge(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction, drawn: Ints) -> Outcome:

@@ -232,7 +232,6 @@ class LinearAudit(ABC):
 
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
         """What all kinds have in common is checked for these."""
-        del slots
         return tuple(self.promises(name, spec) for name, spec in self.specs().items())
 
     def windows(self, case: Case, parts: Sequence[Any]) -> Outcome:
@@ -272,7 +271,6 @@ class MatrixAudit(LinearAudit):
 
     def answers_slack(self, spec: Any) -> tuple[float, float] | None:
         """`slack` of `answers`; None: they are not checked."""
-        del spec
         return 1e-6, 0.01
 
     def variance(self, spec: Any, epsilon: Fraction, delta: Fraction) -> float:
@@ -309,7 +307,6 @@ class OracleAudit(MatrixAudit):
 
     def questions(self, name: str, spec: Any) -> Ints:
         """Those of the oracle."""
-        del name
         questions: Ints = self.oracle.questions(spec)
         return questions
 

@@ -95,7 +95,6 @@ class WorkloadAudit(MatrixAudit):
 
     def questions(self, name: str, spec: WorkloadSpec) -> Floats:
         """The queries, written again."""
-        del spec
         return _tried()[name][1]
 
     def promises(self, name: str, spec: WorkloadSpec) -> Case:

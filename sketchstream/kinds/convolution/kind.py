@@ -231,7 +231,6 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
 
     def index(self, spec: ConvolutionSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Updater:
         """Positions, which every partition has."""
-        del key, origin
         self.require_all_places(keep)
         return Updater(spec)
 

@@ -35,7 +35,7 @@ from sketchstream.kinds.convolution.filtering.mechanism import (
 )
 from sketchstream.kinds.convolution.filtering.spread import LONGEST_SPREAD, SpreadFactor
 from sketchstream.kinds.linear.causal import LONGEST_ROOT, CausalFactor, block_energies
-from sketchstream.kinds.linear.fields import delta_of
+from sketchstream.kinds.linear.fields import parse_delta
 from sketchstream.kinds.linear.spec import EventCountingSpec
 from sketchstream.kinds.linear.tree import BlockTree, Levels, best_levels, checked_levels
 from sketchstream.noise.laws import DiscreteLaplace
@@ -624,7 +624,7 @@ class ConvolutionSpec(EventCountingSpec):
             SpecError: a number outside its range, or noise that the state cannot hold.
         """
         eps = self.epsilon if epsilon is None else exact_epsilon(epsilon)
-        target = self.delta if delta is None else delta_of(delta, "delta", zero=True)
+        target = self.delta if delta is None else parse_delta(delta, "delta", zero=True)
         loss = self._loss(eps, target) if self.measure != "mu2" else self._lattice_loss(eps, target)
         if self.measure == "rho":
             loss = _short(Fraction(math.sqrt(2 * loss) * (1 - 1e-15))) ** 2 / 2
@@ -899,7 +899,7 @@ class ConvolutionSpec(EventCountingSpec):
             fields["delta"] = 0
         made = cls._made(**fields)
         if fields.get("noise") == "laplace_pure" and delta is not None:
-            made._put(delta=delta_of(delta, "delta", zero=True))
+            made._put(delta=parse_delta(delta, "delta", zero=True))
         found = {"transform_length": made.transform_length, "grid": made.grid, "support": made.support_digest}
         if found != derived:
             wrong = ", ".join(name for name in found if found[name] != derived[name])

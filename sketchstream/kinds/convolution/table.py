@@ -54,7 +54,6 @@ class ConvolutionTable(LinearTable):
 
         An item may be in several partitions: the promise of `max_total` covers all of them together.
         """
-        del around
         if self.step is not None and (self.windows is not None or self.every is not None):
             yield "step needs one window: give each length a [[sketch]] of its own, and moving sums a kernel window:W"
         if self.publish == "closed" and self.step is None:
@@ -89,7 +88,6 @@ class ConvolutionTable(LinearTable):
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> ConvolutionSpec:
         """See `ConvolutionSpec`; layout "time" is the default for series, whose updates are then quick."""
-        del domain
         kernel: Any = list(self.kernel) if isinstance(self.kernel, tuple) else self.kernel
         if isinstance(kernel, str) and kernel.endswith(".npy"):
             kernel = str(around.folder / kernel)

@@ -160,7 +160,6 @@ class GaussianEstimate(LinearAnswers):
 
     def beside(self, level: float) -> Mapping[str, Column]:
         """The published counts."""
-        del level
         return {"raw": self.raw}
 
     @property

@@ -83,7 +83,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     def described(self, spec: GaussianSpec, slots: int) -> list[tuple[str, str]]:
         """The domain."""
-        del spec
         return [("domain", f"closed, {slots:,} slots")]
 
     def unit_said(self, spec: GaussianSpec) -> str:
@@ -101,7 +100,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     def relation(self, spec: GaussianSpec) -> tuple[str, ...]:
         """Each item of a packed record is an event; to swap someone is two changes."""
-        del spec
         return (
             "packed records hold many events: each item of one, with its weight, is an event by itself, and how many "
             "there are belongs to the record's envelope",
@@ -111,7 +109,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     def assumes(self, spec: GaussianSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
         """How the noise was calibrated, and what the counters beside the slots have of it."""
-        del ledger
         exact = spec.calibration.route == "exact"
         how = "summed exactly for every shift" if exact else "bounded by a rounded Gaussian nearby"
         lines = [
@@ -125,7 +122,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     def index(self, spec: GaussianSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Index:
         """A slot for each item; weights are added in lattice units, wrapping."""
-        del origin
         slots = Index.build(spec.domain, key if spec.needs_key else None, keep)
         return replace(slots, max_weight=spec.lattice.most, units=partial(lattice_weights, spec))
 
@@ -142,7 +138,6 @@ class GaussianKind(LinearKind[GaussianSpec], SlotsOfItems):
 
     def rows(self, spec: GaussianSpec) -> AnswerRows:
         """One row for each slot, with its count as published; ranks are those of the largest."""
-        del spec
         types: Types = {**USUAL, "slot": "int64", "raw": "float64", "rank": "int64"}
         return AnswerRows(("slot", "item", *USUAL, "raw"), types=types)
 

@@ -16,7 +16,7 @@ import msgpack
 
 from sketchstream.errors import SpecError
 from sketchstream.items.lattice import MOST_BITS, MOST_UNITS, Lattice
-from sketchstream.kinds.linear.fields import epsilon_of, stored_closed
+from sketchstream.kinds.linear.fields import parse_epsilon, stored_closed
 from sketchstream.kinds.linear.spec import CAPACITY, LinearSpec, calibrated
 from sketchstream.privacy.calibration.discrete import (
     DiscreteCalibration,
@@ -308,7 +308,7 @@ class GaussianSpec(LinearSpec):
 
     def calibrated(self, epsilon: Epsilon, delta: Epsilon) -> DiscreteCalibration:
         """Noise for one release of (epsilon, delta) to this unit."""
-        exact = epsilon_of(epsilon, "epsilon", self.epsilons), exact_delta(delta)
+        exact = parse_epsilon(epsilon, "epsilon", self.epsilons), exact_delta(delta)
         if self.total_share:
             return calibrated(*exact, self.shift)
         return _calibrated(*exact, self._reach)

@@ -75,12 +75,10 @@ class HierarchyAnswers(LinearAnswers):
 
     def beside(self, level: float) -> Mapping[str, Column]:
         """The unbiased estimates."""
-        del level
         return {"unbiased": self.unbiased}
 
     def more(self, level: float) -> dict[str, Any]:
         """The numbers of the nodes, and the unbiased estimates."""
-        del level
         return {"nodes": self.nodes.tolist(), "unbiased": self.unbiased.tolist(), "levels": list(self.spec.tree.levels)}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:

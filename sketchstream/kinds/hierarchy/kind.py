@@ -98,7 +98,6 @@ class HierarchyKind(LinearKind[HierarchySpec]):
 
     def relation(self, spec: HierarchySpec) -> tuple[str, ...]:
         """To move an event is two changes."""
-        del spec
         return (
             "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
             "leaf is two changes: four times the mu^2",
@@ -106,14 +105,12 @@ class HierarchyKind(LinearKind[HierarchySpec]):
 
     def assumes(self, spec: HierarchySpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
         """What the proof rests on."""
-        del ledger
         return (*assumptions(spec, around, "and (epsilon, delta)"), "the tree and its multipliers are public")
 
     # Updates and states.
 
     def index(self, spec: HierarchySpec, key: Key | None, keep: Mask | None, origin: Origin | None = None) -> Leaves:
         """Index of leaves."""
-        del key, origin
         self.require_all_places(keep)
         return Leaves(spec)
 

@@ -55,7 +55,6 @@ class HierarchyTable(LinearTable):
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> HierarchySpec:
         """See `HierarchySpec`."""
-        del domain
         if bool(self.paths) == (self.paths_file is not None):
             msg = "paths takes the leaves, or paths_file a list of them, one a line with tabs between the names"
             raise ConfigError(msg)

@@ -33,7 +33,7 @@ class Stored(str):
     __slots__ = ()
 
 
-def epsilon_of(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] | None = None) -> Fraction:
+def parse_epsilon(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] | None = None) -> Fraction:
     """An exact epsilon from 1e-6 to 50; stored specs of some kinds have had a wider range.
 
     Args:
@@ -54,7 +54,7 @@ def epsilon_of(value: Epsilon, name: str, allowed: tuple[Fraction, Fraction] | N
     return exact
 
 
-def delta_of(value: Epsilon, name: str, *, zero: bool) -> Fraction:
+def parse_delta(value: Epsilon, name: str, *, zero: bool) -> Fraction:
     """An exact delta from 1e-300 to 1/2.
 
     Args:

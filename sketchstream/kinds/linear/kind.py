@@ -70,7 +70,6 @@ class LinearAccounting(Accounting[L]):
 
     def law(self, spec: L) -> str:
         """Discrete Gaussian noise, unless the kind has another."""
-        del spec
         return DISCRETE_GAUSSIAN
 
     def creation_cost(self, spec: L) -> Fraction:
@@ -96,17 +95,14 @@ class LinearAccounting(Accounting[L]):
 
     def unit_weight(self, spec: L) -> int:
         """1: costs are those of the whole unit."""
-        del spec
         return 1
 
     def groups_of_item(self, spec: L) -> int:
         """1: there are no groups."""
-        del spec
         return 1
 
     def shared_cost(self, spec: L, cost: Fraction, *, final: bool) -> Fraction:
         """All of it: nothing else is shown."""
-        del spec, final
         return cost
 
     def components(self, spec: L) -> tuple[Component, ...]:
@@ -150,7 +146,6 @@ class LinearKind(Kind[L]):
 
     def read_spec(self, data: Mapping[str, Any], items: Sequence[Item] | None = None) -> L:
         """The spec that `to_dict` described, unless a list of items belongs to it."""
-        del items
         return self.spec_type.from_dict(data)
 
     # What is said of it.
@@ -169,12 +164,10 @@ class LinearKind(Kind[L]):
 
     def exposes(self, spec: L) -> tuple[str, ...]:
         """Sentences of the statement: what of this kind is not protected."""
-        del spec
         return ()
 
     def described(self, spec: L, slots: int) -> list[tuple[str, str]]:
         """Public parameters of this kind alone, as rows of (name, value)."""
-        del spec, slots
         return []
 
     def facts(self, spec: L, slots: int) -> list[tuple[str, str]]:

@@ -19,8 +19,8 @@ import numpy as np
 from sketchstream.errors import SpecError
 from sketchstream.kinds.linear.fields import (
     Stored,
-    delta_of,
-    epsilon_of,
+    parse_delta,
+    parse_epsilon,
     require_fresh_noise,
     warn_of_little_privacy,
 )
@@ -115,9 +115,9 @@ class LinearSpec:
             SpecError: a number outside its range, or noise at a seal that adds none.
         """
         allowed, zero = self.epsilons, self.zero_delta
-        first, small = epsilon_of(epsilon, "epsilon", allowed), delta_of(delta, "delta", zero=zero)
-        again = first if epsilon_publish is None else epsilon_of(epsilon_publish, "epsilon_publish", allowed)
-        later = small if delta_publish is None else delta_of(delta_publish, "delta_publish", zero=zero)
+        first, small = parse_epsilon(epsilon, "epsilon", allowed), parse_delta(delta, "delta", zero=zero)
+        again = first if epsilon_publish is None else parse_epsilon(epsilon_publish, "epsilon_publish", allowed)
+        later = small if delta_publish is None else parse_delta(delta_publish, "delta_publish", zero=zero)
         fresh = flag(intrusion, "intrusion")
         require_fresh_noise(fresh, (epsilon_publish, delta_publish))
         self._put(epsilon=first, delta=small, epsilon_publish=again, delta_publish=later, intrusion=fresh)

@@ -73,7 +73,6 @@ class ProfileAccounting(Accounting[ProfileSpec]):
 
     def asked_cost(self, spec: ProfileSpec, epsilon: Epsilon, delta: Epsilon | None) -> Fraction:
         """The requested epsilon."""
-        del spec
         require_no_delta(delta)
         return exact_epsilon(epsilon, "epsilon of a release")
 
@@ -115,7 +114,6 @@ class ProfileAccounting(Accounting[ProfileSpec]):
 
     def read_ledger(self, spec: ProfileSpec, data: Mapping[str, Any]) -> Ledger:
         """A ledger of pure epsilon."""
-        del spec
         return Ledger.from_dict(data)
 
 
@@ -211,7 +209,6 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         self, spec: ProfileSpec, key: Key | None, keep: Mask | None, origin: Origin | None = None
     ) -> Index | GroupIndex:
         """The slots of items, in each group; weights are added wrapping, or modulo p."""
-        del origin
         if spec.sample is not None or spec.one_of is not None:
             msg = "sample and one_of belong to what was published of one group: create the sketch with all its groups"
             raise SpecError(msg)

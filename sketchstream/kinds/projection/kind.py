@@ -160,7 +160,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
 
     def exposes(self, spec: ProjectionSpec) -> tuple[str, ...]:
         """Everything that is public."""
-        del spec
         return (
             "the users and features of the domain, k, the bounds of weights, and the class of the matrix: all are "
             "public",
@@ -168,7 +167,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
 
     def assumes(self, spec: ProjectionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
         """The cipher, promises that are kept, and what must be secret of a secret matrix."""
-        del ledger, around
         lines = [
             "AES-256: this is computational differential privacy up to the cipher; the samplers are exact",
             "parameters, lists of users and features, and a public seed were not chosen from the data",
@@ -227,7 +225,6 @@ class ProjectionKind(LinearKind[ProjectionSpec], Scoped, Listing):
 
     def rows(self, spec: ProjectionSpec) -> AnswerRows:
         """One row for each user; ranks are those of nearest rows."""
-        del spec
         return AnswerRows(("user", *USUAL), "norm.0", {**USUAL, "rank": "int64"})
 
     def expected_error(self, spec: ProjectionSpec) -> tuple[str, float]:

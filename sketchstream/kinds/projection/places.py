@@ -53,7 +53,7 @@ class RowCells:
 
     def __repr__(self) -> str:
         """Sizes only."""
-        return f"<Cells of {self._users.slots} users and {self._features.slots} features>"
+        return f"<RowCells of {self._users.slots} users and {self._features.slots} features>"
 
     def __reduce__(self) -> NoReturn:
         """Refuse pickling: a secret matrix must not leave the process."""

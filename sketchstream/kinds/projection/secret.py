@@ -134,7 +134,6 @@ class SecretLedger(GaussianLedger):
 
     def propose(self, cost: Fraction) -> NoReturn:
         """Refused: a stream that reacts to a release would depend on the matrix."""
-        del cost
         msg = (
             "a sketch with matrix_seed = 'secret' is published once, by seal: a stream that reacts to a release would "
             "depend on the matrix; use matrix_seed = 'public' for releases"
@@ -147,7 +146,6 @@ class SecretLedger(GaussianLedger):
 
     def of_copies(self, cost: Loss) -> GaussianLoss:
         """No bound: a mean over matrices says nothing of two views that counted different events."""
-        del cost
         return GaussianLoss.without_bound_of_delta(math.inf)
 
     def _loss_of(self, history: History, *, look: bool = False, since: int = 0) -> SecretLoss:

@@ -151,7 +151,6 @@ class WorkloadAnswers(LinearAnswers):
 
     def more(self, level: float) -> dict[str, Any]:
         """The mechanism, the projection, and where each table is among the answers."""
-        del level
         return {
             "mechanism": self.spec.mechanism,
             "projected": self.projected,

@@ -134,7 +134,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
 
     def relation(self, spec: WorkloadSpec) -> tuple[str, ...]:
         """To move an event is two changes."""
-        del spec
         return (
             "relation: as if those payloads had been no-ops while everything else stayed; to move an event to another "
             "cell is two changes: twice the epsilon of pure noise, four times the mu^2 of Gaussian noise",
@@ -142,7 +141,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
 
     def assumes(self, spec: WorkloadSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
         """The cipher, parameters that are public, and promises that are kept."""
-        del ledger, around
         how = "delta = 0 up to the cipher" if spec.pure else "delta is stated above, and the cipher's is not counted"
         lines = [
             f"AES-256: this is computational differential privacy, {how}; the samplers are exact",
@@ -164,7 +162,6 @@ class WorkloadKind(LinearKind[WorkloadSpec]):
         Raises:
             SpecError: a strategy that is too large to be published.
         """
-        del key, origin
         self.require_all_places(keep)
         size = spec.published_size
         if size > LARGEST:

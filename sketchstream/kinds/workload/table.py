@@ -109,7 +109,6 @@ class WorkloadTable(LinearTable):
 
     def to_spec(self, domain: ClosedDomain | OpenDomain | None, around: TableContext) -> WorkloadSpec:
         """See `WorkloadSpec`."""
-        del domain
         workload, universe = self.asked(around.folder)
         strategy = None
         if self.strategy is not None:

@@ -112,7 +112,6 @@ def _late(spec: Any, around: Context) -> Iterator[str]:
 
 
 def _refused(spec: Any, around: Context) -> Iterator[str]:
-    del spec
     if around.refused:
         yield (
             "the number of records that each window refused (late, future, or of an unreadable time), also a function "
@@ -135,17 +134,14 @@ def _misplaced(spec: Any, around: Context) -> Iterator[str]:
 
 
 def _envelopes(spec: Any, around: Context) -> Iterator[str]:
-    del spec, around
     yield "envelopes: that a record existed, when, in which partition, how long it was, how many events it packed"
 
 
 def _topic(spec: Any, around: Context) -> Iterator[str]:
-    del spec
     yield readers_of_the_topic(around)
 
 
 def _diagnostics(spec: Any, around: Context) -> Iterator[str]:
-    del spec
     if around.diagnostics == "exact":
         yield (
             "exact counts of invalid, misplaced and missing items, and of updates (every event that was counted), at "
@@ -154,7 +150,6 @@ def _diagnostics(spec: Any, around: Context) -> Iterator[str]:
 
 
 def _snapshots(spec: Any, around: Context) -> Iterator[str]:
-    del spec
     if around.store == "kafka":
         yield "keys of superseded snapshots stay in the offsets topic until it is compacted"
     elif around.store == "dir":
@@ -167,7 +162,6 @@ def _snapshots(spec: Any, around: Context) -> Iterator[str]:
 
 
 def _dead_letters(spec: Any, around: Context) -> Iterator[str]:
-    del spec
     letters = {
         "none": "dead letters (raw data)",
         "envelope": "dead letters (without payload)",
@@ -177,7 +171,6 @@ def _dead_letters(spec: Any, around: Context) -> Iterator[str]:
 
 
 def _late_records(spec: Any, around: Context) -> Iterator[str]:
-    del spec
     if around.late_records:
         yield "late records: raw data, in a topic of their own"
 

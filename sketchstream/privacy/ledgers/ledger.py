@@ -155,7 +155,6 @@ class Ledger(SketchHistory):
 
     def epsilon(self, delta: Epsilon | None = None) -> float:
         """The loss as a float, rounded up; infinite if nothing hides the unit. It holds at every delta."""
-        del delta
         exact = self.loss()
         found = float(exact)
         return found if exact <= found else math.nextafter(found, math.inf)

@@ -101,7 +101,6 @@ class Api:
 
     async def sketch(self, request: Request, name: Name, asked: Annotated[Plain, Query()]) -> Response:
         """One sketch."""
-        del asked
         return respond(request, await run_in_threadpool(self._service.sketch, name))
 
     async def windows(self, request: Request, name: Name, asked: Annotated[WindowsQuery, Query()]) -> Response:
@@ -275,7 +274,6 @@ class Api:
 
     async def table_list(self, request: Request, asked: Annotated[Plain, Query()]) -> Response:
         """Flat tables of all sketches as Parquet files, with their columns."""
-        del asked
         names = await run_in_threadpool(self._service.names, request.state.allowed)
         return respond(request, await run_in_threadpool(tables.listed, self._service, names))
 
@@ -308,18 +306,15 @@ class Api:
 
     async def status(self, request: Request, asked: Annotated[Plain, Query()]) -> Response:
         """What is unread, and still to be reconstructed."""
-        del asked
         return respond(request, await run_in_threadpool(self._service.status, request.state.allowed))
 
     async def metrics(self, request: Request, asked: Annotated[Parameters, Query()]) -> Response:
         """The numbers of `status` for Prometheus."""
-        del asked
         text = await run_in_threadpool(exposition, self._service, request.state.allowed)
         return Response(text, 200, {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE})
 
     async def openapi(self, request: Request, asked: Annotated[Parameters, Query()]) -> Response:
         """The OpenAPI document."""
-        del asked
         return respond(request, self.document)
 
     async def healthz(self) -> Response:

@@ -63,7 +63,6 @@ class Entrance:
 
     async def leave(self, request: Request) -> Response:
         """Forget the session."""
-        del request
         answer = RedirectResponse("/login", 303)
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict", path="/")
         return answer

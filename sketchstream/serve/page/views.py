@@ -534,7 +534,6 @@ class Views:
     @guarded
     def help(self, request: Request) -> Response:
         """Explanations of terms."""
-        del request
         return rendering.html(
             "text.html", title="What the words and intervals mean", here="Help", sections=wording.HELP
         )

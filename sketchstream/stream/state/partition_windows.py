@@ -97,7 +97,7 @@ class PartitionWindows:
 
     def __repr__(self) -> str:
         """Positions and numbers of windows."""
-        return f"<PartitionState {self.partition} at {self.position}, {self.open_windows} open windows>"
+        return f"<{type(self).__name__} {self.partition} at {self.position}, {self.open_windows} open windows>"
 
     @property
     def watermark(self) -> int:

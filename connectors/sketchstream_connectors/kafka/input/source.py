@@ -249,7 +249,7 @@ class KafkaSource:
         return bool(heartbeat.last_send > since_s and heartbeat.last_receive >= heartbeat.last_send)
 
     def poll(self, timeout_s: float) -> list[SourceEvent]:
-        """See `ports.Source.poll`.
+        """See `stream.interfaces.Source.poll`.
 
         Raises:
             FencedError: another worker runs under the same group.instance.id.
@@ -534,7 +534,6 @@ class KafkaSource:
 
     def partition_count(self, partition: int = 0, *, fresh: bool = False) -> int:
         """Partitions of the topic now."""
-        del partition
         if fresh:
             found = self._admin.topic(self.topic)
             if found is not None:

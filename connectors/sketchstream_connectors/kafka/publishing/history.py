@@ -55,7 +55,6 @@ class KafkaHistory:
 
     def publish(self, partition: int, entries: Sequence[SealedEntry], frontiers: Sequence[Frontier]) -> None:
         """Publish in the only partition of the topic. See `Publisher.publish`."""
-        del partition
         self._bodies.publish(0, entries, frontiers)
 
     def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:

@@ -141,7 +141,7 @@ class Outlet:
 
 
 class KafkaPublisher:
-    """See `ports.Publisher`: everything about input partition p goes to partition p of the sealed topic.
+    """See `stream.interfaces.Publisher`: everything about input partition p goes to partition p of the sealed topic.
 
     Args:
         connection: of the cluster.
@@ -195,7 +195,6 @@ class KafkaPublisher:
 
     def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
         """Make the only claim: without a `KafkaHistory`, nothing but workers publishes. See `Publisher.settle`."""
-        del sketch, revision
         return claim(Boundary())
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
@@ -284,7 +283,7 @@ def _marked(marks: Mapping[str, str]) -> Headers:
 
 
 class KafkaSink:
-    """See `ports.Sink`: refused records go to their topics, at least once, keyed by where they came from.
+    """See `stream.interfaces.Sink`: refused records go to their topics, at least once, keyed by where they came from.
 
     Args:
         connection: of the cluster.

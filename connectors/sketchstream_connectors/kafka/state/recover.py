@@ -413,7 +413,6 @@ class _Operator:
 
     def epoch(self, partition: int) -> int:
         """Nothing was read."""
-        del partition
         return UNKNOWN
 
 

@@ -46,7 +46,7 @@ IDLE_READERS = 2
 
 
 class KafkaStore:
-    """See `ports.StateStore`; `take` and `commit` may be called from any thread, one at a time for a partition.
+    """See `stream.interfaces.StateStore`; any thread may call `take` and `commit`, one at a time for a partition.
 
     Args:
         connection: of the cluster; its `group.id` names topics and fences.
@@ -99,7 +99,7 @@ class KafkaStore:
     # ---------------------------------------------------------------------------------------------- the port
 
     def take(self, partition: int) -> Restored | Fresh:
-        """See `ports.StateStore.take`."""
+        """See `stream.interfaces.StateStore.take`."""
         started = time.monotonic()
         self.drop(partition)
         self._topics.adopt_input()
@@ -262,7 +262,7 @@ class KafkaStore:
         return self._admin.cluster_id(), self._topics.input.topic_id, fence.state_id
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:
-        """See `ports.StateStore.commit`."""
+        """See `stream.interfaces.StateStore.commit`."""
         with self._lock:
             fence = self._fences.get(partition)
         if fence is None or fence.broken:
@@ -355,7 +355,7 @@ class KafkaStore:
             reader.close()
 
     def peers(self) -> Sequence[Peer]:
-        """See `ports.StateStore.peers`: what the committed pointers say."""
+        """See `stream.interfaces.StateStore.peers`: what the committed pointers say."""
         found = traces.pointers_of(self._connection, self._topic, self._topics.input.topic_id)
         return [Peer(one.fingerprint, one.begins, one.newest) for one in found if one.manifest >= 0]
 

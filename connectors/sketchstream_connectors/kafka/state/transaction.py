@@ -71,7 +71,8 @@ class Fence:
         written: bytes of blobs that were ever written.
         places: of the live blobs, by name.
         broken: an outcome is open: the partition must be taken again.
-        broker_time: see `ports.StateStore.broker_time`; known where the state topic has the brokers' timestamps.
+        broker_time: see `stream.interfaces.StateStore.broker_time`; known where the state topic has the brokers'
+            timestamps.
         moving: live blobs that are in another topic yet; the next snapshot writes them here.
         moved_from: that topic.
     """

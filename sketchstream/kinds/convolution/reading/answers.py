@@ -92,12 +92,10 @@ class FilterAnswers(LinearAnswers):
 
     def beside(self, level: float) -> Mapping[str, Column]:
         """Which answers stand on a part of the filter only."""
-        del level
         return {"partial": self.partial}
 
     def more(self, level: float) -> dict[str, Any]:
         """See `described`."""
-        del level
         return described(self.spec, (self,))
 
     def _draw(self) -> Figure:

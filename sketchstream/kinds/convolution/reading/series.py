@@ -109,12 +109,10 @@ class Series(LinearAnswers):
 
     def beside(self, level: float) -> Mapping[str, Column]:
         """Which answers stand on a part of their filter only."""
-        del level
         return {"partial": np.concatenate([one.partial for one in self.answers])}
 
     def more(self, level: float) -> dict[str, Any]:
         """See `described`."""
-        del level
         return described(self.spec, self.answers)
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:

@@ -62,7 +62,7 @@ class Updater:
         invalid: Invalid = "error",
         counters: Ints = NO_COUNTERS,
     ) -> None:
-        """See `Places`; sums wrap, and the counter, if there is one, is the number of events counted."""
+        """See `ItemIndex`; sums wrap, and the counter, if there is one, is the number of events counted."""
         spec = self.spec
         if state.shape != (spec.size,) or state.dtype != np.int64:
             msg = f"the state must be an int64 array of {spec.size} words, found {state.dtype} of shape {state.shape}"
@@ -82,7 +82,7 @@ class Updater:
     def apply_sums(
         self, state: Ints, items: Items, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
     ) -> None:
-        """See `Places`."""
+        """See `ItemIndex`."""
         located = self.locate(items)
         outside = located < 0
         if invalid == "error":

@@ -85,7 +85,6 @@ class RowAnswer(LinearAnswers):
 
     def more(self, level: float) -> dict[str, Any]:
         """What the values are."""
-        del level
         return {"quantity": QUANTITIES[self.question]}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:

@@ -141,7 +141,6 @@ class PublishedRows(LinearAnswers):
 
     def more(self, level: float) -> dict[str, Any]:
         """Sizes and noise, and what the values are."""
-        del level
         sizes = {"users": self.spec.users.size, "features": self.spec.features.size, "k": self.spec.k}
         return {**sizes, "tau": self.tau, "quantity": "squared norm"}
 

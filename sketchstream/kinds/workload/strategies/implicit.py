@@ -54,7 +54,6 @@ class Implicit(Strategy):
     levels: Levels
 
     def __init__(self, workload: Workload, levels: Levels, **known: object) -> None:
-        del known
         form: Form = "tree" if len(levels) > 1 else "identity" if levels else "queries"
         length = BlockTree(workload.size, levels).words if levels else workload.count
         fields = {"workload": workload, "levels": levels, "form": form, "rank": length if form == "queries" else 0}
