@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib import import_module
-from typing import Any, Final, Literal, Protocol
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -113,22 +114,12 @@ class Audit(Protocol):
         """Judge what a worker published of windows without events."""
 
 
-MODULES: Final = {
-    "profile": "sketches",
-    "gaussian": "gaussians",
-    "workload": "workloads",
-    "convolution": "convolutions",
-    "projection": "projections",
-}
-"""Module of the audit in `sketchstream.audit.kinds`, of kinds whose packages have no `oracle`."""
-
-
 def audits() -> Iterator[tuple[str, Audit | None]]:
-    """Each kind of the registry with its audit; None if it has none."""
+    """Each kind of the registry with its audit: the module of its name here, or its `oracle`; None if it has none."""
     for kind in kinds.names():
-        module, oracle = MODULES.get(kind), kinds.part(kind, "oracle")
-        if module is not None:
-            yield kind, import_module(f"sketchstream.audit.kinds.{module}").AUDIT
+        own, oracle = f"sketchstream.audit.kinds.{kind}", kinds.part(kind, "oracle")
+        if find_spec(own) is not None:
+            yield kind, import_module(own).AUDIT
         elif oracle is not None:
             known = import_module(oracle)
             yield kind, import_module("sketchstream.audit.kinds.linear").OracleAudit(known.specs, known.WORKERS, known)

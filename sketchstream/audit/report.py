@@ -208,7 +208,7 @@ def _steps(quick: bool) -> Iterator[Step]:
 def _of_kind(kind: str, audit: Audit | None, quick: bool) -> Iterator[Check]:
     """The tests of one kind: its own, and those of what all kinds have in common."""
     if audit is None:
-        msg = f"kind {kind!r} has no audit: `sketchstream.audit.cases.MODULES` says where one belongs"
+        msg = f"kind {kind!r} has no audit: one belongs in `sketchstream.audit.kinds`"
         raise ValueError(msg)
     yield from audit.checks(quick)
     for case in audit.cases(100_000 if quick else 1_000_000):

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.verify import verify
 from sketchstream import kinds, sketch
-from sketchstream.audit.kinds import projections
+from sketchstream.audit.kinds import projection
 from sketchstream.kinds.projection import calibration, kind, mechanism, places
 from sketchstream.kinds.projection.kind import ProjectionAccounting
 from sketchstream.kinds.projection.matrices.sensitivity import longest_row
@@ -139,11 +139,11 @@ def test_the_command_passes_the_product_on_the_same_checks(capsys: pytest.Captur
     assert all(finding["power"] for finding in found)
 
 
-@pytest.mark.parametrize("name", projections.specs())
+@pytest.mark.parametrize("name", projection.specs())
 def test_what_is_written_down_once_more_is_what_the_engine_takes(name: str) -> None:
-    spec = projections.specs()[name]
-    own = projections.AUDIT.law(spec, spec.epsilon, spec.delta)
+    spec = projection.specs()[name]
+    own = projection.AUDIT.law(spec, spec.epsilon, spec.delta)
     assert float(own.sigma2) == pytest.approx(float(mechanism.creation_sigma2(spec)), rel=2e-3)
     if spec.seed is not None:
-        made = projections.rows_of_the_matrix(spec, spec.seed)
+        made = projection.rows_of_the_matrix(spec, spec.seed)
         assert np.array_equal(made, spec.projection_matrix().all_rows)

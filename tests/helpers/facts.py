@@ -28,13 +28,8 @@ from sketchstream import kernels, kinds
 
 CORE: Final = ROOT / "sketchstream"
 CONNECTORS: Final = ROOT / "connectors" / "sketchstream_connectors"
-LINEAR: Final = {
-    "gaussian": "gaussians",
-    "convolution": "convolutions",
-    "workload": "workloads",
-    "projection": "projections",
-}
-"""Linear kinds, and the module of each one's audit."""
+LINEAR: Final = ("gaussian", "convolution", "workload", "projection")
+"""Linear kinds, which are also the names of their audits."""
 OF_A_KIND: Final = {"Kind": "interface", "Accounting": "accounting", "Intake": "intake"}
 """The class of kinds, then those of the objects that a kind has, and the module of each."""
 HOLDERS: Final = {
@@ -75,7 +70,7 @@ def files_of_linear_kinds() -> list[Path]:
     return [
         *(path for name in (*LINEAR, "linear") for path in (CORE / "kinds" / name).rglob("*.py")),
         *(CORE / "privacy" / "calibration").glob("*.py"),
-        *(CORE / "audit" / "kinds" / f"{name}.py" for name in LINEAR.values()),
+        *(CORE / "audit" / "kinds" / f"{name}.py" for name in LINEAR),
         *(CORE / "cli" / "commands" / "plans" / f"{name}.py" for name in LINEAR),
     ]
 

@@ -1,6 +1,6 @@
-"""Audit of whole sketches: laws of the results of `create`, `release`, `refresh`, `seal`, `merge` and a worker.
+"""Audit of kind `profile`: laws of the results of `create`, `release`, `refresh`, `seal`, `merge` and a worker.
 
-In: specs of every kind. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches it
+In: specs of every sort. Out: findings for `sketchstream.audit.report`. Touches: entropy, through the sketches it
 creates.
 Source: docs/theory/privacy.md sections 2 and 6.
 
