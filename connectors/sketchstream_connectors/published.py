@@ -22,7 +22,7 @@ from sketchstream_connectors.files.feed import DirectoryFeed
 from sketchstream_connectors.files.sealed import DirectorySealed
 
 if TYPE_CHECKING:
-    from sketchstream.serve.store.feed import Feed
+    from sketchstream.stream.feed import Feed
     from sketchstream_connectors.kafka.cluster.client import Connection
 
 

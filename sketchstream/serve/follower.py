@@ -17,8 +17,8 @@ from sketchstream.topics import HISTORY
 if TYPE_CHECKING:
     from sketchstream.query.windows import Surroundings
     from sketchstream.serve.reconstruction.pool import Pool
-    from sketchstream.serve.store.feed import Feed
     from sketchstream.serve.store.store import Store
+    from sketchstream.stream.feed import Feed
 
 log = logging.getLogger("sketchstream.serve")
 

@@ -22,8 +22,8 @@ from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import Instalment, read
 from sketchstream.query.closed import closed_windows
 from sketchstream.serve import service as serve_module
-from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.ledgers import Ledgers
+from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.state.evidence import noise_of
 from sketchstream.stream.windows.windows import iso

@@ -20,9 +20,9 @@ from sketchstream.privacy.deployments.deployment import Deployment
 from sketchstream.published import read
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
-from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.ledgers import Ledgers
 from sketchstream.serve.store.store import Store, _changed_evidence
+from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream.stream.state.evidence import EvidenceNoise, Reported, ShownEvidence
 from sketchstream.stream.windows.windows import iso

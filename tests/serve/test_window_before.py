@@ -11,7 +11,7 @@ from sketchstream.config.loader import Config
 from sketchstream.published import read
 from sketchstream.query.sealed import SealedReader
 from sketchstream.query.windows import PublishedWindows
-from sketchstream.serve.store.feed import FeedBatch
+from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import SealedEntry
 from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver

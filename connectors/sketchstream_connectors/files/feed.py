@@ -14,7 +14,7 @@ from typing import Final
 from sketchstream.errors import FormatError
 from sketchstream.files import reading
 from sketchstream.kinds.expansion import limit_bytes
-from sketchstream.serve.store.feed import FeedBatch, Unreadable
+from sketchstream.stream.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Frontier, SealedEntry
 from sketchstream_connectors.files.publisher import (
     CLOSED_NAME,

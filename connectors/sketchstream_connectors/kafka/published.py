@@ -28,7 +28,7 @@ from sketchstream_connectors.kafka.state.recover import read_manifest
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.serve.store.feed import Feed
+    from sketchstream.stream.feed import Feed
     from sketchstream.stream.interfaces import SealedSource
 
 log = logging.getLogger("sketchstream.kafka")

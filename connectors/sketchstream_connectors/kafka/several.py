@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from sketchstream.serve.store.feed import Feed, FeedBatch
+from sketchstream.stream.feed import Feed, FeedBatch
 from sketchstream.stream.interfaces import (
     Assigned,
     Deleted,

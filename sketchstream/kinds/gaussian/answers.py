@@ -131,7 +131,7 @@ class GaussianEstimate(LinearAnswers):
 
     @cached_property
     def raw(self) -> Floats:
-        """(slots,) the published counts: unbiased."""
+        """(slots,) the published counts, which are unbiased."""
         return self._state.astype(np.float64) * self._step
 
     @property

@@ -42,7 +42,7 @@ from sketchstream.wire import claimed, noise_names
 
 if TYPE_CHECKING:
     from sketchstream.config.loader import Config
-    from sketchstream.serve.store.feed import FeedBatch
+    from sketchstream.stream.feed import FeedBatch
 
 log = logging.getLogger("sketchstream.serve")
 

@@ -21,8 +21,8 @@ from sketchstream.serve.follower import Follower
 from sketchstream.serve.reconstruction.pool import Pool
 from sketchstream.serve.reconstruction.questions import Question
 from sketchstream.serve.service import Service
-from sketchstream.serve.store.feed import FeedBatch
 from sketchstream.serve.store.store import Store
+from sketchstream.stream.feed import FeedBatch
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream_connectors.kafka.cluster.client import Connection
 from sketchstream_connectors.kafka.cluster.log_reader import Extent, Log

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sketchstream.errors import ConfigError, StoreError
 from sketchstream.log_events import say
-from sketchstream.serve.store.feed import FeedBatch, Unreadable
+from sketchstream.stream.feed import FeedBatch, Unreadable
 from sketchstream.stream.interfaces import Deleted, Frontier, SealedEntry
 from sketchstream_connectors.kafka.cluster.log_reader import Log
 from sketchstream_connectors.kafka.publishing.sealed import (
