@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sketchstream.kinds.groups.overlap import Overlap
     from sketchstream.kinds.interface import AnyLedger, Kind, Spec
     from sketchstream.kinds.profile_answers import Profile
+    from sketchstream.privacy.deployments.guarantee import Guarantee
 
 Norm = Literal[1, 2] | float
 
@@ -229,7 +230,7 @@ class _Published:
         """Whether partitions were added or removed during the window."""
         return False
 
-    def guarantee(self) -> Any:
+    def guarantee(self) -> Guarantee:
         """The privacy guarantee, in words and numbers."""
         raise NotImplementedError
 
@@ -359,7 +360,7 @@ class _Part(_Published):
         assert isinstance(found, type(self))
         return found
 
-    def guarantee(self) -> Any:
+    def guarantee(self) -> Guarantee:
         """The privacy guarantee, in words and numbers."""
         return self.kind.guarantee(self.spec, self.ledger, Context(table=self.origin.table))
 
@@ -620,7 +621,7 @@ class Stack(_Published):
         """Sums of the counters that all parts have; their noise adds up too."""
         return summed([part.counters for part in self.parts])
 
-    def guarantee(self) -> Any:
+    def guarantee(self) -> Guarantee:
         """The privacy guarantee, in words and numbers: that of the worst part.
 
         If partitions were added during the window, an item may be in several parts, and its losses add up.

@@ -60,6 +60,7 @@ from sketchstream.spec import Epsilon, Item, flag, whole
 
 if TYPE_CHECKING:
     from sketchstream.kinds.interface import AnyLedger, ItemIndex, Kind, Spec
+    from sketchstream.privacy.deployments.guarantee import Guarantee
 
 _INT = 0
 Keep = npt.NDArray[np.bool_]
@@ -434,7 +435,7 @@ class Sketch:
         self._index = index
         old.fill(0)
 
-    def guarantee(self) -> Any:
+    def guarantee(self) -> Guarantee:
         """The privacy guarantee, in words and numbers."""
         return self.kind.guarantee(self.spec, self.ledger)
 

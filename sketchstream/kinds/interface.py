@@ -58,7 +58,7 @@ from sketchstream.privacy.losses.sketch_history import SketchHistory
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
     from sketchstream.items.hashing import Key
-    from sketchstream.privacy.deployments.guarantee import Context
+    from sketchstream.privacy.deployments.guarantee import Context, Guarantee
     from sketchstream.spec import Domain, Item
 
 State = npt.NDArray[Any]
@@ -215,10 +215,10 @@ class Kind(ABC, Generic[S]):
         ] + [("slots", f"{slots:,}")]
 
     @abstractmethod
-    def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
-        """What is protected, and how much, as a `privacy.deployments.guarantee.Guarantee`; others ask `guarantee`."""
+    def statement(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
+        """What is protected, and how much; others ask `guarantee`."""
 
-    def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Any:
+    def guarantee(self, spec: S, ledger: AnyLedger, context: Context | None = None) -> Guarantee:
         """What is protected, and how much, of a sketch whose published numbers are all on the list.
 
         Args:

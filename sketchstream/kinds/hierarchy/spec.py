@@ -85,7 +85,7 @@ class HierarchySpec(PlaceCountingSpec):
         capacity: int = CAPACITY,
         epsilon_publish: Epsilon | None = None,
         delta_publish: Epsilon | None = None,
-        intrusion: object = True,
+        intrusion: bool = True,
         counted_share: Epsilon = 0,
         epsilon_records: Epsilon = 0,
     ) -> None:

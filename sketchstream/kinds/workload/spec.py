@@ -107,7 +107,7 @@ class WorkloadSpec(PlaceCountingSpec):
         objective: str = "total",
         row_weights: Sequence[float] | None = None,
         capacity: int = CAPACITY,
-        intrusion: object = True,
+        intrusion: bool = True,
         epsilon_publish: Epsilon | None = None,
         delta_publish: Epsilon | None = None,
         counted_share: Epsilon = 0,
