@@ -43,9 +43,9 @@ from sketchstream.privacy.losses.measures import concentrated
 
 INSTANT: Final = (0, 1)
 """The window of records of a kind: all of them are open at the same time."""
-Kind = tuple[Any, ...]
+WindowClass = tuple[Any, ...]
 """Name, revision, and what tells kinds of one sketch apart."""
-Instant = frozenset[tuple[Kind, int]]
+Instant = frozenset[tuple[WindowClass, int]]
 """Kinds of the windows that are open, and how many of each."""
 
 
@@ -60,14 +60,14 @@ class Census(Deployment):
         kinds: the records of one window of each kind.
     """
 
-    windows: Sequence[tuple[Kind, Window]] = ()
-    kinds: Mapping[Kind, tuple[Record, ...]] = field(default_factory=dict)
+    windows: Sequence[tuple[WindowClass, Window]] = ()
+    kinds: Mapping[WindowClass, tuple[Record, ...]] = field(default_factory=dict)
 
     @classmethod
     def count(
         cls,
-        windows: Iterable[tuple[Kind, Window]],
-        kinds: Mapping[Kind, Sequence[Record]],
+        windows: Iterable[tuple[WindowClass, Window]],
+        kinds: Mapping[WindowClass, Sequence[Record]],
         *,
         keyed: bool = True,
         limit: Fraction | None = None,
@@ -102,7 +102,7 @@ class Census(Deployment):
 
     @cached_property
     def _days(self) -> dict[str, Total]:
-        days: dict[int, list[tuple[Kind, Window]]] = defaultdict(list)
+        days: dict[int, list[tuple[WindowClass, Window]]] = defaultdict(list)
         for kind, (start, end) in self.windows:
             for day in days_of((start, end)):
                 begins = day * DAY_MS
@@ -122,7 +122,7 @@ class Census(Deployment):
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:
-        groups: dict[tuple[str, int], list[tuple[Kind, Window]]] = defaultdict(list)
+        groups: dict[tuple[str, int], list[tuple[WindowClass, Window]]] = defaultdict(list)
         for kind, window in self.windows:
             groups[kind[0], kind[1]].append((kind, window))
         return [
@@ -135,7 +135,7 @@ class Census(Deployment):
             for place, windows in sorted(groups.items())
         ]
 
-    def _total(self, windows: Sequence[tuple[Kind, Window]]) -> Total:
+    def _total(self, windows: Sequence[tuple[WindowClass, Window]]) -> Total:
         """Total loss to some windows."""
         counts = Counter(kind for kind, _ in windows)
         instants = self._instants(windows)
@@ -158,9 +158,9 @@ class Census(Deployment):
             sum((times * self.misplaced_item(self.kinds[kind]) for kind, times in counts.items()), Fraction(0)),
         )
 
-    def _record(self, windows: Sequence[tuple[Kind, Window]]) -> Fraction:
+    def _record(self, windows: Sequence[tuple[WindowClass, Window]]) -> Fraction:
         """Loss of one record to the numbers of records, as in `deployment.most_of_record`."""
-        by_sketch: dict[tuple[str, int], list[tuple[Kind, Window]]] = defaultdict(list)
+        by_sketch: dict[tuple[str, int], list[tuple[WindowClass, Window]]] = defaultdict(list)
         for kind, window in windows:
             by_sketch[kind[0], kind[1]].append((kind, window))
         total = Fraction(0)
@@ -170,7 +170,7 @@ class Census(Deployment):
         return total
 
     def _gaussian(
-        self, counts: Mapping[Kind, int], total: Callable[[Measured], Loss], wanted: Callable[[Record], bool]
+        self, counts: Mapping[WindowClass, int], total: Callable[[Measured], Loss], wanted: Callable[[Record], bool]
     ) -> GaussianLoss:
         """A total of losses to Gaussian noise."""
         found = [
@@ -182,14 +182,14 @@ class Census(Deployment):
         ]
         return gaussian_total(found, total)
 
-    def _instants(self, windows: Sequence[tuple[Kind, Window]]) -> set[Instant]:
+    def _instants(self, windows: Sequence[tuple[WindowClass, Window]]) -> set[Instant]:
         """The sets of windows that are open at an instant before something ends, each set once."""
-        begins: dict[int, list[Kind]] = defaultdict(list)
-        ends: dict[int, list[Kind]] = defaultdict(list)
+        begins: dict[int, list[WindowClass]] = defaultdict(list)
+        ends: dict[int, list[WindowClass]] = defaultdict(list)
         for kind, (start, end) in windows:
             begins[start].append(kind)
             ends[end].append(kind)
-        now: Counter[Kind] = Counter()
+        now: Counter[WindowClass] = Counter()
         found: set[Instant] = set()
         for at in sorted(begins.keys() | ends.keys()):
             now.subtract(ends.get(at, ()))
@@ -208,7 +208,7 @@ class Census(Deployment):
         """The records of all windows that are open."""
         return [record for kind, times in instant for record in self.kinds[kind] for _ in range(times)]
 
-    def _window_item(self, kind: Kind, loss: Measured, gaussian: bool) -> Loss:
+    def _window_item(self, kind: WindowClass, loss: Measured, gaussian: bool) -> Loss:
         """Loss of one item in a window of this kind."""
         chosen = [record for record in self.kinds[kind] if record.gaussian == gaussian]
         return self._item_total(chosen, loss)

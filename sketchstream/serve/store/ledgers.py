@@ -23,8 +23,7 @@ import msgpack
 
 from sketchstream import kinds
 from sketchstream.errors import FormatError
-from sketchstream.privacy.deployments.census import INSTANT, Census
-from sketchstream.privacy.deployments.census import Kind as Alike
+from sketchstream.privacy.deployments.census import INSTANT, Census, WindowClass
 from sketchstream.privacy.deployments.deployment import Deployment, Record
 from sketchstream.privacy.deployments.publications import cost_of_record
 from sketchstream.published import Instalment, Origin, Release, SealedState, read
@@ -178,8 +177,8 @@ class Ledgers:
             allowed: names of the sketches that count; None: all.
             frontiers: the newest ones.
         """
-        windows: list[tuple[Alike, Span]] = []
-        alike: dict[Alike, list[Record]] = {}
+        windows: list[tuple[WindowClass, Span]] = []
+        alike: dict[WindowClass, list[Record]] = {}
         apart: list[tuple[int, int, int, int]] = []
         for sketch, name in self._names():
             if allowed is not None and name not in allowed:
