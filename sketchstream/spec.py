@@ -341,7 +341,7 @@ class OpenDomain:
 
     @property
     def expected_slots(self) -> int:
-        """The same: each slot is one."""
+        """Number of slots: each of them is expected."""
         return self.size
 
     def level_shares(self) -> npt.NDArray[np.float64]:

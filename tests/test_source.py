@@ -327,6 +327,21 @@ def test_names_that_lead_nowhere_are_found() -> None:
         assert bool(lost_pointers({**texts, "a.stream.other": f"'See `{name}`.'"})) == lost, name
 
 
+def test_docstrings_begin_with_what_they_speak_of() -> None:
+    """Not with a word for what stands elsewhere: "That of the layers.", "Of the input.", "The same for texts."."""
+    elsewhere = re.compile(r"(?:That|Those|Of|The same)\b")
+    found = {
+        (path.name, node.name)
+        for package in PACKAGES
+        for path in package.rglob("*.py")
+        for node in ast.walk(parsed(path.read_text()))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and elsewhere.match(ast.get_docstring(node) or "")
+    }
+    assert found == set()
+    assert elsewhere.match("Of the input.")
+
+
 def test_nothing_is_imported_twice() -> None:
     found = {path.name: twice(path.read_text()) for path in SOURCES}
     assert {name: names for name, names in found.items() if names} == {}

@@ -109,7 +109,7 @@ def _lines(path: Path, form: FileFormat) -> Iterator[bytes]:
 
 
 def _objects(texts: Iterable[bytes]) -> list[Document]:
-    """Those of the texts that are JSON objects."""
+    """Texts that are JSON objects."""
     import orjson
 
     found = []

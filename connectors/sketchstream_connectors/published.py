@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FileSurroundings(Surroundings):
-    """Those of a worker whose state is in a folder; files have no retention.
+    """Surroundings of a worker whose state is in a folder; files have no retention.
 
     Args:
         store: the folder.

@@ -239,7 +239,7 @@ def distance2(covariance: Any, shift: Any) -> float:
 
 
 def of_gaussians_with_look(history: History) -> float:
-    """The same with one look at the open state at the worst moment."""
+    """Check a history of Gaussian costs with one look at the open state at the worst moment."""
     return max((of_gaussians(one) for one in _looked(history)), default=of_gaussians(history))
 
 

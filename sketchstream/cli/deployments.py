@@ -202,7 +202,7 @@ class Around:
 
     @property
     def partitions(self) -> int:
-        """Of the input."""
+        """Number of partitions of the input."""
         return self.parts * self.merges
 
     @cached_property

@@ -83,7 +83,7 @@ class Description:
         return kinds.named(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **given, **beside)
 
     def _told(self, *names: str) -> dict[str, Any]:
-        """Those of these options that were given."""
+        """Options of this command that were given."""
         return {name: one for name in names if (one := getattr(self, name)) is not None}
 
     def given(self) -> list[str]:

@@ -87,7 +87,7 @@ def file_format(named: str | None, file: str) -> str | None:
 
 
 def apart(table: FileTable) -> tuple[list[FileTable], list[str]]:
-    """The same tables for each topic of `[[input.topics]]` alone, and mistakes; without such blocks, the tables.
+    """Make the tables for each topic of `[[input.topics]]` alone, and mistakes; without such blocks, the tables.
 
     The first keeps the group and the sealed topic. The others have their own, so that each is read, committed and
     published as if it were alone: `{group.id}.{topic}`, and the name of the sealed topic with the topic.

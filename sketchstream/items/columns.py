@@ -114,7 +114,7 @@ class RecordColumn:
         return Items.of(np.where(numbers, self.starts, read)), valid | numbers
 
     def spelled(self) -> RecordColumn:
-        """The same column without binary integers: they are replaced by their digits."""
+        """Replace binary integers by their digits."""
         numbers = self._numbers if self.binary else np.zeros(len(self), np.bool_)
         if not numbers.any():
             return replace(self, binary=False)

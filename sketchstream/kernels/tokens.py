@@ -100,7 +100,7 @@ def _in_strings(quotes: Any) -> Any:
 
 @part
 def block_masks(text: Any, block: Any, end: Any, outside: Any) -> Any:
-    """Of a text's next 64 bytes: odd ones, those from 128 on, and quotes.
+    """Masks of a text's next 64 bytes: odd ones, those from 128 on, and quotes.
 
     Odd are backslashes and, in strings, control characters. That quotes may be escaped does no harm: a backslash is in
     front of the first one. `outside` says whether the block begins outside of strings.

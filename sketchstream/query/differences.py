@@ -127,7 +127,7 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
 
 
 def lacking(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
-    """That what windows lack is part of their difference; empty if both are complete, or no windows of a worker.
+    """Say that what windows lack is in their difference; empty if both are complete, or no windows of a worker.
 
     Args:
         first: answer, or facts, of the window of interest.

@@ -121,7 +121,7 @@ def _places(found: Mapping[int, Heard], counts: Iterable[int]) -> bool:
 
 
 def _none_lost(refused: Estimate | None, misplaced: Estimate | None) -> str:
-    """That no loss shows, and how large one may be."""
+    """Say that no loss shows, and how large one may be."""
     said = "no loss of records shows"
     if refused is None:
         return said

@@ -122,7 +122,7 @@ class WindowAnswer:
         return b"{" + b",".join(part for part in parts if part) + b"}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """Plain data, for JSON."""
         data: dict[str, Any] = orjson.loads(self.json())
         return data
 

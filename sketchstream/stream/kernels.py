@@ -493,7 +493,7 @@ def belongs_spans(
 
 @kernel
 def belongs_ints(items: I64, way: Any, table: U64, counts: U64, partition: Any, out: Any) -> Any:
-    """The same for int items, whose key is their decimal text."""
+    """`belongs_spans` for int items, whose key is their decimal text."""
     digits = np.zeros(20, np.uint8)
     n = 0
     wanted = np.uint64(partition)
@@ -546,6 +546,6 @@ def spread_spans(buffer: U8, starts: Any, ends: Any, out: U64) -> Any:
 
 @kernel
 def spread_ints(items: I64, out: U64) -> Any:
-    """The same purpose for int items."""
+    """Hash int items by the finalizer of `spread_spans` alone."""
     for i in range(items.size):
         out[i] = _mixed(np.uint64(items[i]) + np.uint64(0x9E3779B97F4A7C15))

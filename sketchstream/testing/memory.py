@@ -213,7 +213,7 @@ class MemoryStore:
         self.saved.snapshots[partition] = snapshot
 
     def peers(self) -> Sequence[Peer]:
-        """Of all partitions."""
+        """What is stored of all partitions."""
         return [Peer(one.spec_fingerprint, one.begins, one.newest) for one in self.saved.snapshots.values()]
 
     def drop(self, partition: int) -> None:

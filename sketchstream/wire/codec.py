@@ -198,7 +198,7 @@ def _read_varints(data: bytes, count: int) -> U64:
 
 
 def _read_few_varints(data: bytes, count: int) -> U64:
-    """The same one by one, which is faster for few of them."""
+    """Read numbers one by one, which is faster for few of them."""
     out: list[int] = []
     value = power = 0
     wrong = False

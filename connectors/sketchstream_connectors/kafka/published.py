@@ -35,7 +35,7 @@ log = logging.getLogger("sketchstream.kafka")
 
 
 class KafkaSurroundings(Surroundings):
-    """Those of a cluster's workers.
+    """Surroundings of a cluster's workers.
 
     Args:
         connection: of the cluster.
@@ -98,7 +98,7 @@ def sealed_source(connection: Connection, config: Config) -> SealedSource:
 
 
 def feed_of(connection: Connection, config: Config) -> Feed:
-    """The same for the service."""
+    """Make the feed that the service reads."""
     feeds = [KafkaFeed(connection, one.sealed_topic or "") for one in config.apart()]
     if config.history_topic is not None:
         feeds.append(KafkaFeed(connection, config.history_topic))

@@ -179,7 +179,7 @@ class Rows:
 
 
 def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterator[Group]:
-    """Of each row group: a time, ms, that is not after its first, one that is not before its last, times, and rows.
+    """For each row group a time, ms, not after its first, one not before its last, times, and rows.
 
     Args:
         about: metadata of a Parquet file.
@@ -194,7 +194,7 @@ def row_groups(about: Any, time: str, unit: tuple[int, int] = (1, 1)) -> Iterato
 
 
 def extents(about: Any, weight: str) -> Iterator[tuple[float, float]]:
-    """Of each row group: the smallest and the largest weight; `UNKNOWN` too where some rows have none.
+    """For each row group the smallest and the largest weight; `UNKNOWN` too where some rows have none.
 
     Args:
         about: metadata of a Parquet file.

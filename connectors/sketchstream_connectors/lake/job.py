@@ -142,7 +142,7 @@ class Backfill:
 
     @property
     def revision(self) -> int:
-        """Of the sketches."""
+        """Revision of the sketches."""
         return self._series.revision
 
     def windows(self, plan: SketchPlan) -> list[tuple[int, int]]:

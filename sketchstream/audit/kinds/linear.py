@@ -301,12 +301,12 @@ class OracleAudit(MatrixAudit):
     oracle: Any
 
     def matrix(self, spec: Any) -> Ints:
-        """That of the oracle."""
+        """Return the matrix of the oracle."""
         matrix: Ints = self.oracle.matrix(spec)
         return matrix
 
     def questions(self, name: str, spec: Any) -> Ints:
-        """Those of the oracle."""
+        """Return the questions of the oracle."""
         questions: Ints = self.oracle.questions(spec)
         return questions
 
@@ -323,7 +323,7 @@ class OracleAudit(MatrixAudit):
         return laws.DiscreteGaussian(Fraction(sigma2))
 
     def checks(self, quick: bool) -> Iterator[Check]:
-        """Those of the matrix, and the plainest unit of every spec."""
+        """Check what every matrix audit checks, and the plainest unit of every spec."""
         yield from super().checks(quick)
         for name, spec in self.specs().items():
             yield f"plainest unit, {name}", partial(self.plainest, spec, quick)

@@ -386,7 +386,7 @@ def _residues(spec: ProfileSpec) -> Outcome:
 
 
 def _smaller(spec: ProfileSpec) -> ProfileSpec:
-    """The same spec with few slots, for sketches that are created quickly."""
+    """Make the spec with few slots, for sketches that are created quickly."""
     import copy
 
     twin = copy.copy(spec)

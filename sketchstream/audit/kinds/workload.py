@@ -90,7 +90,7 @@ class WorkloadAudit(MatrixAudit):
     """See `LinearAudit`."""
 
     def matrix(self, spec: WorkloadSpec) -> Ints:
-        """That of the published strategy."""
+        """Return the matrix of the published strategy."""
         return spec.strategy.matrix
 
     def questions(self, name: str, spec: WorkloadSpec) -> Floats:
@@ -137,7 +137,7 @@ class WorkloadAudit(MatrixAudit):
         return None if spec.counted_share else (1e-3, 1e-6)
 
     def checks(self, quick: bool) -> Iterator[Check]:
-        """Those of the matrix, and the plainest events of two specs."""
+        """Check what every matrix audit checks, and the plainest events of two specs."""
         yield from super().checks(quick)
         for name in ("event, prefixes", "event, weights to 5, tables"):
             yield f"plainest event, {name}", lambda name=name: self.plainest(specs("6")[name], quick)  # type: ignore[misc]

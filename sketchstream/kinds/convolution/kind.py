@@ -116,7 +116,7 @@ class ConvolutionIntake(Intake[ConvolutionSpec]):
         return () if spec.step_ms is not None else ("position",)
 
     def stretch_ms(self, spec: ConvolutionSpec) -> int | None:
-        """Of one position, if positions are times."""
+        """Length of one position, if positions are times."""
         return spec.step_ms
 
     def most_weight(self, spec: ConvolutionSpec) -> int | None:
@@ -150,7 +150,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
     intake = ConvolutionIntake()
 
     def continues(self, spec: ConvolutionSpec) -> bool:
-        """Those of series whose positions are times; the last place of a field or table is not before the first."""
+        """Whether answers run on from one window to the next: they do where positions are times."""
         return spec.step_ms is not None
 
     def reaches_back(self, spec: ConvolutionSpec, name: str, window: tuple[int, int]) -> bool:
@@ -206,7 +206,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         )
 
     def assumes(self, spec: ConvolutionSpec, ledger: AnyLedger, around: Context) -> tuple[str, ...]:
-        """That positions were fixed, promises are kept, and how delta follows from the noise on the integers."""
+        """Assumptions: positions were fixed, promises are kept, and delta follows from the noise on the integers."""
         lines = list(assumptions(spec, around) if spec.pure else assumptions(spec, around, "and (epsilon, delta)"))
         lines.append("filters, positions and the length of the series were fixed before the first event")
         if spec.unit == "item":

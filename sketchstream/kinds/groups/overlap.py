@@ -38,7 +38,7 @@ TYPES: exports.Types = dict.fromkeys(("value", "low", "high", "sd"), "float64")
 
 
 class Covariance(Protocol):
-    """Of (2^m - 1,) numbers."""
+    """The covariance of (2^m - 1,) numbers."""
 
     def parts(self, weights: Floats) -> tuple[Floats, Floats]:
         """(k, p) and (k, q) rows whose products' difference is the covariance of sums of the numbers.

@@ -194,7 +194,7 @@ class Tree:
 
     @cached_property
     def _choices(self) -> tuple[Choices, ...]:
-        """The same for columns of records."""
+        """Paths of the tree as choices of values, for columns of records."""
         return tuple(Choices(list(one)) for one in self._codes)
 
     @cached_property

@@ -86,7 +86,7 @@ class LinearAnswers(Answers):
         return estimate_of(named[1])
 
     def types(self) -> Mapping[str, ColumnType]:
-        """Those that the kind declares."""
+        """Types that the kind declares for its columns."""
         return kinds.of(self.spec).rows(self.spec).types
 
     def further(self) -> Answers | None:

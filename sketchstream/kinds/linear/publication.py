@@ -39,7 +39,7 @@ class PublishedPart:
 
     @property
     def parameters(self) -> tuple[Fraction, ...]:
-        """Of all noise."""
+        """Parameters of all noise: of the layers, then of the publication."""
         return self.layers + self.fresh
 
 

@@ -171,7 +171,7 @@ class LinearSpec:
         return {name: str(value) if isinstance(value, Fraction) else value for name, value in values}
 
     def _given(self, *names: str) -> dict[str, Any]:
-        """The same of fields that are neither None nor 0, which stand for "not given"."""
+        """Fields as plain data, without those that are None or 0, which stand for "not given"."""
         return self._plain(*(name for name in names if getattr(self, name)))
 
     @classmethod

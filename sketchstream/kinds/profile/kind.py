@@ -89,7 +89,7 @@ class ProfileAccounting(Accounting[ProfileSpec]):
         return spec.max_weight
 
     def groups_of_item(self, spec: ProfileSpec) -> int:
-        """Those in which it may count; 1 with patterns, whose cost no group divides: an upper bound for an event."""
+        """Groups in which an item may count; 1 with patterns, whose cost no group divides: a bound for an event."""
         return 1 if spec.pattern_cost else spec.group_losses
 
     def shared_cost(self, spec: ProfileSpec, cost: Fraction, *, final: bool) -> Fraction:
@@ -297,7 +297,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
     # What it answers.
 
     def rows(self, spec: ProfileSpec) -> AnswerRows:
-        """Those of `sketchstream.kinds.profile.export.to_csv`: counts modulo p say what is a bound."""
+        """Rows as `sketchstream.kinds.profile.export.to_csv` writes them: counts modulo p say what is a bound."""
         return AnswerRows(export.header(wraps=spec.modulus is not None), "distinct", export.COLUMNS)
 
     def expected_error(self, spec: ProfileSpec) -> tuple[str, float]:
@@ -330,7 +330,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         )
 
     def gain(self, spec: ProfileSpec, epsilons: Sequence[float]) -> float:
-        """That of randomized response, or of discrete Laplace noise."""
+        """The gain of randomized response, or of discrete Laplace noise."""
         return laws.gain(epsilons) if spec.modulus is None else 1 / laws.response_eigenvalue(epsilons, spec.modulus)
 
     def fewest(self, *, numbers: Sequence[str], target: float, **wanted: Any) -> Sizing:
@@ -340,7 +340,7 @@ class ProfileKind(Kind[ProfileSpec], HavingGroups, Deferring, Adding, Summarisin
         return fewest(numbers=numbers, target=target, **wanted)
 
     def wrapped(self, spec: ProfileSpec, means: Sequence[float]) -> tuple[list[float], str] | None:
-        """Of counts modulo p; marks of presence do not wrap."""
+        """Shares of counts that wrap modulo p, and a sentence; marks of presence do not wrap."""
         if spec.modulus is None or spec.sums_refused:
             return None
         from sketchstream.kinds.profile.planner.heavy import share_beyond, tail_note

@@ -103,7 +103,7 @@ class SecretLoss(GaussianLoss):
 
     @property
     def measured(self) -> str:
-        """That mean."""
+        """The mean of mu^2 in words."""
         return f"mean mu^2 {float(self.mean):.4g}"
 
     def delta(self, epsilon: Epsilon) -> float:

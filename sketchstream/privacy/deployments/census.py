@@ -214,7 +214,7 @@ class Census(Deployment):
         return self._item_total(chosen, loss)
 
     def _period(self) -> tuple[Losses, Losses]:
-        """The same as `Deployment._period`, computed once."""
+        """See `Deployment._period`; computed once."""
         return self._periods
 
     @cached_property

@@ -262,7 +262,7 @@ class Deployment:
         budget: Periods | None = None,
         evidence: Mapping[str, FrontierNoise] | None = None,
     ) -> Deployment:
-        """The same from records."""
+        """Make a deployment from records."""
         found = [part for record in records for part in record.parts()]
         kept: list[Record] = []
         named = [(one.ledger.history.without_copies(), one.seal_id) for one in found]
@@ -345,7 +345,7 @@ class Deployment:
         return event.epsilon(self.budget.delta), item.epsilon(self.budget.delta)
 
     def _period(self) -> tuple[Losses, Losses]:
-        """The same in all measures."""
+        """Losses of an event and of an item within the budget's period, in all measures."""
         if self.budget is None:
             msg = "this deployment has no budget"
             raise ValueError(msg)

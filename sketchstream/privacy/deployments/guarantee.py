@@ -62,7 +62,7 @@ class CountingSpec(Protocol):
 
     @property
     def epsilon_records(self) -> Fraction:
-        """Of the number of records admitted."""
+        """Epsilon of the number of records admitted."""
 
     @property
     def needs_key(self) -> bool:
@@ -222,7 +222,7 @@ class Guarantee(PrintedStatement):
 
     @property
     def warning(self) -> str | None:
-        """Of a history, about readers of publications alone: nothing is claimed against others."""
+        """Say of a history what readers of publications alone may learn: nothing is claimed against others."""
         published, looked = self.epsilons()
         return no_privacy_warning(published, looked if self.table is None else published)
 

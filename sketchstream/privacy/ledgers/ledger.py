@@ -160,7 +160,7 @@ class Ledger(SketchHistory):
         return found if exact <= found else math.nextafter(found, math.inf)
 
     def zcdp(self, *, intrusion: bool = False) -> Loss:
-        """The same loss as rho of zCDP, an exact rational or infinity; at most half the square of `loss`.
+        """The loss as rho of zCDP, an exact rational or infinity; at most half the square of `loss`.
 
         It holds if costs do not depend on what was released before (the stream may). An intruder may choose the moment
         of the look from what was seen, so with `intrusion` it is half the square of `loss`.
@@ -181,7 +181,7 @@ class Ledger(SketchHistory):
         return item_loss(self.counted) if self.unit == "item" else math.inf
 
     def loss_of_cost(self, cost: Fraction) -> Loss:
-        """That epsilon."""
+        """A cost is an epsilon already."""
         return cost
 
     def totals(self) -> dict[str, Any]:

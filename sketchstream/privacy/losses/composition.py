@@ -88,7 +88,7 @@ class Losses:
 
     @classmethod
     def of_sketch(cls, loss: Loss | GaussianLoss) -> Losses:
-        """Of one sketch."""
+        """Make the losses of one sketch."""
         if isinstance(loss, GaussianLoss):
             return cls(gaussian=loss)
         return cls(loss, concentrated(loss))

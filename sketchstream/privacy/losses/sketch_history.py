@@ -139,7 +139,7 @@ class SketchHistory(ABC):
 
     @abstractmethod
     def epsilon(self, delta: Epsilon | None = None) -> float:
-        """That loss as an epsilon, rounded up, at this delta; by default at that of the budget, or else of the spec."""
+        """The loss as an epsilon, rounded up, at this delta; by default at that of the budget, or else of the spec."""
 
     @abstractmethod
     def loss_of_cost(self, cost: Fraction) -> Any:

@@ -135,7 +135,7 @@ class Api:
         return await self._answer(request, name, asked, asked.question, "estimate")
 
     async def estimate_form(self, request: Request, name: Name) -> Response:
-        """The same, for items and rows: they come in the form, where no log on the way has them."""
+        """Estimates of items and rows that come in the form, where no log on the way has them."""
         form = await run_in_threadpool(read_form, await _body(request))  # a long one takes a tenth of a second
         if request.query_params:
             msg = "put all parameters into the form, and none into the query string"

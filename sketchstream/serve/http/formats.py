@@ -77,7 +77,7 @@ class AnswerMemory:
         self._known = RecentlyUsed[tuple[str, bytes, frozenset[str] | None], Remembered](TAGS)
 
     def recall(self, request: Request) -> Response | None:
-        """The same answer as the last time, if nothing has been stored since; else None."""
+        """Return the answer of the last time, if nothing has been stored since; else None."""
         known = self._known.get(_place(request))
         if known is None or known.generation != self._store.generation or request.method not in ("GET", "HEAD"):
             return None

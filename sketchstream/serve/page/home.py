@@ -191,7 +191,7 @@ class CardMaker:
     def _mean(
         self, name: str, ranges: Sequence[Sequence[StoredWindow]], metric: str, group: str | None, last: str
     ) -> tuple[int, Point, str] | None:
-        """Of how many windows of a range a number is the mean, the mean, and the difference from before, in words.
+        """Number of windows of a range with a number, its mean in them, and the difference from before, in words.
 
         None while an answer may still come. A range that begins before the first window is not compared. Intervals of
         ratios do not lie around unbiased estimates, so that their ends are averaged.
@@ -302,7 +302,7 @@ class CardMaker:
         return picture
 
     def _sets(self, stored: StoredWindow) -> Card:
-        """Of a sketch that publishes patterns of groups alone: how many items are in any group."""
+        """Show of a sketch that publishes patterns of groups alone how many items are in any group."""
         service, metric, question = self.service, self.metric, Question(overlap=True)
         try:
             answer = service.ready(stored, question)
@@ -350,7 +350,7 @@ def _sentences(changes: Mapping[str, str], other: str) -> list[str]:
 
 
 def _nothing(other: str) -> str:
-    """That a difference cannot be told."""
+    """Say that a difference cannot be told."""
     return f"no difference from {other} can be told"
 
 
@@ -367,7 +367,7 @@ def _in_words(difference: Point, spell: Spell, other: str) -> str:
 
 
 def earlier(time: int, days: int, zone: str) -> int:
-    """The same time of day so many days before, in ms since 1970; days with a change of the clock are shorter."""
+    """Go back so many days to this time of day, in ms since 1970; days with a change of the clock are shorter."""
     return round((datetime.fromtimestamp(time / 1000, ZoneInfo(zone)) - timedelta(days=days)).timestamp() * 1000)
 
 
@@ -377,6 +377,6 @@ def _hashed(domain: object) -> bool:
 
 
 def _counted(count: int, windows: Sequence[Any]) -> str:
-    """Of how many windows a mean is, in words."""
+    """Say of how many windows a mean is."""
     part = f"{count:,} of " if count < len(windows) else ""
     return "of one window" if len(windows) == 1 else f"of {part}{len(windows):,} windows"

@@ -69,7 +69,7 @@ class ListedValues:
         return None if isinstance(spec.domain, OpenDomain) else kinds.of(spec).index(spec, Key.generate(), None)
 
     def nothing(self) -> Iterator[str]:
-        """That the sketch would stay empty."""
+        """Say that the sketch would stay empty."""
         if self.records and not self.counted:
             yield (
                 f'sketch "{self.plan.name}" counts none of the {self.records:,} records of a sample that hold an item: '

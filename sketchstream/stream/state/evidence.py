@@ -230,7 +230,7 @@ class Reported:
         return {window: shown for one in (*self.former, self) for window, shown in one.windows.items()}
 
     def stored(self) -> dict[str, Any]:
-        """The same for snapshots, in which the size of a number does not depend on its value."""
+        """Plain data for snapshots, in which the size of a number does not depend on its value."""
         out = self.fields()
         out["older"] = [digits(self.older), self.older_draws]
         for shown in out["windows"]:

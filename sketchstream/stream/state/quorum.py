@@ -95,7 +95,7 @@ class Admission:
         return found
 
     def between(self, first: int, stop: int) -> Admission | None:
-        """The same with the records from `first` to before `stop` alone; None if none of them is admitted."""
+        """Take the records from `first` to before `stop` alone; None if none of them is admitted."""
         from sketchstream.stream import kernels
 
         if (first, stop) == (0, self.times.size):

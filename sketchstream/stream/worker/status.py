@@ -47,7 +47,7 @@ class Progress:
         return ", ".join(parts)
 
     def fields(self) -> dict[str, object]:
-        """The same by name, for the log."""
+        """Fields by name, for the log."""
         return {
             "records": self.records,
             "seconds": round(self.seconds, 1),

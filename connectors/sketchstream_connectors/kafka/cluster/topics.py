@@ -109,7 +109,7 @@ class TopicNames:
         return self.former_state or state_topic(self.group, self.input)
 
     def formerly(self) -> TopicNames | None:
-        """The same with the state topic that an older release made; None where its name is the same."""
+        """Names with the state topic that an older release made; None where its name did not change."""
         former = former_state_topic(self.group, self.input)
         return None if former is None else replace(self, former_state=former)
 
@@ -266,7 +266,7 @@ def rights(names: TopicNames) -> Iterator[Right]:
 
 
 def acls(names: TopicNames) -> Iterator[tuple[str, str, str, Sequence[str]]]:
-    """The same by resource: (resource type, name, pattern, operations)."""
+    """Access rules by resource: (resource type, name, pattern, operations)."""
     by_resource: dict[tuple[str, str, str], list[str]] = {}
     for right in rights(names):
         by_resource.setdefault((right.kind, right.name, right.pattern), []).append(right.operation)

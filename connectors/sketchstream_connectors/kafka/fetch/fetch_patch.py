@@ -133,7 +133,7 @@ class _Pieces:
 
 
 def _client_error(error: CorruptRecordError | MissingExtraError, partition: object) -> Exception:
-    """The same failure as the stock path reports it."""
+    """Report a failure as the stock path reports it."""
     import kafka.errors
 
     if isinstance(error, MissingExtraError):

@@ -81,7 +81,7 @@ def encrypt_pieces(name: bytes, size: int, pieces: Iterable[Bytes], key: bytes) 
 
 
 def _chunks(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
-    """The same bytes in pieces of `CHUNK_BYTES`, the last one shorter."""
+    """Divide bytes into pieces of `CHUNK_BYTES`, the last one shorter."""
     held = bytearray()
     for piece in pieces:
         view = memoryview(piece)

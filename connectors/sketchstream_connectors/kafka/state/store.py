@@ -258,7 +258,7 @@ class KafkaStore:
         return Fresh(revision, fence.position, partial)
 
     def _ids(self, fence: Fence) -> tuple[str, str, str]:
-        """Of the cluster, the input and the state topic: what a pointer is bound to."""
+        """Ids of the cluster, the input and the state topic: what a pointer is bound to."""
         return self._admin.cluster_id(), self._topics.input.topic_id, fence.state_id
 
     def commit(self, partition: int, snapshot: Snapshot) -> None:

@@ -29,7 +29,7 @@ TAIL = 256
 
 @dataclass(frozen=True)
 class Trace:
-    """Of the newest snapshot of a partition: the input's topic id, and the revision."""
+    """Trace of the newest snapshot of a partition: the input's topic id, and the revision."""
 
     topic_id: str
     revision: int
@@ -41,7 +41,7 @@ def trace_headers(topic_id: str, revision: int) -> Headers:
 
 
 def newest_trace(connection: Connection, state_topic: str, partition: int) -> Trace | None:
-    """Of the newest committed manifest of a partition in the state topic; None where none says so."""
+    """Read the trace of the newest committed manifest of a partition in the state topic; None where none says so."""
     for tail in (TAIL, None):
         found: Trace | None = None
         with contextlib.closing(Log(connection, state_topic, tail=tail, only=partition)) as log:

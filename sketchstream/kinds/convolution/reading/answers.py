@@ -86,7 +86,7 @@ class FilterAnswers(LinearAnswers):
         return columns if self.times is None else columns | {"time": self.times}
 
     def _parameters(self) -> Sequence[Fraction]:
-        """Those of the layers that were drawn."""
+        """Parameters of the layers that were drawn."""
         kind = kinds.of(self.spec)
         return [kind.accounting.parameter(self.spec, layer.cost) for layer in self.drawn]
 

@@ -94,7 +94,7 @@ class Series(LinearAnswers):
 
     @cached_property
     def labels(self) -> Mapping[str, Column]:
-        """Those of each filter in turn; None in columns that a filter does not have."""
+        """Labels of each filter in turn; None in columns that a filter does not have."""
         names = dict.fromkeys(name for one in self.answers for name in one.labels)
         missing = [[None] * len(one.values) for one in self.answers]
         columns = {
@@ -104,7 +104,7 @@ class Series(LinearAnswers):
         return {name: [cell for column in parts for cell in plain(column)] for name, parts in columns.items()}
 
     def _parameters(self) -> Sequence[Fraction]:
-        """Those of any filter: all read one state."""
+        """Parameters of any filter: all read one state."""
         return self.answers[0]._parameters()
 
     def beside(self, level: float) -> Mapping[str, Column]:
@@ -116,7 +116,7 @@ class Series(LinearAnswers):
         return described(self.spec, self.answers)
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """Those of each filter in turn."""
+        """Ends of intervals of each filter in turn."""
         low, high = zip(*(one.interval(level).T for one in self.answers), strict=True)
         return np.concatenate(low), np.concatenate(high)
 

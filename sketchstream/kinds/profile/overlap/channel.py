@@ -43,14 +43,14 @@ class Channel:
 
     @classmethod
     def of_layers(cls, epsilons: Sequence[float], modulus: int) -> Channel:
-        """Of counters that add up weights; what wraps to 0 is not in it."""
+        """Make the channel of counters that add up weights; what wraps to 0 is not in it."""
         kept = contraction(epsilons, modulus)
         seen = (1 - kept) * (modulus - 1) / modulus
         return cls(seen, kept + seen)
 
     @classmethod
     def of_presence(cls, epsilons: Sequence[float], modulus: int) -> Channel:
-        """Of counters that are uniform after an event."""
+        """Make the channel of counters that are uniform after an event."""
         uniform = (modulus - 1) / modulus
         return cls((1 - contraction(epsilons, modulus)) * uniform, uniform)
 
@@ -71,7 +71,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class JointChannel(Channel):
-    """The same where the noise of a slot's counters is drawn together.
+    """The channel where the noise of a slot's counters is drawn together.
 
     Args:
         quiet: probability that it is 0; else it is uniform in all groups.
@@ -85,7 +85,7 @@ class JointChannel(Channel):
 
     @classmethod
     def of(cls, epsilons: Sequence[float], modulus: int, groups: int, *, presence: bool) -> JointChannel:
-        """Of these layers of the noise of so many groups."""
+        """Make the channel of these layers of the noise of so many groups."""
         quiet, uniform = contraction(epsilons, modulus**groups), (modulus - 1) / modulus
         occupied = uniform if presence else 1.0
         seen = (1 - quiet) * uniform

@@ -37,7 +37,7 @@ SINGLE = 1 << 10
 
 
 class OpenCovariance:
-    """Of an open domain: the inverse of the information, less the chance by which items are there.
+    """Covariance in an open domain: the inverse of the information, less the chance by which items are there.
 
     Args:
         scoring: at the likeliest numbers.
@@ -103,7 +103,7 @@ class OpenCovariance:
 
 
 class ClosedCovariance:
-    """Of a closed domain, whose true patterns are fixed: the noise of counters and cells, undone.
+    """Covariance in a closed domain, whose true patterns are fixed: the noise of counters and cells, undone.
 
     Args:
         each: (2^m,) variances of cells without what they have in common.
@@ -150,7 +150,7 @@ class ClosedCovariance:
 
 @dataclass(frozen=True, eq=False)
 class DoubtedCovariance:
-    """Of numbers in whose law something is estimated.
+    """Covariance of numbers in whose law something is estimated.
 
     Args:
         exact: where that is known.
@@ -173,7 +173,7 @@ class DoubtedCovariance:
 
 @dataclass(frozen=True, eq=False)
 class SumCovariance:
-    """Of sums of independent numbers, of a share of the items.
+    """Covariance of sums of independent numbers, of a share of the items.
 
     Args:
         terms: of the summands.

@@ -58,7 +58,7 @@ class Wraps:
 
     @classmethod
     def of(cls, laws: Sequence[CountLaw | None], modulus: int) -> Wraps:
-        """Of what was found of each group."""
+        """Take what was found of each group."""
         known = np.array([law is not None for law in laws])
         once = CountLaw(np.eye(1, modulus, 1)[0], 0.0)
         counts, doubts = zip(*((one.counts, one.doubt) for one in (law or once for law in laws)), strict=True)

@@ -88,7 +88,7 @@ class RowAnswer(LinearAnswers):
         return {"quantity": QUANTITIES[self.question]}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """Those of the question."""
+        """Ends of the intervals of the question."""
         found = self._found if level == self.level else self.ask(level)
         return np.ravel(found.low), np.ravel(found.high)
 

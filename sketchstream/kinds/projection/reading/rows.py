@@ -145,7 +145,7 @@ class PublishedRows(LinearAnswers):
         return {**sizes, "tau": self.tau, "quantity": "squared norm"}
 
     def _ends(self, level: float) -> tuple[Floats, Floats]:
-        """Those of the squared norms."""
+        """Ends of the intervals of the squared norms."""
         found = self._norms(level)
         return found.low, found.high
 

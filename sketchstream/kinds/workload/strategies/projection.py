@@ -186,7 +186,7 @@ def nearest(point: Floats, columns: Floats, bound: float, start: Floats, toleran
 def all_nearest(
     points: Floats, columns: Floats, bounds: Floats, starts: Floats, tolerance: float, most_steps: int = GRADIENTS
 ) -> tuple[Floats, float, int]:
-    """The same for many points at once: (t, N) histograms, the largest gap, the number of steps.
+    """Project many points at once: (t, N) histograms, the largest gap, the number of steps.
 
     Args:
         points: (t, r) noisy states.

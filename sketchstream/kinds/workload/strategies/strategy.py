@@ -155,7 +155,7 @@ class Strategy:
         return self.decoder @ self.decoder.T
 
     def _blocks(self) -> Iterator[tuple[slice, Ints, Floats]]:
-        """Of a tree: cells of each widest block, the counters of them, and the inverse of their Gram matrix."""
+        """Widest blocks of a tree: their cells, the counters of them, and the inverse of their Gram matrix."""
         width = int(np.count_nonzero(self.matrix, axis=1).max())
         known: dict[bytes, Floats] = {}
         for start in range(0, self.size, width):

@@ -362,7 +362,7 @@ def linear(observed: Observed, level: int = 0) -> Line | Circle:
 
 
 def expected(observed: Observed, level: int, law: Floats, heavy: Floats, heavy_shares: Floats) -> Line | Circle:
-    """The same linear estimates, at the slots expected under a law of counts.
+    """Linear estimates at the slots that are expected under a law of counts.
 
     Its variances cannot be negative: they replace unbiased ones that fail.
 

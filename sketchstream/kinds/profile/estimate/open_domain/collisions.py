@@ -213,7 +213,7 @@ def read_part(observed: Observed, span: int) -> ObservedPart:
 
 
 def with_heavy(model: VarianceModel, levels: Sequence[Level]) -> VarianceModel:
-    """The same law with one of the counts beyond the recursion: a few steps from the counts of the slots."""
+    """Add one count beyond the recursion to the law: a few steps from the counts of the slots."""
     lines = [level.estimator for level in levels if isinstance(level.estimator, Line)]
     cells = wide_cells.wide(lines[0], model.intensity.size - 1) if lines else None
     if cells is None:

@@ -263,7 +263,7 @@ class Opened:
         ]
 
     def _with(self, levels: Sequence[Seen]) -> Opened:
-        """The same levels with other data."""
+        """Copy the levels with other data."""
         return Opened(self.grid, self.laws, levels, self.scales)
 
 
