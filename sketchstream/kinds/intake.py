@@ -28,9 +28,9 @@ class Intake(Generic[S]):
         return tuple(role for role in self.carries if role not in ("item", "weight"))
 
     def stretch_ms(self, spec: S) -> int | None:
-        """Stretches of a window, from its start on, each so long, by which events are told apart; None: by none.
+        """Length (ms) of the positions of a window, the first at its start; None where events have no position in time.
 
-        If there are any, `events` is asked for each window of a chunk.
+        Where they have, `events` is asked for each window of a chunk.
         """
         return None
 

@@ -73,7 +73,7 @@ class Feed(Protocol):
 
         Raises:
             BrokerError, StoreError: not now; tried again later.
-            ConfigError: never, as things are configured.
+            ConfigError: the configuration does not allow it, now or later.
         """
 
     def newest(self) -> Sequence[Frontier]:

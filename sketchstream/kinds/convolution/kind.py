@@ -116,7 +116,7 @@ class ConvolutionIntake(Intake[ConvolutionSpec]):
         return () if spec.step_ms is not None else ("position",)
 
     def stretch_ms(self, spec: ConvolutionSpec) -> int | None:
-        """Length of one position, if positions are times."""
+        """Length (ms) of one position, if positions are times."""
         return spec.step_ms
 
     def most_weight(self, spec: ConvolutionSpec) -> int | None:

@@ -79,7 +79,7 @@ LEAST_CORRELATED: Final = 1 << 36
 LOSS_BITS: Final = 32
 """Binary digits of a loss: few, so that machines whose last digits of floats differ find the same."""
 COUNTER_ROUNDINGS: Final = (1, 2, SMOOTHING)
-"""The same, tried in turn, for the counter of the events counted."""
+"""Variances beyond the need that are tried in turn for the counter of the events counted; see `SMOOTHING`."""
 LAPLACE_STEP: Final = 512
 """Scales of Laplace noise are multiples of this: see `add_laplace`."""
 SLACK: Final = 1 + 1e-12

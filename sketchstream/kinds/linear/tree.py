@@ -29,9 +29,9 @@ Ints = npt.NDArray[np.int64]
 Levels = tuple[tuple[int, int], ...]
 
 WHOLE: Final = 256
-"""The weights of a tree that was searched add up to this"""
+"""Sum of the whole weights of a tree's levels, where the search asks for fine ones."""
 SMALL: Final = (2, 3, 4, 5, 6, 8, 12)
-"""or to one of these."""
+"""Smaller sums that the search tries beside it."""
 STEPS: Final = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 """Blocks of one level in a block of the next that are tried."""
 KEPT: Final = 4

@@ -23,11 +23,11 @@ from sketchstream.kinds.profile.estimate.observed import Floats
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """How many neighbours a window may hold."""
 MARGIN = 1.15
-"""What the error of a window is multiplied with: it is chosen for what was seen."""
+"""Factor of the error of a window: the one with the least seen error is chosen, so its true error is larger."""
 SURE = 0.5
 """Part of what k+ numbers fall within a window, as seen, that counts against it when one is chosen."""
 ALONE = 0.9
-"""What the error of a number by itself is multiplied with when it is compared with windows."""
+"""Factor of the error of a number by itself, when it is compared with windows."""
 CHOSEN = 1.9599639845400536
 """Standard deviations (95%) at which windows are chosen for all levels, so that their intervals are nested."""
 
