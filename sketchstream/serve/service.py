@@ -55,19 +55,19 @@ LIMIT: Final = 1000
 """Most windows of one response."""
 LATELY_S: Final = 0.5
 """How old counts of windows and settled frontiers may be that lists show."""
-CLOSED: Final = 16
+KEPT_CLOSED: Final = 16
 """Answers at closed positions that are kept in memory."""
-READ: Final = 50_000
+KEPT_NUMBERS: Final = 50_000
 """Numbers of answers that are kept in memory for series."""
 AT_ONCE: Final = 16
 """Answers of a group that one call of `series` has computed."""
 MOST_PRODUCTS: Final = 1 << 26
 """Most products of coefficients and words that one request for closed positions may ask for: some seconds."""
-TOGETHER: Final = 400
+WINDOWS_OF_A_REQUEST: Final = 400
 """Most windows whose estimates one request may ask for."""
 SERIES_LIMIT: Final = 10_000
 """Most windows of one series."""
-COMPARED: Final = 100
+COMPARED_WINDOWS: Final = 100
 """Most windows over which rows are compared."""
 UNREAD: Final = "what is published cannot be read at the moment: the log says why"
 JUST_CHANGED: Final = "this window has just changed and is being put together: ask again in a few seconds"
@@ -152,8 +152,8 @@ class Service:
         self._known: dict[str, tuple[float, Any]] = {}
         self._counting = threading.Lock()
         self._deployments: dict[frozenset[str] | None, tuple[int, Deployment]] = {}
-        self._read = RecentlyUsed[tuple[bytes | None, str, str], ReadNumber](READ)
-        self._closed: RecentlyUsed[tuple[Any, ...], list[EstimateAnswer]] = RecentlyUsed(CLOSED)
+        self._read = RecentlyUsed[tuple[bytes | None, str, str], ReadNumber](KEPT_NUMBERS)
+        self._closed: RecentlyUsed[tuple[Any, ...], list[EstimateAnswer]] = RecentlyUsed(KEPT_CLOSED)
 
     @property
     def config(self) -> Config:
@@ -432,10 +432,13 @@ class Service:
             DataLossError: one of them is an incident.
             StoreError: one of them is being put together.
         """
-        windows = self.store.windows(name, since, until, limit=COMPARED + 1)
-        if not 2 <= len(windows) <= COMPARED:
-            number = "more" if len(windows) > COMPARED else str(len(windows))
-            msg = f"drift compares 2 to {COMPARED} windows, the range holds {number}: choose another with from and to"
+        windows = self.store.windows(name, since, until, limit=COMPARED_WINDOWS + 1)
+        if not 2 <= len(windows) <= COMPARED_WINDOWS:
+            number = "more" if len(windows) > COMPARED_WINDOWS else str(len(windows))
+            msg = (
+                f"drift compares 2 to {COMPARED_WINDOWS} windows, the range holds {number}: choose another with from "
+                "and to"
+            )
             raise ConfigError(msg)
         for one in windows:
             if one.state == INCIDENT:
@@ -604,9 +607,9 @@ class Service:
             DataLossError: one of them is an incident.
             NotFoundError: there is none.
         """
-        windows = self.store.windows(name, since, until, limit=TOGETHER + 1)
-        if len(windows) > TOGETHER:
-            msg = f"the range holds more than {TOGETHER} windows: narrow it with from and to"
+        windows = self.store.windows(name, since, until, limit=WINDOWS_OF_A_REQUEST + 1)
+        if len(windows) > WINDOWS_OF_A_REQUEST:
+            msg = f"the range holds more than {WINDOWS_OF_A_REQUEST} windows: narrow it with from and to"
             raise ConfigError(msg)
         for one in windows:
             if one.state == INCIDENT:

@@ -144,7 +144,7 @@ def test_pictures_and_files_say_of_which_group_they_are(site, monkeypatch: pytes
         assert svg.headers["Content-Disposition"] == f'attachment; filename="{name}"'
         assert f">items seen only once, {html.escape(group, quote=False)}<" in svg.text
     assert "groups are shown" not in client.get("/sketches/reach/window", params=window).text
-    monkeypatch.setattr(views, "SIDE_BY_SIDE", 1)
+    monkeypatch.setattr(views, "GROUPS_OF_A_WINDOW", 1)
     assert "The first 1 of 2 groups are shown." in client.get("/sketches/reach/window", params=window).text
 
 

@@ -340,7 +340,7 @@ def test_the_picture_of_a_series_that_runs_on_has_its_numbers_as_csv(site) -> No
 
 def test_estimates_of_too_many_windows_are_refused(site, monkeypatch) -> None:
     _, _, client = site
-    monkeypatch.setattr(serve_service, "TOGETHER", 2)
+    monkeypatch.setattr(serve_service, "WINDOWS_OF_A_REQUEST", 2)
     found = client.get("/v1/sketches/series/estimates")
     assert found.status_code == 400
     assert "more than 2 windows" in found.json()["detail"]

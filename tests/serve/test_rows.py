@@ -20,7 +20,7 @@ from sketchstream import Key
 from sketchstream.config.loader import Config
 from sketchstream.kinds.shown import rows_of
 from sketchstream.query.estimates import as_json
-from sketchstream.serve.service import COMPARED, Service
+from sketchstream.serve.service import COMPARED_WINDOWS, Service
 from sketchstream.stream.windows.windows import iso
 from sketchstream.testing.driver import Driver
 
@@ -174,7 +174,7 @@ def test_drift_goes_over_all_windows_of_the_range(site: tuple[Service, httpx.Cli
     assert len(table) == 3
     alone = client.post(PATH, data={**FIRST, "drift": "west"})
     assert alone.status_code == 400
-    assert f"drift compares 2 to {COMPARED} windows, the range holds 1" in alone.text
+    assert f"drift compares 2 to {COMPARED_WINDOWS} windows, the range holds 1" in alone.text
 
 
 @pytest.mark.parametrize(

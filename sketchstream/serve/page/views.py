@@ -57,31 +57,31 @@ if TYPE_CHECKING:
     from sketchstream.serve.store.store import StoredWindow
     from sketchstream.stream.windows.plans import SketchPlan
 
-SHOWN: Final = 400
+WINDOWS_OF_A_PAGE: Final = 400
 """Most windows of one page of a sketch; the newest ones, unless the address says otherwise."""
 REFRESH_S: Final = 3
 """A page that waits for numbers looks again so often."""
-SIDE_BY_SIDE: Final = 40
+GROUPS_OF_A_WINDOW: Final = 40
 """Most groups of a window that stand side by side."""
-ACROSS: Final = 24
+WINDOWS_OF_GROUPS: Final = 24
 """Newest windows in which groups are shown beside each other."""
-TRIED: Final = 10
+WINDOWS_WITH_NAMES: Final = 10
 """Newest windows that are looked at for the names of numbers."""
 AT_ONCE: Final = 8
 """Answers of groups that one look at a window has computed."""
-COMPARED: Final = ("distinct", "exactly.1", "at_least.2", "at_least.10", "total", "mean")
+COMPARED_NUMBERS: Final = ("distinct", "exactly.1", "at_least.2", "at_least.10", "total", "mean")
 """Numbers of a profile that are compared with those of the window before; of other kinds, the first ones."""
-NUMBERS: Final = 40
+MOST_COMPARED: Final = 40
 """Most numbers of two windows that are compared."""
-OPEN: Final = 2
+OPEN_WINDOWS: Final = 2
 """Newest windows that are still open whose closed positions are shown."""
-CHAINED: Final = 2000
+POSITIONS_OF_A_CHART: Final = 2000
 """Most positions of series that run on from window to window in one chart."""
 FORMS: Final = ("svg", "png")
 """Files of a chart."""
 UNCOUNTED: Final = ("mean", "one_hit_ratio", "coverage", "entropy", "quantile")
 """Numbers of profiles that are not numbers of things."""
-DRAWN: Final = 200
+KEPT_PICTURES: Final = 200
 """Pictures that are kept: drawing takes a tenth of a second, and they change only with their numbers."""
 View = Callable[..., Response]
 
@@ -125,7 +125,7 @@ class Views:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._drawn = RecentlyUsed[Hashable, Any](DRAWN)
+        self._drawn = RecentlyUsed[Hashable, Any](KEPT_PICTURES)
         self._turns = Turns()
 
     # ------------------------------------------------------------------ pages
@@ -202,8 +202,8 @@ class Views:
         zone = self._service.timezone(name)
         since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
         require_order(since, until, texts=(given.get("from"), given.get("to")))
-        stored = self._service.store.windows(name, since, until, limit=SHOWN + 1, newest=since is None)
-        more, stored = len(stored) > SHOWN, sorted(stored[:SHOWN], key=lambda one: one.window)
+        stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE + 1, newest=since is None)
+        more, stored = len(stored) > WINDOWS_OF_A_PAGE, sorted(stored[:WINDOWS_OF_A_PAGE], key=lambda one: one.window)
         what, promise = wording.about(self._service.config.find(name), self._service.config.names)
         values: dict[str, Any] = {
             "title": name,
@@ -334,7 +334,7 @@ class Views:
         name, given = self._name(request), request.query_params
         zone = self._service.timezone(name)
         since, until = _span(given)
-        stored = self._service.store.windows(name, since, until, limit=SHOWN, newest=since is None)
+        stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE, newest=since is None)
         values = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
         drawn = [values["series"], *values["chain"]] if "series" in values else []
         return _picture(request, drawn, "there is no number in this range yet")
@@ -353,7 +353,7 @@ class Views:
         """Two windows, or two groups, and what differs between them."""
         name, given = self._name(request), request.query_params
         zone = self._service.timezone(name)
-        stored = self._service.store.windows(name, limit=SHOWN, newest=True)
+        stored = self._service.store.windows(name, limit=WINDOWS_OF_A_PAGE, newest=True)
         chosen = comparison.choose(self._service, name, stored, given)
         address = f"{links.sketch_address(name)}/compare"
         values: dict[str, Any] = {
@@ -452,7 +452,7 @@ class Views:
         first, second = answers
         if first is None or second is None:
             return out
-        changes = self._changes(first, second, NUMBERS)
+        changes = self._changes(first, second, MOST_COMPARED)
         labels = (sides[0]["label"], sides[1]["label"])
         picture = self._drawn.get_or_make(orjson.dumps([labels, changes]), lambda: comparison.picture(changes, labels))
         where = chosen.first.where, chosen.second.where
@@ -560,7 +560,7 @@ class Views:
     def _beside(self, stored: StoredWindow) -> tuple[dict[str, Any], int]:
         """The available numbers of all groups of a window, and how many are missing; some are computed."""
         answers, missing = {}, 0
-        for group in self._service.groups(stored.sketch)[:SIDE_BY_SIDE]:
+        for group in self._service.groups(stored.sketch)[:GROUPS_OF_A_WINDOW]:
             answer, failure = self._answer(stored, group, ask=missing < AT_ONCE)
             if answer is None:
                 missing += failure is None
@@ -635,7 +635,7 @@ class Views:
                 *(value(change[one], spelling(change["spelled"])) for one in ("window", "against", "difference")),
                 _change(change),
             )
-            for change in self._changes(answer, earlier, len(COMPARED), COMPARED)
+            for change in self._changes(answer, earlier, len(COMPARED_NUMBERS), COMPARED_NUMBERS)
         ]
         label = words.window_label(*before.window, zone)
         columns = ("number", "this window", "the one before", "difference", "95% interval of it")
@@ -725,7 +725,7 @@ class Views:
 
     def _by_group(self, name: str, stored: Sequence[StoredWindow], metric: str, title: str, zone: str) -> list[Panel]:
         """A number of all groups over the newest windows that are shown, as far as it has been computed."""
-        groups, windows = self._service.groups(name)[:SIDE_BY_SIDE], stored[-ACROSS:]
+        groups, windows = self._service.groups(name)[:GROUPS_OF_A_WINDOW], stored[-WINDOWS_OF_GROUPS:]
         points = [self._service.computed(windows, metric, group) for group in groups]
         if len(groups) < 2 or not any(one is not None for row in points for one in row):
             return []
@@ -737,7 +737,7 @@ class Views:
 
     def _on_groups(self, name: str) -> str:
         """Sentences on the groups of a sketch that stand side by side; empty if they add up, and all are there."""
-        return wording.on_groups(self._service.plan(name), self._service.config.names, SIDE_BY_SIDE)
+        return wording.on_groups(self._service.plan(name), self._service.config.names, GROUPS_OF_A_WINDOW)
 
     def _spelling(self, name: str, metric: str) -> Spell:
         """How a number of a sketch is written."""
@@ -749,7 +749,7 @@ class Views:
             plan = self._service.plan(name)
             largest = {} if plan is None else {"max_count": getattr(plan.spec, "max_count", math.inf)}
             return shown.named("profile").numbers({**self._service.config.names.facts(), **largest})
-        for one in reversed(stored[-TRIED:]):
+        for one in reversed(stored[-WINDOWS_WITH_NAMES:]):
             answer, _ = self._answer(one, group, ask=False)
             if answer is not None:
                 return self._numbers(answer, group)
@@ -779,7 +779,7 @@ class Views:
                 continue
             data = answer.to_dict()
             positions += max(each["count"] for each in data["filters"])
-            if positions > CHAINED and answers:
+            if positions > POSITIONS_OF_A_CHART and answers:
                 break
             answers.insert(0, data)
             windows.insert(0, one)
@@ -804,7 +804,7 @@ class Views:
             return []
 
         def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
-            found = [one.to_dict() for one in self._service.closed(name)[-OPEN:]]
+            found = [one.to_dict() for one in self._service.closed(name)[-OPEN_WINDOWS:]]
             return [(str(data["window_start"]), data, shown.of(data).so_far(data)) for data in found]
 
         windows: list[Any] = self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)
