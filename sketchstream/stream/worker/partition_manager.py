@@ -83,75 +83,77 @@ class PartitionManager:
             if partition in self.partitions:
                 continue
             self._source.pause(partition)
-            one = self.partitions[partition] = AssignedPartition(partition, self._clock.monotonic())
-            self.take(one)
+            assigned = self.partitions[partition] = AssignedPartition(partition, self._clock.monotonic())
+            self.take(assigned)
 
     def revoke(self, partitions: tuple[int, ...]) -> None:
         """Drop the states of partitions that are no longer ours."""
         for partition in partitions:
-            one = self.partitions.pop(partition, None)
-            if one is None:
+            assigned = self.partitions.pop(partition, None)
+            if assigned is None:
                 continue
-            one.drop()
-            self._release(one)
+            assigned.drop()
+            self._release(assigned)
             say(log, logging.INFO, "revoked", partition=partition)
 
-    def _release(self, one: AssignedPartition) -> None:
+    def _release(self, assigned: AssignedPartition) -> None:
         """Let the store forget the partition, after its running job has ended."""
         if self._tasks.sink is not None:
-            self._tasks.sink.forget(one.partition)
-        job = one.take_job()
+            self._tasks.sink.forget(assigned.partition)
+        job = assigned.take_job()
         if job is None or job.done():
-            self._tasks.store.drop(one.partition)
+            self._tasks.store.drop(assigned.partition)
         else:
-            self._leftover[one.partition] = job
+            self._leftover[assigned.partition] = job
 
-    def take(self, one: AssignedPartition) -> None:
+    def take(self, assigned: AssignedPartition) -> None:
         """Ask the store for a partition and its state."""
-        left = self._leftover.get(one.partition)
+        left = self._leftover.get(assigned.partition)
         if left is not None:
             if not left.done():  # the store takes one call at a time for a partition
-                one.wait(self._clock.monotonic() + 0.05)
+                assigned.wait(self._clock.monotonic() + 0.05)
                 return
-            del self._leftover[one.partition]
-            self._tasks.store.drop(one.partition)
-        if not self._fits(one):
+            del self._leftover[assigned.partition]
+            self._tasks.store.drop(assigned.partition)
+        if not self._fits(assigned):
             return
-        one.take()
-        self._start(one, "take", self._tasks.take, one.partition, self._source.partition_count(one.partition))
+        assigned.take()
+        self._start(
+            assigned, "take", self._tasks.take, assigned.partition, self._source.partition_count(assigned.partition)
+        )
 
-    def _fits(self, one: AssignedPartition) -> bool:
+    def _fits(self, assigned: AssignedPartition) -> bool:
         """Whether a partition's windows fit into memory beside the others'; otherwise it waits for another worker.
 
         If a worker were killed for its memory, its partitions would move to others, which would be killed in turn.
         """
         fits, of = self._settings.fits, len(self._source.numbers())
-        others = (other for other in self.partitions.values() if other is not one)
+        others = (other for other in self.partitions.values() if other is not assigned)
         held = [other for other in others if other.state is not None or other.job is not None]
         if fits is None or fits(len(held) + 1, of):
             return True
         reason = (
             f"windows and input of {len(held) + 1} partitions do not fit into worker.memory_limit: start more workers"
         )
-        if one.reason != reason:
-            say(log, logging.ERROR, "no_memory", partition=one.partition, reason=reason)
-        one.wait(self._clock.monotonic() + 1.0, reason)
+        if assigned.reason != reason:
+            say(log, logging.ERROR, "no_memory", partition=assigned.partition, reason=reason)
+        assigned.wait(self._clock.monotonic() + 1.0, reason)
         return False
 
-    def _taken(self, one: AssignedPartition, found: PartitionState | Fresh, seconds: float) -> None:
+    def _taken(self, assigned: AssignedPartition, found: PartitionState | Fresh, seconds: float) -> None:
         """Begin with the state of a partition."""
         if isinstance(found, Fresh):
             try:
-                beginning = found.position if found.position is not None else self._source.beginning(one.partition)
-                former_counts = self._source.former_counts(one.partition)
+                beginning = found.position if found.position is not None else self._source.beginning(assigned.partition)
+                former_counts = self._source.former_counts(assigned.partition)
             except BrokerError as error:  # where the log begins, and whether it has grown, must be known
-                self.fail(one, error)
+                self.fail(assigned, error)
                 return
             state = PartitionState.fresh(
                 self._tasks.rules,
-                one.partition,
+                assigned.partition,
                 beginning,
-                self._source.partition_count(one.partition),
+                self._source.partition_count(assigned.partition),
                 revision=found.revision,
                 partial=found.partial or beginning > 0,
                 sealed_elsewhere=found.sealed_elsewhere,
@@ -159,99 +161,108 @@ class PartitionManager:
                 former_counts=former_counts,
             )
             state.claim = self._tasks.live_from
-            one.begin(state)
-            self.save(one)  # before the first record: a crash must not look like a first start again
+            assigned.begin(state)
+            self.save(assigned)  # before the first record: a crash must not look like a first start again
             return
         found.claim = self._tasks.live_from
-        one.begin(found)
+        assigned.begin(found)
         self._metrics.add("restores")
         self._metrics.observe("restore_seconds", seconds)
-        self._go(one)
+        self._go(assigned)
 
-    def _go(self, one: AssignedPartition) -> None:
+    def _go(self, assigned: AssignedPartition) -> None:
         """Start reading a partition that has its state."""
-        assert one.state is not None
-        one.run(self._clock.monotonic(), self._rewrite_at())
-        self._source.seek(one.partition, one.state.position)
-        if not one.throttled:
-            self._source.resume(one.partition)
+        assert assigned.state is not None
+        assigned.run(self._clock.monotonic(), self._rewrite_at())
+        self._source.seek(assigned.partition, assigned.state.position)
+        if not assigned.throttled:
+            self._source.resume(assigned.partition)
         say(
             log,
             logging.INFO,
             "running",
-            partition=one.partition,
-            position=one.state.position,
-            open_windows=one.state.open_windows,
+            partition=assigned.partition,
+            position=assigned.state.position,
+            open_windows=assigned.state.open_windows,
         )
 
-    def trouble(self, one: AssignedPartition, event: PartitionError) -> None:
+    def trouble(self, assigned: AssignedPartition, event: PartitionError) -> None:
         """Handle a partition that cannot be read further: accept the loss, if that is the policy, or fail it."""
         if not self._settings.accept_loss:
-            self.fail(one, event.error)
+            self.fail(assigned, event.error)
         elif event.anew:
-            self.fail(one, BrokerError(f"partition {one.partition}: the input was made again: taking it anew"))
-        elif not self.accept_loss(one, event):
-            self.fail(one, event.error)
+            self.fail(
+                assigned, BrokerError(f"partition {assigned.partition}: the input was made again: taking it anew")
+            )
+        elif not self.accept_loss(assigned, event):
+            self.fail(assigned, event.error)
 
-    def accept_loss(self, one: AssignedPartition, event: PartitionError) -> bool:
+    def accept_loss(self, assigned: AssignedPartition, event: PartitionError) -> bool:
         """Accept a loss if possible: the marked windows are committed before anything more is read."""
-        state, position = one.state, event.resume_at
-        if position is None or state is None or one.status != "running" or position == state.position:
+        state, position = assigned.state, event.resume_at
+        if position is None or state is None or assigned.status != "running" or position == state.position:
             return False
-        self.wait(one, self._clock.monotonic() + self._settings.stop_s)
-        if one.state is not state:
+        self.wait(assigned, self._clock.monotonic() + self._settings.stop_s)
+        if assigned.state is not state:
             return True  # a commit in flight failed: the state is taken again, and meets the gap again
-        if one.busy or position == state.position:
+        if assigned.busy or position == state.position:
             return False
-        self._source.pause(one.partition)
+        self._source.pause(assigned.partition)
         lost = position - state.position
-        say(log, logging.WARNING, "loss_accepted", partition=one.partition, position=position, offsets=lost)
+        say(log, logging.WARNING, "loss_accepted", partition=assigned.partition, position=position, offsets=lost)
         self._metrics.add("lost_offsets" if lost > 0 else "diverged_offsets", abs(lost))
         if lost > 0:
             state.skip(position)
         else:
             state.rewind(position)
-        one.go_on_elsewhere()
-        self.save(one)
+        assigned.go_on_elsewhere()
+        self.save(assigned)
         return True
 
-    def fail(self, one: AssignedPartition, error: BaseException) -> None:
+    def fail(self, assigned: AssignedPartition, error: BaseException) -> None:
         """Drop a partition's state; take it again later, or halt."""
         now = self._clock.monotonic()
-        one.drop()
-        self._source.pause(one.partition)
-        found = one.failures.judge(one.partition, error, now)
+        assigned.drop()
+        self._source.pause(assigned.partition)
+        found = assigned.failures.judge(assigned.partition, error, now)
         if found.halts:
-            self.halt(one, found.text)
+            self.halt(assigned, found.text)
             return
-        self._release(one)
-        one.fail(error, found.text, self.polls, now)
-        if self._settings.give_up_after is not None and one.failures.count > self._settings.give_up_after:
+        self._release(assigned)
+        assigned.fail(error, found.text, self.polls, now)
+        if self._settings.give_up_after is not None and assigned.failures.count > self._settings.give_up_after:
             raise error
-        say(log, logging.WARNING, "dropped", partition=one.partition, failures=one.failures.count, reason=found.text)
+        say(
+            log,
+            logging.WARNING,
+            "dropped",
+            partition=assigned.partition,
+            failures=assigned.failures.count,
+            reason=found.text,
+        )
 
-    def halt(self, one: AssignedPartition, reason: str) -> None:
+    def halt(self, assigned: AssignedPartition, reason: str) -> None:
         """Stop reading a partition until a person decides.
 
         Raises:
             DataLossError: `fail_fast` is set, or every partition of the input is halted.
         """
-        self._release(one)
-        one.halt(reason)
-        say(log, logging.ERROR, "halted", partition=one.partition, reason=reason)
+        self._release(assigned)
+        assigned.halt(reason)
+        say(log, logging.ERROR, "halted", partition=assigned.partition, reason=reason)
         everything = len(self.partitions) == len(self._source.numbers()) and all(
             other.status == "halted" for other in self.partitions.values()
         )
         if self._settings.fail_fast or everything:
             raise DataLossError(reason)
 
-    def wait(self, one: AssignedPartition, deadline: float) -> None:
+    def wait(self, assigned: AssignedPartition, deadline: float) -> None:
         """Wait for a partition's computation and its job, and process their results."""
-        while one.computation is not None and one.computation.long_work is not None:
-            if not self._waited(one.computation.long_work, deadline):
+        while assigned.computation is not None and assigned.computation.long_work is not None:
+            if not self._waited(assigned.computation.long_work, deadline):
                 return
-            self._go_on(one)
-        if one.job is not None and self._waited(one.job.future, deadline):
+            self._go_on(assigned)
+        if assigned.job is not None and self._waited(assigned.job.future, deadline):
             self.collect()
 
     def _waited(self, future: Future[Any], deadline: float) -> bool:
@@ -262,15 +273,15 @@ class PartitionManager:
             return False
         return True
 
-    def throttle(self, one: AssignedPartition) -> None:
+    def throttle(self, assigned: AssignedPartition) -> None:
         """Pause a partition until it may be read again."""
-        if one.slow_down():
+        if assigned.slow_down():
             self._metrics.add("throttles")
-            self._source.pause(one.partition)
+            self._source.pause(assigned.partition)
 
     def _start(
         self,
-        one: AssignedPartition,
+        assigned: AssignedPartition,
         kind: Literal["take", "commit", "publish"],
         run: Callable[..., object],
         *arguments: object,
@@ -278,28 +289,28 @@ class PartitionManager:
     ) -> None:
         """Let another thread work for a partition."""
         began = self._clock.monotonic()
-        one.start(Job(kind, self._executor.submit(run, *arguments), began, n_bytes))
+        assigned.start(Job(kind, self._executor.submit(run, *arguments), began, n_bytes))
 
-    def save(self, one: AssignedPartition) -> None:
+    def save(self, assigned: AssignedPartition) -> None:
         """Capture a partition and start its commit, or only its publication if nothing else changed."""
-        state = one.state
+        state = assigned.state
         assert state is not None
         began = self._clock.monotonic()
-        one.saving(began)
+        assigned.saving(began)
         if state.changed():
-            self.compute(one, state.capturing(self._buffers), partial(self._captured, one, state))
+            self.compute(assigned, state.capturing(self._buffers), partial(self._captured, assigned, state))
         else:
-            self._start(one, "publish", self._tasks.publish, one.partition, state.outbox.captured())
+            self._start(assigned, "publish", self._tasks.publish, assigned.partition, state.outbox.captured())
 
-    def _captured(self, one: AssignedPartition, state: PartitionState, snapshot: Snapshot, seconds: float) -> None:
+    def _captured(self, assigned: AssignedPartition, state: PartitionState, snapshot: Snapshot, seconds: float) -> None:
         """Start the commit of a snapshot."""
         now = self._clock.monotonic()
         self._metrics.observe("capture_seconds", seconds)
-        say(log, logging.DEBUG, "captured", partition=one.partition, position=snapshot.position)
-        one.captured(snapshot.position, now)
+        say(log, logging.DEBUG, "captured", partition=assigned.partition, position=snapshot.position)
+        assigned.captured(snapshot.position, now)
         self._paid_until = max(now, self._paid_until) + snapshot.blob_bytes / self._settings.snapshot_bytes_per_s
-        arguments = one.partition, snapshot, state.outbox.captured()
-        self._start(one, "commit", self._tasks.commit, *arguments, n_bytes=snapshot.copied_bytes)
+        arguments = assigned.partition, snapshot, state.outbox.captured()
+        self._start(assigned, "commit", self._tasks.commit, *arguments, n_bytes=snapshot.copied_bytes)
 
     def paced(self, now: float) -> bool:
         """Whether another snapshot may begin without exceeding the allowed average rate."""
@@ -307,52 +318,52 @@ class PartitionManager:
 
     def collect(self) -> None:
         """Process the results of finished jobs, and continue the computations whose long work is done."""
-        for one in list(self.partitions.values()):
-            self._go_on(one)
+        for assigned in list(self.partitions.values()):
+            self._go_on(assigned)
         for partition in [p for p, job in self._leftover.items() if job.done()]:
             del self._leftover[partition]
             self._tasks.store.drop(partition)  # a take that ended after its revocation has opened it again
-        for one in list(self.partitions.values()):
-            job = one.job
+        for assigned in list(self.partitions.values()):
+            job = assigned.job
             if job is None or not job.done():
                 continue
-            one.take_job()
+            assigned.take_job()
             error = job.future.exception()
             if error is not None:
                 if job.kind == "commit":
                     self._metrics.add("commit_failures")
-                    one.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
-                if isinstance(error, SnapshotsGoneError) and one.state is not None:
-                    if one.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
-                        say(log, logging.ERROR, "snapshots_gone", partition=one.partition, reason=str(error))
-                    one.state.store_all()
-                    one.save_again(self._clock.monotonic())
-                    if one.status == "restoring":  # its first snapshot
-                        self.fail(one, error)
+                    assigned.commit_failed(str(error) if isinstance(error, SketchstreamError) else type(error).__name__)
+                if isinstance(error, SnapshotsGoneError) and assigned.state is not None:
+                    if assigned.failures.count == 0:  # the first of a row; what follows is in `Durability.trouble`
+                        say(log, logging.ERROR, "snapshots_gone", partition=assigned.partition, reason=str(error))
+                    assigned.state.store_all()
+                    assigned.save_again(self._clock.monotonic())
+                    if assigned.status == "restoring":  # its first snapshot
+                        self.fail(assigned, error)
                     continue
-                if one.status != "halted":
-                    self.fail(one, error)
+                if assigned.status != "halted":
+                    self.fail(assigned, error)
                 continue
             result = job.future.result()
             if job.kind == "take":
-                if one.status == "restoring":
-                    self._taken(one, result, self._clock.monotonic() - job.began)
-            elif one.state is not None:
-                self._ended(one, one.state, job, result)
+                if assigned.status == "restoring":
+                    self._taken(assigned, result, self._clock.monotonic() - job.began)
+            elif assigned.state is not None:
+                self._ended(assigned, assigned.state, job, result)
 
-    def _ended(self, one: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
+    def _ended(self, assigned: AssignedPartition, state: PartitionState, job: Job, done: Done) -> None:
         """Process a finished job: its snapshot, if any, is durable, and its outbox was published or not."""
         if job.kind == "commit":
-            one.failures.clear()
+            assigned.failures.clear()
             superseded_s = self._tasks.store.superseded_s
             every_s = policy.snapshot_every_s(self._settings, done.blob_bytes, done.seconds, superseded_s)
-            one.committed(self._rewrite_at(), every_s, self._clock.monotonic())
+            assigned.committed(self._rewrite_at(), every_s, self._clock.monotonic())
             self._metrics.add("snapshots")
             self._metrics.add("snapshot_bytes", done.blob_bytes)
             self._metrics.observe("snapshot_seconds", done.seconds)
             state.postpone(done.begins)
-        failed_before = one.publish_error is not None
-        one.published(done.error, self._clock.monotonic(), anything=any(done.outbox))
+        failed_before = assigned.publish_error is not None
+        assigned.published(done.error, self._clock.monotonic(), anything=any(done.outbox))
         if done.error is None:
             entries, frontiers = done.outbox
             state.published(entries, frontiers)
@@ -372,14 +383,14 @@ class PartitionManager:
                     window=iso(entry.window[0]),
                 )
         elif isinstance(done.error, DataLossError):
-            self.fail(one, done.error)
+            self.fail(assigned, done.error)
             return
         else:
             self._metrics.add("publish_failures")
             if not failed_before:  # the first of a row; what follows is in `Durability.trouble`
-                say(log, logging.WARNING, "publish_failed", partition=one.partition, reason=str(done.error))
-        if one.status == "restoring":
-            self._go(one)
+                say(log, logging.WARNING, "publish_failed", partition=assigned.partition, reason=str(done.error))
+        if assigned.status == "restoring":
+            self._go(assigned)
 
     def take_loss(self) -> str | None:
         """Why published windows lack records, if they do, since this was last asked."""
@@ -391,20 +402,20 @@ class PartitionManager:
         after = self._tasks.store.rewrite_after_s
         return None if after is None else self._clock.monotonic() + after
 
-    def compute(self, one: AssignedPartition, steps: Steps[Result], then: Callable[[Result, float], None]) -> None:
+    def compute(self, assigned: AssignedPartition, steps: Steps[Result], then: Callable[[Result, float], None]) -> None:
         """Run a computation of a partition's state, asking the cluster for the partition counts that it needs.
 
         While another thread does its long work, the worker polls on: a group evicts members that do not. Nothing more
         of this partition is read then. A computation that fails leaves a state that may be half changed: it is dropped.
 
         Args:
-            one: the partition.
+            assigned: the partition.
             steps: the computation.
             then: gets the result, and the seconds that it took in this thread; now, or in a later turn of the loop.
         """
-        self._run(one, Computation(steps, then))
+        self._run(assigned, Computation(steps, then))
 
-    def _run(self, one: AssignedPartition, todo: Computation) -> None:
+    def _run(self, assigned: AssignedPartition, todo: Computation) -> None:
         """Run a computation to its end, or to long work that takes a while."""
         began = self._clock.monotonic()
         try:
@@ -414,31 +425,31 @@ class PartitionManager:
                     todo.long_work = self._workshop.submit(needed.do)
                     if not todo.long_work.done() or self._clock.monotonic() - began > TURN_S:
                         todo.spent_s += self._clock.monotonic() - began
-                        self._source.pause(one.partition)
-                        one.interrupt(todo)
+                        self._source.pause(assigned.partition)
+                        assigned.interrupt(todo)
                         return
                     needed = todo.resume()
                 else:
-                    needed = todo.resume(self._count(needed, one.partition))
+                    needed = todo.resume(self._count(needed, assigned.partition))
         except StopIteration as end:
             result = end.value
         except Exception as error:  # whatever happened, a state that may be half changed must go
-            self.fail(one, error)
+            self.fail(assigned, error)
             return
         try:
             todo.then(result, todo.spent_s + self._clock.monotonic() - began)
         except Exception as error:
-            self.fail(one, error)
+            self.fail(assigned, error)
 
-    def _go_on(self, one: AssignedPartition) -> None:
+    def _go_on(self, assigned: AssignedPartition) -> None:
         """Continue a computation whose long work is done, then with the chunks that waited for it, then read on."""
-        todo = one.take_computation()
+        todo = assigned.take_computation()
         if todo is not None:
-            self._run(one, todo)
-        while (chunk := one.take_held()) is not None:
+            self._run(assigned, todo)
+        while (chunk := assigned.take_held()) is not None:
             self._apply(chunk)
-        if one.read_on():
-            self._source.resume(one.partition)
+        if assigned.read_on():
+            self._source.resume(assigned.partition)
 
     def _count(self, needed: CountNeeded, partition: int) -> int:
         """Ask the cluster for the partition count, after the present records were fetched.
@@ -460,9 +471,9 @@ class PartitionManager:
                 raise
         return self._counted[asked][1]
 
-    def settle_counts(self, one: AssignedPartition) -> None:
+    def settle_counts(self, assigned: AssignedPartition) -> None:
         """Settle former partition counts, once producers have learned of added partitions."""
-        if one.state is not None and one.asks_for_end(self._clock.monotonic()):
-            end = self._source.high_watermarks([one.partition]).get(one.partition)
+        if assigned.state is not None and assigned.asks_for_end(self._clock.monotonic()):
+            end = self._source.high_watermarks([assigned.partition]).get(assigned.partition)
             if end is not None:
-                one.state.settle_counts(end)
+                assigned.state.settle_counts(end)

@@ -160,13 +160,13 @@ class Worker:
                 self.metrics.add("rebalances")
                 self._manager.revoke(event.partitions)
             elif isinstance(event, PartitionError):
-                one = self._partitions.get(event.partition)
-                if one is not None and one.status != "halted":
-                    self._manager.trouble(one, event)
+                assigned = self._partitions.get(event.partition)
+                if assigned is not None and assigned.status != "halted":
+                    self._manager.trouble(assigned, event)
             else:
-                one = self._partitions.get(event.partition)
-                if one is not None:
-                    one.end()
+                assigned = self._partitions.get(event.partition)
+                if assigned is not None:
+                    assigned.end()
         self._manager.collect()
         self._tick()
         if self._progress is not None:
@@ -175,11 +175,11 @@ class Worker:
     def _patience_s(self) -> float:
         """How long to wait for records: not at all if a job has ended, not long if one is running."""
         partitions = self._partitions.values()
-        running = [one.job.future for one in partitions if one.job is not None]
+        running = [assigned.job.future for assigned in partitions if assigned.job is not None]
         running += [
-            one.computation.long_work
-            for one in partitions
-            if one.computation is not None and one.computation.long_work is not None
+            assigned.computation.long_work
+            for assigned in partitions
+            if assigned.computation is not None and assigned.computation.long_work is not None
         ]
         if any(future.done() for future in running):
             return 0.0
@@ -189,7 +189,8 @@ class Worker:
     def finished(self) -> bool:
         """Whether a bounded input has been read to its end."""
         return bool(self._partitions) and all(
-            one.ended and one.status == "running" and one.computation is None for one in self._partitions.values()
+            assigned.ended and assigned.status == "running" and assigned.computation is None
+            for assigned in self._partitions.values()
         )
 
     def finish(self) -> None:
@@ -200,33 +201,38 @@ class Worker:
         """
         deadline = self._clock.monotonic() + self.settings.stop_s
         if self.settings.close_at_end and self.finished:
-            for one in self._partitions.values():
-                self._seal(one, everything=True)
+            for assigned in self._partitions.values():
+                self._seal(assigned, everything=True)
         for _ in range(4):  # a snapshot and its publication, the snapshot without the outbox, and retries
-            for one in self._partitions.values():
-                self._manager.wait(one, deadline)
+            for assigned in self._partitions.values():
+                self._manager.wait(assigned, deadline)
             todo = [
-                one
-                for one in self._partitions.values()
-                if one.state is not None
-                and one.status == "running"
-                and (one.state.changed() or not one.state.outbox.empty)
+                assigned
+                for assigned in self._partitions.values()
+                if assigned.state is not None
+                and assigned.status == "running"
+                and (assigned.state.changed() or not assigned.state.outbox.empty)
             ]
             if not todo or self._clock.monotonic() >= deadline:
                 break
-            for one in todo:
-                if not policy.fits(one, self._partitions.values()):
+            for assigned in todo:
+                if not policy.fits(assigned, self._partitions.values()):
                     for other in self._partitions.values():
                         self._manager.wait(other, deadline)
-                if one.state is not None and not one.busy:
-                    self._manager.save(one)
+                if assigned.state is not None and not assigned.busy:
+                    self._manager.save(assigned)
         self.last_words = self._last_words()
         # an input that was read to its end is not done while something is missing
-        for one in self._partitions.values():
-            if one.ended and one.publish_error is not None and one.state is not None and not one.state.outbox.empty:
-                raise one.publish_error
-            if one.ended and one.failures.error is not None and one.status == "restoring":
-                raise one.failures.error
+        for assigned in self._partitions.values():
+            if (
+                assigned.ended
+                and assigned.publish_error is not None
+                and assigned.state is not None
+                and not assigned.state.outbox.empty
+            ):
+                raise assigned.publish_error
+            if assigned.ended and assigned.failures.error is not None and assigned.status == "restoring":
+                raise assigned.failures.error
 
     def _report(self) -> None:
         """Log how much was counted."""
@@ -248,7 +254,7 @@ class Worker:
     def _last_words(self) -> tuple[str, ...]:
         """Log which windows stay open, why none was sealed, why most records were not counted."""
         ours = self._partitions.values()
-        bounded = any(one.ended for one in ours)
+        bounded = any(assigned.ended for assigned in ours)
         nothing = account.nothing_sealed(ours, self.metrics, bounded=bounded)
         recent = account.main_reason(self._recent.counted(self.metrics))
         reason = recent or account.main_reason(self.metrics.exact()) if nothing is None else nothing
@@ -262,8 +268,8 @@ class Worker:
         if self._closed:
             return
         self._closed = True
-        for one in self._partitions.values():
-            one.drop()
+        for assigned in self._partitions.values():
+            assigned.drop()
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._workshop.shutdown(wait=True, cancel_futures=True)
         self._source.close(leave=leave)
@@ -275,13 +281,13 @@ class Worker:
     # ----------------------------------------------------------------------------------------------- records
 
     def _chunk(self, chunk: Chunk) -> None:
-        one = self._partitions.get(chunk.partition)
-        if one is None or one.status != "running" or one.state is None:
+        assigned = self._partitions.get(chunk.partition)
+        if assigned is None or assigned.status != "running" or assigned.state is None:
             return
-        if one.computation is not None:
-            one.hold(chunk)
+        if assigned.computation is not None:
+            assigned.hold(chunk)
             return
-        state = one.state
+        state = assigned.state
         if chunk.from_position != state.position:
             self.metrics.add("gaps")
             self._source.seek(chunk.partition, state.position)
@@ -292,29 +298,31 @@ class Worker:
             if clock_ms is not None and self._clocks.broker_ms() is None:
                 policy.check_clock(chunk, clock_ms, self.rules)
         except SketchstreamError as error:
-            self._manager.fail(one, error)
+            self._manager.fail(assigned, error)
             return
         self._manager.compute(
-            one, state.applying(chunk, clock_ms=clock_ms), lambda outcome, _: self._applied(one, state, chunk, outcome)
+            assigned,
+            state.applying(chunk, clock_ms=clock_ms),
+            lambda outcome, _: self._applied(assigned, state, chunk, outcome),
         )
 
-    def _applied(self, one: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
+    def _applied(self, assigned: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
         """Count what became of the records of a chunk."""
-        self._count(one, state, chunk, outcome)
-        one.failures.clear_reading()
+        self._count(assigned, state, chunk, outcome)
+        assigned.failures.clear_reading()
         say(
             log,
             logging.DEBUG,
             "applied",
-            partition=one.partition,
+            partition=assigned.partition,
             position=chunk.from_position,
             next=chunk.next_position,
             records=outcome.records,
         )
-        if one.full:
-            self._manager.throttle(one)
+        if assigned.full:
+            self._manager.throttle(assigned)
 
-    def _count(self, one: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
+    def _count(self, assigned: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
         add = self.metrics.add
         add("records", outcome.records)
         add("bytes", chunk.n_bytes)
@@ -323,7 +331,7 @@ class Worker:
         add("future", outcome.future)
         add("early", outcome.early)
         add("jumps", outcome.jumps)
-        self._judge_jumps(one, state, chunk, outcome)
+        self._judge_jumps(assigned, state, chunk, outcome)
         add("nulls", outcome.nulls)
         add("invalid", outcome.invalid)
         add("misplaced", outcome.misplaced)
@@ -336,18 +344,18 @@ class Worker:
             sent, size = side_outputs.send(
                 self._sink, chunk, outcome, self.metrics, payload=self.settings.refused_payload
             )
-            if one.refuse(sent, size, self._clock.monotonic(), self.settings.refused_per_s):
-                self._manager.throttle(one)
+            if assigned.refuse(sent, size, self._clock.monotonic(), self.settings.refused_per_s):
+                self._manager.throttle(assigned)
 
-    def _judge_jumps(self, one: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
+    def _judge_jumps(self, assigned: AssignedPartition, state: PartitionState, chunk: Chunk, outcome: Outcome) -> None:
         """Log a move of the watermark over a gap, and with a warning one that made many records late."""
-        jumps = one.jumps(self.rules.lateness_ms, self.rules.quorum.time_ms)
+        jumps = assigned.jumps(self.rules.lateness_ms, self.rules.quorum.time_ms)
         if jumps.over_gap(outcome.moved):
             say(
                 log,
                 logging.INFO,
                 "watermark_jumped",
-                partition=one.partition,
+                partition=assigned.partition,
                 offset=int(chunk.offsets[outcome.moved_at]),
                 jumps=outcome.jumps,
                 watermark=iso(state.watermark),
@@ -358,7 +366,7 @@ class Worker:
                 f"{late} records are late because the watermark was moved ahead of them: a clock is fast, or records "
                 "arrive later than input.lateness allows"
             )
-            say(log, logging.WARNING, "watermark_ahead", partition=one.partition, reason=reason)
+            say(log, logging.WARNING, "watermark_ahead", partition=assigned.partition, reason=reason)
 
     # -------------------------------------------------------------------------------------------------- time
 
@@ -377,35 +385,37 @@ class Worker:
         self._idle(now)
         within_s = self._within_s = self._durable_within_s()
         self._note_seals()
-        for one in sorted(self._partitions.values(), key=lambda one: one.saved_at):  # whoever waits longest is first
-            self._watch_durability(one, now, within_s)
-            if one.busy:
+        for assigned in sorted(
+            self._partitions.values(), key=lambda assigned: assigned.saved_at
+        ):  # whoever waits longest is first
+            self._watch_durability(assigned, now, within_s)
+            if assigned.busy:
                 continue
-            if one.status == "restoring":
-                member = one.dropped_s is None or self._source.confirmed(one.dropped_s)
-                if one.takes_again(now, self._manager.polls, member=member):
-                    self._manager.take(one)
+            if assigned.status == "restoring":
+                member = assigned.dropped_s is None or self._source.confirmed(assigned.dropped_s)
+                if assigned.takes_again(now, self._manager.polls, member=member):
+                    self._manager.take(assigned)
                 continue
-            if one.status == "halted" or one.state is None:
+            if assigned.status == "halted" or assigned.state is None:
                 continue
-            if one.speed_up(now, self.settings.refused_per_s):
-                self._source.resume(one.partition)
-            self._manager.settle_counts(one)
-            due = one.due(now, self.settings)
+            if assigned.speed_up(now, self.settings.refused_per_s):
+                self._source.resume(assigned.partition)
+            self._manager.settle_counts(assigned)
+            due = assigned.due(now, self.settings)
             if due == "nothing" or (due == "snapshot" and not self._manager.paced(now)):
                 continue
-            if not policy.fits(one, self._partitions.values()):
+            if not policy.fits(assigned, self._partitions.values()):
                 continue
             if due == "rewrite":
-                one.rewrite()
-            self._manager.save(one)
+                assigned.rewrite()
+            self._manager.save(assigned)
         self._manager.collect()
 
     def _note_seals(self) -> None:
         """Move the times that sealing has taken to the histogram."""
-        for one in self._partitions.values():
-            while one.state is not None and one.state.seal_seconds:
-                self.metrics.observe("seal_seconds", one.state.seal_seconds.pop())
+        for assigned in self._partitions.values():
+            while assigned.state is not None and assigned.state.seal_seconds:
+                self.metrics.observe("seal_seconds", assigned.state.seal_seconds.pop())
 
     def _watch_configurations(self, now: float) -> None:
         """Log once when another configuration is at work in the group for longer than a rolling change takes."""
@@ -422,23 +432,23 @@ class Worker:
     def _durable_within_s(self) -> float:
         """The oldest commit that is no reason to worry: large states are written at a limited rate, in turn."""
         partitions = self._partitions.values()
-        n_bytes = sum(one.state.state_bytes for one in partitions if one.state is not None)
-        rarest_s = max((one.snapshot_every_s for one in partitions), default=0.0)
+        n_bytes = sum(assigned.state.state_bytes for assigned in partitions if assigned.state is not None)
+        rarest_s = max((assigned.snapshot_every_s for assigned in partitions), default=0.0)
         return self.settings.durable_within_s + n_bytes / self.settings.snapshot_bytes_per_s + rarest_s
 
-    def _watch_durability(self, one: AssignedPartition, now: float, within_s: float) -> None:
+    def _watch_durability(self, assigned: AssignedPartition, now: float, within_s: float) -> None:
         """Log once when a partition's commits or publications stop succeeding, and once when they succeed again."""
-        if one.state is not None and one.state.changed():
-            one.durability.changed(now)
-        trouble = one.durability.trouble(now, within_s)
-        if one.turned("not_durable", bool(trouble)):
+        if assigned.state is not None and assigned.state.changed():
+            assigned.durability.changed(now)
+        trouble = assigned.durability.trouble(now, within_s)
+        if assigned.turned("not_durable", bool(trouble)):
             if trouble:
-                say(log, logging.ERROR, "not_durable", partition=one.partition, reason=trouble)
+                say(log, logging.ERROR, "not_durable", partition=assigned.partition, reason=trouble)
             else:
-                say(log, logging.INFO, "durable_again", partition=one.partition)
-        slow = one.slow(now)
-        if one.turned("slow_commit", bool(slow)) and slow:
-            say(log, logging.WARNING, "slow_commit", partition=one.partition, reason=slow)
+                say(log, logging.INFO, "durable_again", partition=assigned.partition)
+        slow = assigned.slow(now)
+        if assigned.turned("slow_commit", bool(slow)) and slow:
+            say(log, logging.WARNING, "slow_commit", partition=assigned.partition, reason=slow)
 
     def _idle(self, now: float) -> None:
         """Move the watermarks of idle partitions, and seal what they have passed."""
@@ -450,9 +460,13 @@ class Worker:
         except SketchstreamError as error:  # what the others have published cannot be read: silence waits
             say(log, logging.WARNING, "silence_unknown", reason=str(error))
             return
-        for one, end, watermark in silent:
-            if one.state is not None and one.computation is None and one.state.advance_at(end, watermark):
-                self._seal(one)
+        for assigned, end, watermark in silent:
+            if (
+                assigned.state is not None
+                and assigned.computation is None
+                and assigned.state.advance_at(end, watermark)
+            ):
+                self._seal(assigned)
 
     def _published(self) -> Frontiers | None:
         """How far all partitions have published, read by another thread; None until it has.
@@ -467,12 +481,12 @@ class Worker:
         heard, self._hearing = self._hearing, None
         return heard.result()
 
-    def _seal(self, one: AssignedPartition, *, everything: bool = False) -> None:
+    def _seal(self, assigned: AssignedPartition, *, everything: bool = False) -> None:
         """Seal what is due, or everything."""
-        if one.state is not None and one.computation is None:
+        if assigned.state is not None and assigned.computation is None:
             self._manager.compute(
-                one,
-                one.state.sealing(everything=everything),
+                assigned,
+                assigned.state.sealing(everything=everything),
                 lambda windows, _: self.metrics.add("windows_sealed", windows),
             )
 
@@ -506,7 +520,9 @@ class Worker:
 
     def halted(self) -> dict[int, str]:
         """Halted partitions and why."""
-        return {one.partition: one.reason for one in self._partitions.values() if one.status == "halted"}
+        return {
+            assigned.partition: assigned.reason for assigned in self._partitions.values() if assigned.status == "halted"
+        }
 
 
 def _threads(number: int, name: str) -> Executor:
