@@ -204,7 +204,6 @@ def test_groups_are_compared_with_what_was_before(run: Run, tmp_path: Path, monk
         assert "the 28 days before" not in whole
 
 
-@pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 def test_a_series_of_a_group_asks_for_the_answers_of_all_windows_at_once(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +224,7 @@ def test_a_series_of_a_group_asks_for_the_answers_of_all_windows_at_once(
     assert counts[0] == counts[1]
 
 
+@pytest.mark.filterwarnings("ignore::sketchstream.spec.NoPrivacyWarning")
 def test_numbers_that_wrapping_makes_bounds_say_so_on_the_page_and_in_series(run: Run, tmp_path: Path) -> None:
     """Users with far more events than the modulus: of each group, the interval may be exceeded."""
     records = [
