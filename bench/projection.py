@@ -34,8 +34,9 @@ from data import Unavailable, _flights, _packages
 from sklearn.random_projection import GaussianRandomProjection
 
 from sketchstream.kernels import kernel
+from sketchstream.kernels.machine_code import prefetch as _prefetch
 from sketchstream.kinds.projection.forecast import expected
-from sketchstream.kinds.projection.matrices.kernels import AHEAD, _prefetch
+from sketchstream.kinds.projection.matrices.kernels import AHEAD
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.mechanism import apply, creation_sigma2, publication_sigma2
 from sketchstream.kinds.projection.reading.answers import Projection
