@@ -341,7 +341,7 @@ class OpenDomain:
 
     @property
     def expected_slots(self) -> int:
-        """Number of slots: each of them is expected."""
+        """Number of slots, each of which is expected."""
         return self.size
 
     def level_shares(self) -> npt.NDArray[np.float64]:
