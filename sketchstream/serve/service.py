@@ -739,11 +739,8 @@ class Service:
             group: of a sketch that has groups.
         """
         question = Question(group=group)
-        answered = self.store.answered(windows, question.text)
         return [
-            None
-            if one.input not in answered or one.state == INCIDENT or one.guarantee is None
-            else self.number(one, question, metric).point
+            self.number(one, question, metric).point if one.state != INCIDENT and one.guarantee is not None else None
             for one in windows
         ]
 

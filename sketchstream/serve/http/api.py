@@ -235,7 +235,9 @@ class Api:
         answers = await run_in_threadpool(self._service.closed, name, asked.since, asked.until)
         data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in answers]}
         types = {**WINDOW, **self._service.rows(name).types}
-        rows = [{"window_start": one.facts["window_start"], **row} for one in answers for row in one.rows()]
+        rows = None
+        if asked.format != "json":  # JSON has the answers as they are
+            rows = [{"window_start": one.facts["window_start"], **row} for one in answers for row in one.rows()]
         return respond(request, data, rows, asked.format, types=types, columns=("window_start",))
 
     async def series(self, request: Request, name: Name, asked: Annotated[SeriesQuery, Query()]) -> Response:
