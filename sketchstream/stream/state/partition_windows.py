@@ -157,7 +157,6 @@ class PartitionWindows:
         self._require_between(chunk)
 
         self._answers.clear()
-        self._events_by_spec.clear()
         self._worked = 0
         events = chunk.events
         n = events.times.size
@@ -405,9 +404,9 @@ class PartitionWindows:
         late = np.zeros(times.size, np.bool_)
         windows = overlapping(track, admission)
         yield from self._claim_opened(track, admission, windows)
-        former = track.evidence.known.difference(windows)
+        former, admitted = track.evidence.known.difference(windows), admission.admitted
         if any(start <= admission.high and admission.low < end for start, end in former):
-            track.evidence.refuse(times[admission.admitted], former, track.through)
+            track.evidence.refuse(times[admitted], former, track.through)
         for start, end in overlapping(track, admission):
             if end <= track.earlier:
                 continue
@@ -415,7 +414,7 @@ class PartitionWindows:
             window = (yield from self._opening(track, start, end)) if n else None
             if window is not None:
                 yield from self._take(track, window, events, admission, places, 0, outcome)
-            inside = admission.admitted & (times >= start) & (times < end)
+            inside = admitted & (times >= start) & (times < end)
             refused = inside & (places == kernels.OUT)
             track.evidence.refuse(times[refused], [(start, end)], track.through)
         self._note_late(track, admission, late, outcome)
