@@ -3,7 +3,7 @@
     python bench/additions.py
 
 A line belongs to the commit that last changed it (`git blame -w -M -C`). Commits that moved, merged or renamed what
-there was (`RESTRUCTURED`) are passed over; what is theirs alone belongs to what there was before. A line that a mend
+there was (`PASSED_OVER`) are passed over; what is theirs alone belongs to what there was before. A line that a mend
 rewrote counts as added: so what is added is an upper bound, and what was before a lower one. The other side is given
 beside it: the lines by which the commits that added something have grown the product, net of what they took away.
 
@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from helpers import facts  # noqa: E402
 
 PASSED_OVER = ".git-blame-ignore-revs"
+"""Lists the commits that only moved, merged or renamed."""
 PRODUCT = ("sketchstream", "connectors/sketchstream_connectors")
 BASE = "425c5cd7"
 """The main against which issue 34 was written."""
@@ -96,9 +97,9 @@ def _growth(commit: str) -> int:
     changes = _git("diff-tree", "-r", "--root", "--no-renames", "--no-commit-id", commit, "--", *PRODUCT)
     grown = 0
     for change in changes.splitlines():
-        facts_of, path = change.split("\t")
+        entry, path = change.split("\t")
         if path.endswith(".py"):
-            _, _, old, new, _ = facts_of.split()
+            _, _, old, new, _ = entry.split()
             grown += _code_of_blob(new) - _code_of_blob(old)
     return grown
 
