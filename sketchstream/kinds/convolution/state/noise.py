@@ -106,7 +106,9 @@ def add_laplace(out: Ints, parts: Ints, entropy: WordSource | None = None) -> No
     def cells(count: int, source: WordSource) -> Ints:
         signed = np.zeros(count, np.int64)
         discrete_laplace(signed, Fraction(1, BASE), source)
-        return np.where(signed > 0, signed - 1, -signed)
+        found = np.where(signed > 0, signed - 1, -signed)
+        signed.fill(0)
+        return found
 
     sure = np.array([SURE], np.uint32)
     _add_cells(out, np.arange(len(out)), parts, cells, sure, lambda _place, t, _k, r: Fraction(r, BASE * t), entropy)
