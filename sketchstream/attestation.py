@@ -45,7 +45,7 @@ def make_key(path: Path) -> Path:
     """Write a new signing key, mode 0600, and its public key beside it.
 
     Args:
-        path: of the private key, PEM; the public one has ".pub" behind it.
+        path: path of the private key, PEM; the public one has ".pub" behind it.
 
     Returns:
         The path of the public key.
@@ -136,7 +136,7 @@ def of_deployment(ledger: Deployment, frontiers: Sequence[Frontier], stretch: Sp
     The small verifier does not compute these totals, which need more of the rules than it has.
 
     Args:
-        ledger: of everything that was published, instalments included.
+        ledger: ledger of everything that was published, instalments included.
         frontiers: the newest one of each sketch, revision and partition.
         stretch: from and to which time windows are stated, ms; None: all.
     """
@@ -175,7 +175,7 @@ def sign(statement: Mapping[str, object], key: Ed25519PrivateKey) -> bytes:
 
     Args:
         statement: see `state`.
-        key: of the signer.
+        key: the signer's private key.
     """
     payload, kind = json.dumps(statement, sort_keys=True).encode(), PAYLOAD.encode()
     message = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)

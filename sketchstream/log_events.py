@@ -24,7 +24,7 @@ class Event(NamedTuple):
     """What a name in the log means.
 
     Args:
-        levels: at which it is logged.
+        levels: levels at which the event is logged.
         meaning: one sentence for operators.
     """
 
@@ -135,8 +135,8 @@ def say(log: logging.Logger, level: int, event: str, text: str = "", /, **fields
     """Log an event.
 
     Args:
-        log: of the caller.
-        level: of `logging`.
+        log: the caller's logger.
+        level: level of `logging`.
         event: a name in `EVENTS`.
         text: written in place of the fields where lines are text; both are written as JSON.
         **fields: what is known of it: positions, times, names from the configuration, sentences from errors of ours.

@@ -18,10 +18,10 @@ class Names:
     """Names of items and events, as they stand in a sentence.
 
     Args:
-        item: of one item.
-        items: of several.
-        event: of one event.
-        events: of several.
+        item: word for one item.
+        items: word for several items.
+        event: word for one event.
+        events: word for several events.
     """
 
     item: str = "item"
@@ -50,6 +50,6 @@ def of(answer: Mapping[str, Any]) -> Names:
     """The names in an answer.
 
     Args:
-        answer: as plain data, with the keys of the command line's JSON.
+        answer: the answer as plain data, with the keys of the command line's JSON.
     """
     return Names(**answer["names"]) if "names" in answer else USUAL

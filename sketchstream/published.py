@@ -112,7 +112,7 @@ class Origin:
         partitioner: rule that assigns the items of a closed domain to partitions, so that an item has a slot in one
             partition only. Kinds that answer item by item record it, so that readers know which slot belongs to which
             item.
-        table: of a history, what was counted: the name of a table, and its pinned snapshot.
+        table: what a history counted: the name of a table, and its pinned snapshot.
     """
 
     name: str = ""
@@ -178,7 +178,7 @@ def require_partitions(number: int, *counts: int) -> None:
     """Refuse partitions that no input has: readers go through all partitions of a window.
 
     Args:
-        number: of a partition, see `sketchstream.topics`.
+        number: number of a partition, see `sketchstream.topics`.
         counts: numbers of partitions of its topic.
 
     Raises:
@@ -277,8 +277,8 @@ class _Published:
         Args:
             method: "likelihood" (default), "circulant" (the algorithm of Wu & Pagh), "inverse" or "monotone".
             max_count: largest count to resolve, at most that of the spec; larger counts are pooled into `above`.
-            norm: for "circulant": 1, 2 or inf.
-            beta: for "circulant": failure probability.
+            norm: norm of "circulant": 1, 2 or inf.
+            beta: failure probability of "circulant".
             options: none.
 
         Raises:
@@ -312,7 +312,7 @@ class _Published:
         """What groups have in common: unions, intersections, differences and increments, with intervals.
 
         Args:
-            groups: to combine, at most 8; None: all whose patterns were published.
+            groups: groups to combine, at most 8; None: all whose patterns were published.
 
         Raises:
             EstimateError: the publication has no patterns of groups (`overlap` in the spec), or of too many.
@@ -379,7 +379,7 @@ class Release(_Part):
         cost: cost of this publication, in the measure of the ledger.
         seal_id: 16 random bytes that identify this publication.
         final: True for the publication at seal.
-        origin: where the sketch belongs.
+        origin: place of the sketch in a deployment.
         key_id: id of the hash key, None if no key was used.
         ledger: the sketch's history of layers and views at that moment.
         counters: the noisy counters kept besides the slots.
@@ -462,7 +462,7 @@ class SealedState(_Part):
         layers: noise layers in its state.
         state: (slots,) integers of `spec.dtype`.
         seal_id: 16 random bytes that identify this publication.
-        origin: where the sketch belongs.
+        origin: place of the sketch in a deployment.
         key_id: id of the hash key, None if no key was used.
         ledger: the sketch's history of layers and views at that moment.
         counters: the noisy counters kept besides the slots.
@@ -534,7 +534,7 @@ class Instalment:
         first: first position.
         stop: position after the last.
         seal_id: 16 random bytes that identify this publication.
-        origin: where the sketch belongs.
+        origin: place of the sketch in a deployment.
         ledger: the sketch's history, its publication included.
     """
 

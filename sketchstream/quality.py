@@ -70,7 +70,7 @@ class Quality:
         admitted: number of records admitted, with its interval; None if unknown.
         refused: number of records that the window refused (late, future, or of an unreadable time); None if unknown.
         misplaced: number of events (or items) in partitions where they do not belong; None if unknown.
-        tolerated: how many may be refused, or misplaced, without a report: the rule's share of the records admitted,
+        tolerated: number that may be refused, or misplaced, without a report: the rule's share of the records admitted,
             of which there are more only with a third of the probability of a false alarm.
     """
 

@@ -49,7 +49,7 @@ def read_operator(path: Path) -> dict[str, Any]:
     """What operators say about their deployment, from a TOML file.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
         ConfigError: it cannot be read, or a key is missing, unknown or of another type; one line for each.
@@ -79,7 +79,7 @@ def record(
 
     Args:
         deployment: everything that it has published.
-        specs: of its sketches, by name.
+        specs: specs of its sketches, by name.
         operator: see `read_operator`.
         exceptions: what no loss covers, by the statements of its sketches.
 

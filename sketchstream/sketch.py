@@ -149,7 +149,7 @@ class Sketch:
         Args:
             spec: specification of the sketch; its type decides the kind of sketch.
             key: secret hash key; needed unless the domain is ClosedDomain(size=) without sampling.
-            origin: where in a deployment the sketch belongs.
+            origin: place of the sketch in a deployment.
             keep: (size,) bool, closed domains only: the items that have a slot here; others are outside the domain.
             max_epsilon: budget; a release that would raise the loss above it is refused.
             max_delta: delta of the budget, for kinds whose losses have a delta.
@@ -282,7 +282,7 @@ class Sketch:
         records are admitted.
 
         Args:
-            records: at least 0.
+            records: number of records, at least 0.
 
         Raises:
             SealedError: the sketch is closed.

@@ -383,9 +383,9 @@ def stored_domain(described: Mapping[str, Any], items: Sequence[Item] | None) ->
     """The domain that its `to_dict` described.
 
     Args:
-        described: as stored.
-        items: of a listed domain, which are not in the dictionary; without them publications can be read, but events
-            have no slots.
+        described: dictionary as it was stored.
+        items: those of a listed domain, which are not in the dictionary; without them publications can be read, but
+            events have no slots.
 
     Raises:
         SpecError: another sort of domain, or another list of items.
@@ -417,7 +417,7 @@ def units_in_words(write: str) -> str:
     keeps counts modulo the modulus.
 
     Args:
-        write: how a unit is written there, up to its word.
+        write: writes a unit as the reader does, up to its word.
     """
     item, event = (f'{write}"{word}"' if write.endswith("= ") else write + word for word in ("item", "event"))
     return (

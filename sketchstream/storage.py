@@ -30,7 +30,7 @@ def load(source: str | os.PathLike[str] | bytes, key: Key | None = None) -> Publ
 
     Args:
         source: path of the file, or its bytes.
-        key: for an open sketch, the key it was created with; published objects need none.
+        key: with an open sketch, the key that it was created with; published objects need none.
 
     Raises:
         StoreError: the file cannot be read, or contains an open sketch that other users can read.

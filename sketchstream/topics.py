@@ -24,7 +24,7 @@ def everywhere(said: Iterable[tuple[int, int]], topics: int = 1) -> list[int]:
 
     Args:
         said: number of a partition, and of how many partitions of its topic it tells.
-        topics: of the configuration; each has a partition at least, whether anything was heard of it or not.
+        topics: topics of the configuration; each has a partition at least, whether anything was heard of it or not.
 
     Examples:
         >>> everywhere([(1, 3), (100_000, 2)], topics=2)

@@ -38,11 +38,11 @@ class Case:
     """A spec, and what follows from its fields by the audit's own computations.
 
     Args:
-        name: of the case in reports.
-        spec: of the sketches.
+        name: name of the case in reports.
+        spec: spec of the sketches.
         costs: expected cost of each step, in the measure of the ledger; no "seal" where the bare state or nothing is
             published, no "release" or "refresh" where the kind refuses that.
-        measure: how costs add: "epsilon", "mu^2", "norm" (the l2 norm of epsilons), or "mean" (mu^2 on average over
+        measure: one of "epsilon", "mu^2", "norm" (the l2 norm of epsilons) and "mean" (mu^2 on average over
             secret matrices).
         asked: arguments of a release, and of a refresh.
         counters: the law of one layer, or view, of this cost in each counter beside the slots.
@@ -50,8 +50,8 @@ class Case:
         moves: batches of (items, weights), each with what it adds to the counters.
         slack: relative error that the expected costs may have.
         independent: whether the noise of different slots is independent and of one law.
-        coordinates: of a draw whose slots depend on each other: independent numbers of one law that it consists of.
-        modulus: of the group of the slots; None: integers.
+        coordinates: for a draw whose slots depend on each other: independent numbers of one law that it consists of.
+        modulus: modulus of the group of the slots; None: they are integers.
         small: the same spec with few slots, for checks that make many sketches.
         many: the same spec with so many slots that few of them without noise show; default: `spec`.
     """
@@ -84,7 +84,7 @@ class Case:
 
         Args:
             spec: `small` or `many`; default: the spec.
-            more: of `Sketch.create`.
+            more: further arguments of `Sketch.create`.
         """
         chosen = self.spec if spec is None else spec
         more.setdefault("origin", Origin(name="audit", window=(0, 1000)))

@@ -58,8 +58,8 @@ class DeploymentOptions:
         """The groups; None without any.
 
         Args:
-            slots: of each.
-            itemsize: of a counter, bytes.
+            slots: counters of each sketch.
+            itemsize: size of a counter, bytes.
 
         Raises:
             ConfigError: options that do not fit together; a list that cannot be read.
@@ -93,8 +93,8 @@ class DeploymentOptions:
         """Distinct items expected in one group, or in the sketch without groups.
 
         Args:
-            items: of one window.
-            groups: how many there are; 1 without any.
+            items: distinct items of one window.
+            groups: number of groups; 1 without any.
 
         Raises:
             ConfigError: no number was given, or two; less than one item for each group.
@@ -147,8 +147,8 @@ class PlannedWindows:
     """Windows of a planned sketch.
 
     Args:
-        calendar: of them, or of the steps of hopping windows.
-        steps: of a window.
+        calendar: calendar of the windows, or of the steps of hopping windows.
+        steps: number of steps in a window.
         stride: steps between two windows.
         behind_ms: see `SketchPlan.open_windows`.
         early: releases from windows that are still open; None: there are none.

@@ -30,8 +30,8 @@ def page(answer: EstimateAnswer, source: str) -> str:
     """The report of one answer.
 
     Args:
-        answer: of any kind.
-        source: where it comes from, in a word or two.
+        answer: answer of any kind.
+        source: says in a word or two where it comes from.
     """
     data = _data(answer)
     settings = [(name, str(data[name])) for name in SETTINGS if data.get(name) is not None]
@@ -50,9 +50,9 @@ def windows_page(answers: Sequence[EstimateAnswer], sketch: str, timezone: str) 
     """The report of many windows.
 
     Args:
-        answers: of one sketch, ascending.
+        answers: answers of one sketch, in ascending order of time.
         sketch: its name.
-        timezone: of its windows.
+        timezone: time zone of its windows.
     """
     found = [_data(one) for one in answers]
     zone = ZoneInfo(timezone)

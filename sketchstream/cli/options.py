@@ -99,7 +99,7 @@ def gathered(
     """Options that a command takes as one argument.
 
     Args:
-        name: of the argument.
+        name: name of the argument.
         kind: a dataclass with a field for each option.
         decorators: the options, in the order of the help.
         needed: whether there are options for fields without a default only.
@@ -125,8 +125,8 @@ def require_picture(path: Path | None, option: str) -> None:
     """Refuse a picture whose ending says no format.
 
     Args:
-        path: of the picture; None: none is wanted.
-        option: that gives it.
+        path: path of the picture; None: none is wanted.
+        option: the option that gives the path.
     """
     if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
         msg = f"{option} must end in .png, .svg or .pdf, found {path.name!r:.60}"
@@ -160,7 +160,7 @@ def with_examples(command: click.Command) -> click.Command:
     Docstrings are raw and write that mark in two characters; click keeps the lines of a paragraph behind a backspace.
 
     Args:
-        command: with its sub-commands, if it has any.
+        command: the command, with its sub-commands, if it has any.
     """
     if command.help is not None:
         command.help = command.help.replace("\\b\n", "\b\n")

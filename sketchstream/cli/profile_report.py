@@ -22,7 +22,7 @@ def page(answer: ProfileAnswer, source: str) -> str:
 
     Args:
         answer: reconstructed answer.
-        source: where it comes from, in a word or two.
+        source: says in a word or two where it comes from.
     """
     profile, known, data = answer.profile, answer.facts, answer.to_dict()
     kind, say = shown.of(data), profile.names

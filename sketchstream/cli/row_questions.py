@@ -39,7 +39,7 @@ class RowQuestions:
         later: published files of later windows.
         rows_file: the rows of a listed domain, one a line.
         row_type: type of its lines.
-        matrix: where all distances are written.
+        matrix: path of the file to which all distances are written.
     """
 
     distance: tuple[tuple[str, str], ...]
@@ -128,7 +128,7 @@ class RowQuestions:
 
         Args:
             windows: published objects: one, or those of several windows for drift.
-            method: of `estimate`.
+            method: method of `estimate`.
             names: what `names` gave, or the like.
         """
         from sketchstream.cli import sketches

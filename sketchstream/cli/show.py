@@ -198,7 +198,7 @@ def remarks(published: PublishedWindows, name: str, *, still_open: bool = True) 
 
     Args:
         published: published objects.
-        name: of the sketch.
+        name: name of the sketch.
         still_open: whether windows that are open are of interest.
     """
     still = published.open(name) if still_open else None

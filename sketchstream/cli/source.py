@@ -81,7 +81,7 @@ class ChosenWindows:
 
     Args:
         published: all windows of the configuration.
-        name: of the sketch.
+        name: name of the sketch.
         span: milliseconds since 1970; None: no limit.
     """
 

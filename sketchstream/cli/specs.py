@@ -211,7 +211,7 @@ def described(function: Callable[..., Any], *, epsilon: str | None = None, requi
     """All these options on a command, which gets them as one argument, `description`.
 
     Args:
-        function: of the command.
+        function: the command's function.
         epsilon: its default; None: --epsilon must be given.
         required: whether a missing epsilon is an error already here.
     """

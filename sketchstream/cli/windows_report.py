@@ -37,10 +37,10 @@ class ManyWindows:
 
     Args:
         sketch: its name.
-        timezone: of its windows.
+        timezone: time zone of its windows.
         labels: their starts.
         unfinished: number of those that are not complete.
-        guarantee: of the last one; None without any.
+        guarantee: guarantee of the last window; None without any.
     """
 
     sketch: str
@@ -55,8 +55,8 @@ class ManyWindows:
         """The report.
 
         Args:
-            trend: of all windows.
-            folds: of the last windows, the last one first.
+            trend: trend over all windows.
+            folds: folds of the last windows, the last one first.
             note: before the choice of a window.
             alarms: others than those of all reports.
         """
@@ -93,7 +93,7 @@ class WindowsReport:
 
     Args:
         sketch: its name.
-        timezone: of its windows.
+        timezone: time zone of its windows.
     """
 
     sketch: str

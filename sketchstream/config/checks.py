@@ -67,7 +67,7 @@ def unsaid_unit(name: str, item: str) -> str:
     """The warning for a sketch of people whose unit is not set.
 
     Args:
-        name: of the sketch.
+        name: name of the sketch.
         item: field of the item.
     """
     return (

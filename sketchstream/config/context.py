@@ -59,7 +59,7 @@ def of_windows(plan: SketchPlan, **known: Any) -> Context:
     """A deployment of which the windows are known.
 
     Args:
-        plan: of the sketch.
+        plan: plan of the sketch.
         known: further fields of the `Context`.
     """
     from sketchstream.privacy.deployments.guarantee import Context

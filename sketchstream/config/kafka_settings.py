@@ -210,7 +210,7 @@ def input_bytes(options: Mapping[str, Any], partitions: int) -> int:
 
     Args:
         options: settings as they are given.
-        partitions: that one broker leads and one worker reads.
+        partitions: number of partitions that one broker leads and one worker reads.
     """
     settings, _ = read(options)
 
@@ -226,7 +226,7 @@ def partition_share(setting: int, partitions: int) -> int:
 
     Args:
         setting: `max.partition.fetch.bytes`.
-        partitions: that are assigned to one worker.
+        partitions: number of partitions that are assigned to one worker.
     """
     if setting != PARTITION_FETCH_BYTES:
         return setting

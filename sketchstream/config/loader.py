@@ -422,7 +422,7 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
 
     Args:
         table: tables of the file, without invalid keys.
-        path: of the file.
+        path: path of the file.
         unclear: keys that were removed; mistakes about them are consequences and are not listed.
     """
     tables, mistakes = checks.apart(table)
@@ -443,7 +443,7 @@ def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tup
 
     Args:
         table: tables of the file, without invalid keys.
-        path: of the file.
+        path: path of the file.
         unclear: keys that were removed; mistakes about them are consequences and are not listed.
     """
     kafka, mistakes = kafka_settings.read(table.kafka)

@@ -102,12 +102,12 @@ def early_answers(
     """Releases from open windows, if they are asked for.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         windows: their calendar, or that of their steps, and how many steps a window has.
         emit_every: how often a window is published before it is sealed.
         epsilon_early: what all of that costs.
         lateness_ms: how long windows stay open behind the watermark.
-        number: of series of windows of the sketch.
+        number: number of series of windows that the sketch has.
 
     Raises:
         ConfigError: the sketch or its windows have none.

@@ -66,7 +66,7 @@ def read_toml_file(path: Path) -> dict[str, Any]:
     """Plain data of a TOML file.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
         ConfigError: it cannot be read, or `read_toml` refuses it.

@@ -103,7 +103,7 @@ def denoised(counts: Floats, variance: float, method: str = "auto", target: Floa
 
     Args:
         counts: (d,) float64, noisy.
-        variance: of the noise of each.
+        variance: variance of the noise of each word.
         method: one of METHODS.
         target: (d,) public numbers towards which method "target" shrinks.
 

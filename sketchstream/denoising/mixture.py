@@ -42,7 +42,7 @@ def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, flo
 
     Args:
         counts: (d,) float64, noisy.
-        variance: of the noise of each.
+        variance: variance of the noise of each word.
 
     Returns:
         (d,) means; Stein's unbiased estimate of the sum of squared errors; the mean slope of the means in the counts.
@@ -78,7 +78,7 @@ def scrambled(number: int) -> npt.NDArray[np.uint64]:
     """(number,) words without a pattern, the same in every call: no answer depends on a random draw.
 
     Args:
-        number: of words.
+        number: number of words.
     """
     words = np.arange(1, number + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words ^= words >> np.uint64(29)

@@ -32,7 +32,7 @@ def require_invalid(invalid: object) -> None:
     """Raise ItemError for a word that is none of `Invalid`: it would pass for one that is.
 
     Args:
-        invalid: as given, by callers without a type checker.
+        invalid: what the caller gave: without a type checker it can be anything.
     """
     if not isinstance(invalid, str) or invalid not in get_args(Invalid):
         msg = f"invalid must be 'error', 'skip' or 'noop', found {invalid!r:.20}"
@@ -43,7 +43,7 @@ def require_outside(invalid: object) -> None:
     """Raise ItemError for a word that is none of `Outside`.
 
     Args:
-        invalid: as given, by callers without a type checker.
+        invalid: what the caller gave: without a type checker it can be anything.
     """
     if not isinstance(invalid, str) or invalid not in get_args(Outside):
         msg = f"invalid must be 'error' or 'noop' for rows of sums, found {invalid!r:.20}"

@@ -530,7 +530,7 @@ def add_to_groups(
         done: (1,) number of events that were added, updated here so that it is correct after an interrupt too.
         begins: events of slots from this one on are deferred, not added.
         later_slots: (at least filled[0] + n + 1,) uint32, slots of deferred events.
-        later_weights: as many int32, their weights (modulo `modulus`), sign included.
+        later_weights: their weights (modulo `modulus`), sign included: as many int32.
         filled: (1,) number of deferred events.
     """
     kept: Any = 0

@@ -234,7 +234,7 @@ def _look_up(route: Any, out: U64, same: Callable[[I64, I64], npt.NDArray[np.boo
     """Slot of each listed item, or NOWHERE.
 
     Args:
-        route: with the table.
+        route: the route that has the table.
         out: hashes of the items; overwritten with their slots.
         same: says which of these items, by position, are those of the list at the positions beside them.
     """

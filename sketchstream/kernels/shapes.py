@@ -67,9 +67,9 @@ def take_shape(
 
     Args:
         data: the bytes.
-        start: of the text.
+        start: position at which the text begins.
         last: behind its last byte that is no white space.
-        bounds: of the layout, as from `layouts.learn`; so are those that follow.
+        bounds: bounds of the layout, as from `layouts.learn`; so are those that follow.
         slots: paths of its values.
         n: number of its values.
         sample: (SHAPED_BYTES,) out: the text.
@@ -142,9 +142,9 @@ def has_shape(at: Any, size: Any, sample: Any, masks: Any) -> Any:
 
     Args:
         at: the address of the text; `BLOCK` bytes behind it can be read.
-        size: of the text.
+        size: length of the text, bytes.
         sample: the address of a sample.
-        masks: of the sample.
+        masks: masks of the sample.
     """
     wide = U(0)
     wrong = U(0)
@@ -167,7 +167,7 @@ def judge_shape(known: Any, length: Any, shaped: Any, others: Any) -> None:
 
     Args:
         known: (3,) in and out: what is known of the shape.
-        length: of the shape.
+        length: length of the shape.
         shaped: texts of a round that had it.
         others: texts of that round that followed the layout otherwise.
     """

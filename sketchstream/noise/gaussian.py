@@ -411,8 +411,8 @@ def below_exponential(word: int, bits: int, exponent: Fraction, width: int, draw
 
     Args:
         word: the first bits of the uniform real.
-        bits: how many they are.
-        exponent: at least 0.
+        bits: number of bits.
+        exponent: exponent, at least 0.
         width: bits of one further word.
         draw: the next word of the source.
     """

@@ -32,7 +32,7 @@ def replaces(size: int, epsilon: Fraction) -> Threshold:
 
     Args:
         size: K.
-        epsilon: of the response.
+        epsilon: epsilon of the response.
     """
 
     def enclose(bits: int) -> tuple[int, int]:

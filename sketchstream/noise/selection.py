@@ -22,7 +22,7 @@ def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Wor
     """One of the candidates, with probability proportional to exp(epsilon score / 2).
 
     Args:
-        scores: at least one candidate; each score changes by at most 1 with one event or item.
+        scores: scores of one candidate or more; each changes by at most 1 with one event or item.
         epsilon: exact, positive.
         entropy: words for tests; by default a keystream under a key that is erased before this returns.
     """

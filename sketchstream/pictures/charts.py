@@ -89,7 +89,7 @@ def resolved(low: float | None, high: float | None, spell: Callable[[float], str
     Args:
         low: lower end; None or infinite: no end on this side.
         high: upper end.
-        spell: how it is written otherwise.
+        spell: how a number is written otherwise.
     """
     if spell is not spelled or low is None or high is None or not 0 < high - low < math.inf:
         return spell
@@ -194,8 +194,8 @@ class Point:
     """A number of a chart as text, and its position.
 
     Args:
-        x: from the left edge, as a share of the chart's width.
-        y: from the upper edge, as a share of the chart's height.
+        x: distance from the left edge, as a share of the chart's width.
+        y: distance from the upper edge, as a share of the chart's height.
         text: name, value and interval.
     """
 
@@ -317,7 +317,7 @@ def trend_chart(bars: Bars, title: str) -> Chart:
 
     Args:
         bars: the numbers, the newest last.
-        title: of the number.
+        title: title of the number.
     """
     words = [f"{name}: {text}" for name, text in zip(bars.names, _said(bars), strict=True)]
     least, most = bars.spell(bars.value.min()), bars.spell(bars.value.max())
@@ -414,8 +414,8 @@ def comparison(
         reach: left panel.
         series: right panel, from the largest to the smallest.
         windows: (n,) labels of the windows.
-        reach_title: above the left panel.
-        series_title: above the right panel.
+        reach_title: title above the left panel.
+        series_title: title above the right panel.
         item: noun for the items, plural.
 
     Raises:
@@ -527,11 +527,11 @@ def _line(axes: Axes, at: npt.NDArray[Any], value: Floats, ends: tuple[Floats, F
     """Draw a line with the band of its intervals; of too many numbers for the pixels, what lies in each column.
 
     Args:
-        axes: of one panel.
+        axes: axes of one panel.
         at: (n,) ascending positions or times.
         value: (n,) values; NaN where there is none.
         ends: (n,) lower and (n,) upper ends of the intervals, or None.
-        color: of the line.
+        color: color of the line.
     """
     if value.size <= 2 * COLUMNS:
         if ends is not None:

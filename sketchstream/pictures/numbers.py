@@ -47,7 +47,7 @@ class Stretches:
     """The ordered numbers of a picture that has too many of them to see each: stretches of them are pictures too.
 
     Args:
-        names: of n numbers.
+        names: names of n numbers.
         draw: draws those from one place up to, and without, another.
     """
 

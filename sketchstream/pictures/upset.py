@@ -85,7 +85,7 @@ def headline(answer: Mapping[str, Any], asked: str) -> str:
     """The set that was asked for in a sentence, or how many items are in any group.
 
     Args:
-        answer: of the window.
+        answer: answer of the window.
         asked: expression; empty: none.
     """
     items = naming.of(answer).items

@@ -70,7 +70,7 @@ def closed_windows(
         sketch: name of the sketch.
         since: start of the range of windows, ms since 1970; None: from the first.
         until: end of the range of windows, ms since 1970; None: to the last.
-        topics: of the configuration.
+        topics: topics of the configuration.
 
     Raises:
         DataLossError: an incident: different publications of one position.

@@ -52,7 +52,7 @@ class Difference:
         first: the number in the first window, with its interval.
         second: the number in the second window, with its interval.
         independent: whether the noise of the two numbers is independent; otherwise there is no interval.
-        lacking: that windows are not known to be complete, in words; empty if they are.
+        lacking: says in words which windows are not known to be complete; empty if all are.
         bound: "modulo" where a number is a bound because counts are kept modulo p: the difference is one of such
             numbers, and of the counts themselves it may be anything. None: it is an estimate.
     """

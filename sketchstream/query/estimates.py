@@ -26,8 +26,8 @@ def knows_names(plan: SketchPlan | None, spec: Any) -> bool:
     """Whether a configuration has the lists of what was published.
 
     Args:
-        plan: of the sketch, as it is configured now; None: it is not.
-        spec: of what was published.
+        plan: plan of the sketch, as it is configured now; None: it is not.
+        spec: spec of what was published.
     """
     return plan is not None and plan.spec.domain.to_dict() == spec.domain.to_dict()
 
@@ -36,7 +36,7 @@ def known_names(plan: SketchPlan | None, published: Published) -> dict[str, Any]
     """Names that are listed in a configuration but not in published bytes, as arguments of `estimate`.
 
     Args:
-        plan: of the sketch, as it is configured now; None: it is not.
+        plan: plan of the sketch, as it is configured now; None: it is not.
         published: what was published, perhaps of another domain: then nothing is known.
     """
     return listed(plan.spec) if plan is not None and knows_names(plan, published.spec) else {}
@@ -230,9 +230,9 @@ def vector_of(features: Sequence[str], weights: Sequence[str], prefix: str = "")
     """Features and numbers of a public vector; without numbers ones.
 
     Args:
-        features: as they were typed.
+        features: features as they were typed.
         weights: decimal numbers, one for each feature, or none.
-        prefix: of the options' names in errors.
+        prefix: prefix of the options' names in errors.
 
     Raises:
         ConfigError: they do not go together, or one is no number. The text names none of their values.

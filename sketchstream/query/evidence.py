@@ -31,7 +31,7 @@ class Heard:
 
     Args:
         reason: why its numbers are not known; empty if they are.
-        noise: of the numbers.
+        noise: noise of the numbers.
         shown: the numbers; None: they were no more than noise, and the window is too old for them to be repeated.
     """
 

@@ -32,7 +32,7 @@ class OverlapAnswer:
 
     Args:
         overlap: the answers.
-        facts: of the window; empty without one.
+        facts: facts about the window; empty without one.
         guarantee: what was published is guaranteed to cost at most.
         intervals: whether intervals are valid; otherwise no output contains any.
     """
@@ -73,7 +73,7 @@ def combined(spec: object) -> tuple[str, ...]:
     """The groups whose patterns a spec publishes; empty if it publishes none.
 
     Args:
-        spec: of any kind.
+        spec: spec of any kind.
     """
     found: tuple[str, ...] = getattr(getattr(spec, "overlap", None), "groups", ())
     return found
@@ -94,7 +94,7 @@ def require(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = (
     """Refuse what is no set of these groups.
 
     Args:
-        groups: that are combined.
+        groups: groups that are combined.
         sets: expressions.
         among: those of the groups that are to be combined; empty: all.
 
@@ -111,8 +111,8 @@ def of_file(published: Published, groups: Sequence[str] | None = None) -> Overla
     """The answers of one published object, without frontiers or a configuration.
 
     Args:
-        published: with patterns of groups.
-        groups: to combine; None: all.
+        published: a publication with patterns of groups.
+        groups: groups to combine; None: all.
 
     Raises:
         EstimateError: it has none, or nothing can be told from them.
@@ -127,9 +127,9 @@ def of_window(published: PublishedWindows, window: SealedWindow, groups: Sequenc
     """The answers of one window, as all callers give them.
 
     Args:
-        published: where it is from.
+        published: the publication that it is from.
         window: the window.
-        groups: to combine; None: all.
+        groups: groups to combine; None: all.
 
     Raises:
         EstimateError, MergeError: this window has no answer; others may have one.
@@ -143,7 +143,7 @@ def columns_of(answers: Iterable[OverlapAnswer], queries: Sequence[str] | None) 
     """Rows of several windows, each with the start of its window and whether it is complete.
 
     Args:
-        answers: in any order.
+        answers: answers in any order.
         queries: expressions; None: the usual ones.
     """
     return [

@@ -48,7 +48,7 @@ class SealedWindow:
         rule: determines which losses of records are reported.
         group: group of the answers, for sketches with groups; see `each_group`.
         evidence: what each partition published about refused records and misplaced items.
-        early: by partition: of the parts that were released before their window was sealed, the watermark (ms) then.
+        early: watermark (ms) at the release of each part that was released before its window was sealed, by partition.
     """
 
     sketch: str
@@ -234,7 +234,7 @@ class SealedReader:
     Args:
         source: source of sealed sketches.
         rule: gives the rule for reporting losses of records, by the sketch's name.
-        topics: of the configuration: a window is complete when the partitions of all of them are done with it.
+        topics: topics of the configuration: a window is complete when the partitions of all of them are done with it.
     """
 
     def __init__(self, source: SealedSource, rule: Callable[[str], Rule] = lambda _: DEFAULT, topics: int = 1) -> None:
@@ -336,7 +336,7 @@ class SealedReader:
         Args:
             sketch: name of the sketch.
             window: [start, end), ms since 1970.
-            fingerprint: of the window's spec.
+            fingerprint: fingerprint of the window's spec.
         """
         start, end = window
         for lengths in (1, 2):  # the one before is rarely longer, such as a month; an incident hides no other window

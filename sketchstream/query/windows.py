@@ -128,7 +128,7 @@ class PublishedWindows:
         """A sketch that is not configured, as two of its windows tell it; None: nothing of it is published.
 
         Args:
-            name: of the sketch.
+            name: name of the sketch.
             since: the windows begin then or later, ms since 1970; None: the first ones.
         """
         if name not in self._former and any(one.sketch == name for one in self.source.frontiers()):
@@ -254,7 +254,7 @@ class PublishedWindows:
         The first answers of a window are completed with the window before where that is sealed.
 
         Args:
-            name: of the sketch.
+            name: name of the sketch.
             since: start of the range of windows, ms since 1970; None: from the first.
             until: end of the range of windows, ms since 1970; None: to the last.
 
@@ -448,8 +448,8 @@ def to_ms(text: str | None, option: str, timezone: str | None = None) -> int | N
 
     Args:
         text: the time.
-        option: that gives it.
-        timezone: in which a date alone is its first instant; None: a date alone is refused.
+        option: the option that gives it.
+        timezone: time zone in which a date alone is its first instant; None: a date alone is refused.
     """
     if text is None:
         return None
@@ -483,7 +483,7 @@ def require_order(
     Args:
         since: its beginning, ms since 1970.
         until: its end.
-        names: of both.
+        names: names of both options.
         texts: both as they were given; default: written out.
 
     Raises:

@@ -35,7 +35,7 @@ class Follower:
 
     Args:
         store: store of new publications.
-        feed: to be followed; closed at the end.
+        feed: feed to follow; closed at the end.
         pool: woken when windows have changed.
         around: facts about the deployment beside its publications.
         refresh_s: seconds between two readings.

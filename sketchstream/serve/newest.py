@@ -49,7 +49,7 @@ def newest_answers(service: Service, allowed: frozenset[str] | None = None) -> I
     """The numbers of the newest window of each sketch that is settled and not known to lack anything.
 
     Args:
-        service: whose store is read.
+        service: service whose store is read.
         allowed: sketches that may be seen; None: all.
     """
     for name in service.names(allowed):
@@ -67,8 +67,8 @@ def firm_window(service: Service, name: str) -> StoredWindow | None:
     """The newest window of a sketch that is settled, not known to lack anything, and has its answer or groups.
 
     Args:
-        service: whose store is read.
-        name: of the sketch.
+        service: service whose store is read.
+        name: name of the sketch.
     """
     groups = service.groups(name)
     for stored in service.store.windows(name, limit=LOOKED_AT, newest=True):
@@ -82,9 +82,9 @@ def answer_groups(service: Service, stored: StoredWindow, groups: Sequence[str])
     """Have some of the answers of a window's groups computed that are not there; how many are missing.
 
     Args:
-        service: that answers.
+        service: service that answers.
         stored: the window.
-        groups: that are wanted.
+        groups: groups that are wanted.
     """
     questions = [Question(group=group) for group in groups]
     missing = [one for one in questions if service.lacks(stored, one)]

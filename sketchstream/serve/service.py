@@ -107,7 +107,7 @@ class WindowAnswer:
     Args:
         stored: the window.
         computed: the answer.
-        names: of items and events.
+        names: words for items and events.
     """
 
     stored: StoredWindow
@@ -356,7 +356,7 @@ class Service:
         """Windows of a sketch, a page at a time.
 
         Args:
-            name: of the sketch.
+            name: name of the sketch.
             since: windows that start at or after this time, ms.
             until: windows that end at or before this time, ms.
             limit: most of one page.
@@ -549,7 +549,7 @@ class Service:
         """Answers at positions that have closed, of windows that are not sealed in all partitions yet, ascending.
 
         Args:
-            name: of the sketch.
+            name: name of the sketch.
             since: windows that start at or after this time, ms.
             until: windows that end at or before this time, ms.
 
@@ -642,11 +642,11 @@ class Service:
         """A number by window, with its interval, as far as it is computed.
 
         Args:
-            name: of the sketch.
+            name: name of the sketch.
             metric: such as "distinct", "at_least.10", "exactly.1", "mean", "quantile.0.9".
             since: windows that start at or after this time, ms.
             until: windows that end at or before this time, ms.
-            group: of a sketch with groups. Its answers are computed when they are asked for: some at each call.
+            group: group of a sketch with groups. Its answers are computed when they are asked for: some at each call.
 
         Returns:
             `points`, ascending, each with window_start, window_end, complete, value, low, high, and `answer` as of
@@ -709,7 +709,7 @@ class Service:
         """A number by window for each group of a sketch; see `series`.
 
         Args:
-            name: of the sketch.
+            name: name of the sketch.
             metric: see `series`.
             since: windows that start at or after this time, ms.
             until: windows that end at or before this time, ms.
@@ -734,9 +734,9 @@ class Service:
         """A number by window, if already computed; nothing is computed for this.
 
         Args:
-            windows: of one sketch.
+            windows: windows of one sketch.
             metric: see `series`.
-            group: of a sketch that has groups.
+            group: group of a sketch that has groups.
         """
         question = Question(group=group)
         return [

@@ -29,10 +29,10 @@ class ServeSettings:
         access: access rules.
         proxies: addresses of proxies, which say in X-Forwarded-For and -Proto who asks and how.
         retention_ms: age beyond which windows are dropped; None: all are kept.
-        processes: that reconstruct windows.
+        processes: number of processes that reconstruct windows.
         deadline_s: most seconds of one reconstruction.
         refresh_s: seconds between two readings of publications.
-        text: of the configuration file, for those processes.
+        text: text of the configuration file, for those processes.
     """
 
     address: tuple[str, int]
@@ -52,10 +52,10 @@ class ServeSettings:
         """The settings of a configuration.
 
         Args:
-            config: of the deployment.
-            port: in place of that of `serve.address`.
-            host: in place of that of `serve.address`.
-            database: in place of `serve.database`.
+            config: configuration of the deployment.
+            port: port to listen on in place of that of `serve.address`.
+            host: host to listen on in place of that of `serve.address`.
+            database: path of the database in place of `serve.database`.
 
         Raises:
             ConfigError: the tokens cannot be read, or other machines could ask without one.

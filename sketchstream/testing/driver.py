@@ -59,7 +59,7 @@ class Driver:
 
     Args:
         config: a `Config`, or the text of a configuration file.
-        partitions: of the input.
+        partitions: number of partitions of the input.
         now: where the clock begins; ms since 1970, RFC 3339, or an aware datetime.
         key: hash key, in place of the configuration's key file.
 
@@ -149,8 +149,8 @@ class Driver:
 
         Args:
             value: bytes, None (a tombstone), or anything that JSON can write.
-            key: of the record.
-            timestamp: of the record (its Kafka timestamp); default: the clock.
+            key: key of the record.
+            timestamp: Kafka timestamp of the record; default: the clock.
             partition: default: where the configured partitioner sends the key, or, without one, the item.
         """
         payload = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()

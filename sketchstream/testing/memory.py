@@ -75,7 +75,7 @@ class MemorySource(Source):
 
     Args:
         log: the records.
-        decoder: of their payloads.
+        decoder: decoder of their payloads.
         owned: partitions to announce; None: all.
         chunk: records in one chunk at most.
     """

@@ -77,9 +77,9 @@ class Unfinished:
     """One object laid out in memory, without its tag and checksum: making it takes no longer than copying its body.
 
     Args:
-        header: as in `pack`.
-        body: as in `pack`; always stored raw (codec 0).
-        key: as in `pack`.
+        header: header as in `pack`.
+        body: body as in `pack`; always stored raw (codec 0).
+        key: key as in `pack`.
         room: gives memory of at least that many bytes.
     """
 
@@ -127,10 +127,10 @@ class Streamed:
     """One object as pieces of bytes, for bodies that are too large to be copied.
 
     Args:
-        header: as in `pack`.
+        header: header as in `pack`.
         described: the body's array: its type and shape are read, not its values.
         body: the values; always stored raw (codec 0).
-        key: as in `pack`.
+        key: key as in `pack`.
     """
 
     def __init__(self, header: Mapping[str, Any], described: npt.NDArray[Any], body: Body, key: Key | None) -> None:

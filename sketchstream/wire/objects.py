@@ -40,7 +40,7 @@ def objects(data: bytes | memoryview, most: int = MOST) -> int:
 
     Args:
         data: whatever it is: bytes that are cut off count as far as they go.
-        most: of interest.
+        most: the most that is of interest.
     """
     at = found = 0
     end = len(data)

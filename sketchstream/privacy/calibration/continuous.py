@@ -50,8 +50,8 @@ def calibrate(epsilon: Epsilon | Arrays, delta: Epsilon | Arrays, sensitivity: E
     numbers; noise on the integers needs `calibrate_discrete`.
 
     Args:
-        epsilon: at least 0; a number (str, int, Fraction, Decimal, or float by its shortest repr), or an array.
-        delta: from 1e-300 to 0.5; a number or an array.
+        epsilon: number of at least 0 (str, int, Fraction, Decimal, or float by its shortest repr), or an array.
+        delta: number from 1e-300 to 0.5, or an array.
         sensitivity: largest L2 distance between the true values of two neighbours; a number or an array.
 
     Returns:

@@ -87,12 +87,12 @@ def calibrate_discrete(
     """Smallest found sigma2 of discrete Gaussian noise that is (epsilon, delta)-private.
 
     Args:
-        epsilon: at least 0; exact rational (str, int, Fraction, Decimal, or float by its shortest repr).
-        delta: from 1e-300 to 0.5.
+        epsilon: exact rational of at least 0 (str, int, Fraction, Decimal, or float by its shortest repr).
+        delta: number from 1e-300 to 0.5.
         shapes: every vector of integers by which the true values of two neighbours can differ, without its zeros, up
             to order and sign: (1,) for one event of weight 1, (2, 1) for one coordinate by 2 and another by 1.
         sensitivity2: instead of shapes, if they cannot be listed: the largest squared L2 norm of such a vector.
-        coordinates: with sensitivity2: the largest number of coordinates in which two neighbours can differ.
+        coordinates: goes with sensitivity2: the largest number of coordinates in which two neighbours can differ.
 
     Raises:
         SpecError: a number outside its range, or shapes that are not vectors of whole numbers other than 0.
@@ -197,7 +197,7 @@ def calibrate_parts(
     Args:
         epsilon: see `calibrate_discrete`.
         delta: see `calibrate_discrete`.
-        parts: for each component the unit's largest squared L2 shift, the coordinates that it moves, and its share of
+        parts: each component's largest squared L2 shift by a unit, the coordinates that it moves, and its share of
             the mu^2; the shares add up to 1. A part of shift D2 and share a has parameter D2 / (a mu^2).
 
     Raises:
@@ -303,8 +303,8 @@ def delta_near(epsilon: float, mu2: Fraction, factor: float) -> float:
     """Upper bound of the delta of a mechanism whose log-probabilities are within `factor` of those of a Gaussian one.
 
     Args:
-        epsilon: at least 0.
-        mu2: of the Gaussian mechanism, or of what it was computed from: squared sensitivity over variance.
+        epsilon: number of at least 0.
+        mu2: mu^2 of the Gaussian mechanism, or of what it was computed from: squared sensitivity over variance.
         factor: largest distance of the log-probabilities, in both worlds.
     """
     if factor > 1:

@@ -59,7 +59,7 @@ class Chain:
     """The publications of one state.
 
     Args:
-        history: of the last one.
+        history: history of the last copy.
         taken: names of publications, by their place in the history.
         members: indices of its publications.
         closed: what was published of positions, with its name and the noise layers in it.
@@ -74,10 +74,10 @@ class Chain:
         """Add a publication if this state can have made it; False if another copy must have.
 
         Args:
-            history: of the publication.
-            name: of the publication.
+            history: history of the publication.
+            name: name of the publication.
             number: its index.
-            positions: that it shows, of a sketch that publishes them when they close.
+            positions: positions that the publication shows, of a sketch that publishes them when they close.
         """
         place = _place(self.history, history)
         if positions is not None and place is not None:
@@ -157,7 +157,7 @@ def copied_loss(histories: Sequence[History]) -> Loss:
     of two copies is counted for each of them, as it may have been drawn twice.
 
     Args:
-        histories: of each copy, publications that are promised included.
+        histories: histories of each copy, publications that are promised included.
     """
     views = [view for history in histories for view in _views(history)]
     bare = [layer for cost, layer in views if cost is None]

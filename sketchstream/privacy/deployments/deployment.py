@@ -223,7 +223,7 @@ class Deployment:
         keyed: whether all records of an item lie in one partition, and that is checked.
         limit: `privacy.max_epsilon`, or None.
         budget: `privacy.budget`, or None.
-        evidence: by the name of a sketch, the noise of the numbers in its frontiers.
+        evidence: noise of the numbers in a sketch's frontiers, by its name.
     """
 
     records: tuple[Record, ...]
@@ -637,9 +637,9 @@ def most_of_record(
     refused records of each window are counted, it is also among those of every window that refused it.
 
     Args:
-        records: of the sketches.
+        records: records of the sketches.
         within: records of this time only, ms; None: of any time.
-        evidence: by the name of a sketch, the noise of the numbers in its frontiers.
+        evidence: noise of the numbers in a sketch's frontiers, by its name.
     """
     by_sketch: dict[tuple[str, int], list[Record]] = {}
     for record in records:

@@ -137,7 +137,7 @@ class Guarantee(PrintedStatement):
 
     Args:
         unit: "event" or "item".
-        delta: at which losses that are not pure are stated; 0 if those of the sketch are.
+        delta: delta at which losses that are not pure are stated; 0 if those of the sketch are.
         published: largest loss of an event, or item, to everything that is published.
         looked: the same with one unannounced copy of the open state.
         total: over all sketches on the topic and the windows of a day; for items also over partitions.
@@ -177,10 +177,10 @@ class Guarantee(PrintedStatement):
         """The guarantee of a sketch of any kind.
 
         Args:
-            spec: of the sketch.
+            spec: spec of the sketch.
             ledger: its history.
             around: its deployment.
-            delta: at which losses that are not pure are stated; 0 if those of the sketch are.
+            delta: delta at which losses that are not pure are stated; 0 if those of the sketch are.
             protects: sentences: what is protected.
             lost: sentences: what is not protected, of this kind.
             assumes: sentences: what the guarantee rests on.
@@ -417,7 +417,7 @@ def not_protected(spec: CountingSpec, ledger: SketchHistory, around: Context, *,
     """What is not protected, beside what else a deployment publishes (`publications.uncovered`).
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         ledger: its history.
         around: its deployment.
         states: whether states are published, not histograms.
@@ -477,9 +477,9 @@ def assumptions(spec: CountingSpec, around: Context, delta: str = "delta = 0") -
     """What the proof rests on.
 
     Args:
-        spec: of the sketch.
+        spec: spec of the sketch.
         around: its deployment.
-        delta: of the guarantee, up to the security of the cipher.
+        delta: delta of the guarantee, up to the security of the cipher.
     """
     lines = [
         f"AES-256: this is computational differential privacy, {delta} up to the cipher; the samplers are exact",

@@ -64,11 +64,11 @@ class Publication:
         name: short and unique.
         what: noun phrase for the ledger and the documents.
         where: who can see it.
-        charge: where its loss is counted.
+        charge: name of the budget that counts its loss.
         fields: names of counters, header fields and fields of frontiers that carry it.
-        cost: of charge "record": epsilon of one record in one window, by the spec; 0: it is not published.
+        cost: with charge "record": epsilon of one record in one window, by the spec; 0: it is not published.
         says: its sentences in a statement, of what no loss covers.
-        cost_in_frontiers: of charges "record" and "misplaced": what a refused record, or a misplaced item, loses in one
+        cost_in_frontiers: with charges "record" and "misplaced": what a refused record, or a misplaced item, loses in a
             window, by the unit of the sketch and the noise that its frontiers name.
     """
 
@@ -238,7 +238,7 @@ def require_listed(names: Iterable[str]) -> None:
     """Refuse to publish, state or charge a number that is on no entry of the list.
 
     Args:
-        names: of counters, of header fields, or of fields of frontiers; what follows a dot names a group.
+        names: names of counters, of header fields, or of fields of frontiers; what follows a dot names a group.
 
     Raises:
         SpecError: one of them is not listed.
@@ -263,8 +263,8 @@ def cost_in_frontiers(charge: Charge, unit: str, noise: FrontierNoise) -> Fracti
 
     Args:
         charge: "record": of a record that the window refused; "misplaced": of an item in wrong partitions.
-        unit: of the sketch.
-        noise: of its numbers.
+        unit: unit of the sketch.
+        noise: noise of the sketch's numbers.
     """
     return sum((one.cost_in_frontiers(unit, noise) for one in PUBLICATIONS if one.charge == charge), Fraction(0))
 

@@ -23,14 +23,14 @@ class Beside:
     """Another sketch on the same topic, and the losses to one of its windows.
 
     Args:
-        name: of the sketch.
+        name: name of the sketch.
         event: largest losses of an event to it, in all windows that hold the event.
         item: largest losses of an item to it in one window; infinite for unit "event" (no bound without a bound on
             the item's events).
         window_ms: length of its windows; None for one sketch without windows.
         a_day: most of its windows in one day, as in `Context`.
         overlap: windows that hold one instant, as in `Context`.
-        every_ms: from the beginning of a window to that of the next, as in `Context`.
+        every_ms: time from the beginning of a window to that of the next, as in `Context`.
         records: loss of a record to its numbers of records, in all windows that hold the record.
     """
 
@@ -59,12 +59,12 @@ class Beside:
         """The losses in the ledger of one window.
 
         Args:
-            name: of the sketch.
-            ledger: of one window.
+            name: name of the sketch.
+            ledger: ledger of one window.
             window_ms: length of its windows.
             a_day: most of its windows in one day.
             overlap: windows that hold one instant.
-            every_ms: from the beginning of a window to that of the next.
+            every_ms: time from the beginning of a window to that of the next.
             groups: groups whose losses the ledger adds for an item; an event is in one of them.
             records: loss of a record to the numbers of records in one window.
         """
@@ -81,13 +81,13 @@ class Context:
 
     Args:
         window_ms: length of the sketch's windows; None: no windows.
-        retention_ms: how long the input topic keeps records; `math.inf` for ever, None unknown.
-        published_ms: how long publications are kept; None: for ever.
-        partitions: of the input; None: no partitions.
+        retention_ms: time for which the input topic keeps records; `math.inf` for ever, None unknown.
+        published_ms: time for which publications are kept; None: for ever.
+        partitions: number of partitions of the input; None: it has no partitions.
         keyed: whether an item's records all lie in one partition, and that is checked.
         counts: distinct numbers of partitions that were valid while any part of the window was open.
         diagnostics: exact counters of payload-dependent outcomes at the operator's endpoint, or off.
-        store: where snapshots live: "kafka" (encrypted, keys in the offsets topic), "dir" (plain, 0600), "file"
+        store: place of the snapshots: "kafka" (encrypted, keys in the offsets topic), "dir" (plain, 0600), "file"
             (an open sketch's own file), None (memory only).
         dead_letters: whether refused records go to a topic, and with their payload.
         late_records: whether records that come too late go to a topic.
@@ -95,7 +95,7 @@ class Context:
         a_day: most of the sketch's windows in one day of its time zone, the longest one where clocks change; None:
             a day has 24 hours.
         overlap: windows of the sketch that hold one instant: more than 1 where windows hop.
-        every_ms: from the beginning of a window to that of the next, at least; None: `window_ms` / `overlap`.
+        every_ms: least time from the beginning of a window to that of the next; None: `window_ms` / `overlap`.
         refused: epsilon of the noise of the numbers of refused records; 0: not published.
         misplaced: epsilon of the noise of the numbers of misplaced events or items; 0: not published.
         early: answers that are published from a window before it is sealed, at most.
@@ -142,7 +142,7 @@ def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1, every_ms
         window_ms: their length.
         span_ms: length of the span.
         overlap: windows that hold one instant: all but one of those that hold the span's first count as well.
-        every_ms: from the beginning of a window to that of the next; None: `window_ms` / `overlap`.
+        every_ms: time from the beginning of a window to that of the next; None: `window_ms` / `overlap`.
     """
     if window_ms is None:
         return 1
@@ -166,7 +166,7 @@ def over_a_day(ledger: Any, around: Context, *, whole: bool = False) -> Losses:
     """Losses over all sketches of the deployment: of an event, or of an item on one day.
 
     Args:
-        ledger: of one window of the sketch.
+        ledger: ledger of one window of the sketch.
         around: its deployment.
         whole: whether one promise bounds an item over all partitions of a window together.
     """
@@ -185,7 +185,7 @@ def over_all_windows(ledger: Any, around: Context, *, whole: bool = False) -> Lo
     """Losses to all publications that are kept: an event lies in the windows that hold its time, an item in all.
 
     Args:
-        ledger: of one window of the sketch.
+        ledger: ledger of one window of the sketch.
         around: its deployment.
         whole: as in `over_a_day`.
     """

@@ -36,8 +36,8 @@ class ApproximateBudget:
     """A limit of approximate differential privacy.
 
     Args:
-        epsilon: above 0.
-        delta: from 1e-300 to 0.5.
+        epsilon: number above 0.
+        delta: number from 1e-300 to 0.5.
     """
 
     epsilon: Fraction
@@ -81,7 +81,7 @@ class GaussianLedger(SketchHistory):
 
     Args:
         budget: largest permitted loss of any event, or item; None: no limit.
-        shift: how far the unit moves the state, a function of the sketch's spec.
+        shift: says how far the unit moves the state, a function of the sketch's spec.
         usual: delta at which losses are stated where there is no budget: that of the spec.
 
     Examples:
@@ -132,7 +132,7 @@ class GaussianLedger(SketchHistory):
             unit: "event" or "item".
             layers: drawn at creation, of Gaussian noise and `max_weight` 1.
             promised: what the seal will publish: "fresh" or "bare".
-            shift: how far the unit moves the state.
+            shift: says how far the unit moves the state.
             budget: largest permitted loss of the unit.
             usual: delta at which losses are stated where there is no budget.
 
@@ -260,7 +260,7 @@ class GaussianLedger(SketchHistory):
 
         Args:
             data: what `to_dict` wrote.
-            shift: of the unit, by the sketch's spec.
+            shift: shift of the state by the unit, from the sketch's spec.
             usual: delta at which losses are stated where there is no budget.
 
         Raises:
@@ -327,10 +327,10 @@ def raised(
     Args:
         parameter: sigma2 of the slots to begin with, on the grid.
         grid: parameters are multiples of this.
-        shift: how far a unit moves the slots and the counters, with their shares.
+        shift: says how far a unit moves the slots and the counters, with their shares.
         unit: "event" or "item".
-        epsilon: of the layer.
-        delta: of the layer.
+        epsilon: epsilon of the layer.
+        delta: delta of the layer.
 
     Raises:
         SpecError: no parameter close to it is large enough.

@@ -26,7 +26,7 @@ class Composed:
 
     Args:
         epsilon: upper bound.
-        delta: for which it holds; 0 if all losses are pure.
+        delta: delta for which it holds; 0 if all losses are pure.
         by: "basic composition" (epsilons add), or "zCDP" (rhos add).
     """
 
@@ -52,7 +52,7 @@ def compose(pure: Loss, rho: Loss, gaussian: GaussianLoss, delta: Epsilon) -> Co
         pure: sum of the pure losses.
         rho: sum of half their squares.
         gaussian: sum of the losses to Gaussian noise.
-        delta: from 1e-300 to 0.5.
+        delta: number from 1e-300 to 0.5.
 
     Raises:
         SpecError: delta is outside that range.
@@ -78,7 +78,7 @@ class Losses:
 
     Args:
         pure: sum of the pure losses.
-        rho: of zCDP, of the sketches with pure losses.
+        rho: rho of zCDP of the sketches with pure losses.
         gaussian: sum of the losses to Gaussian noise.
     """
 
@@ -110,7 +110,7 @@ class Losses:
         """Epsilon for a delta, by the tighter of two compositions; without a delta the exact sum of the pure losses.
 
         Args:
-            delta: from 1e-300 to 0.5, or None: infinite where noise is Gaussian.
+            delta: number from 1e-300 to 0.5, or None: infinite where noise is Gaussian.
         """
         if delta is None:
             return math.inf if self.gaussian.mu2 else self.pure

@@ -50,7 +50,7 @@ def accountant(losses: Iterable[Loss | GaussianLoss]) -> Any:
     """A privacy loss distribution accountant that holds the losses of several sketches.
 
     Args:
-        losses: as in `dp_event`.
+        losses: losses as in `dp_event`.
 
     Returns:
         A `dp_accounting.pld.PLDAccountant`; `get_epsilon(delta)` is an upper bound.

@@ -52,7 +52,7 @@ class Part:
     Args:
         sensitivity2: largest squared L2 norm of the unit's shift, in lattice units.
         coordinates: largest number of coordinates that it moves.
-        share: of every layer's and every view's mu^2; the shares of a state add up to 1.
+        share: share of every layer's and every view's mu^2 that the part has; the shares of a state add up to 1.
     """
 
     sensitivity2: Fraction
@@ -118,7 +118,7 @@ class Smoothed:
 
     Args:
         rounding: variance that is subtracted from every noise.
-        mu2: of the history with the smaller variances.
+        mu2: mu^2 of the history with the smaller variances.
         kappa: largest distance between the log-probabilities of the two histories.
     """
 
@@ -159,7 +159,7 @@ class Exact:
     Args:
         sigma2: parameter of each noise.
         shape: the shift of one of them.
-        times: how many are shifted.
+        times: number of counters that are shifted.
     """
 
     sigma2: Fraction
@@ -173,7 +173,7 @@ class EpsilonAtDelta:
 
     Args:
         epsilon: upper bound.
-        delta: at which it holds.
+        delta: delta at which it holds.
         continuous: epsilon of Gaussian noise on the real numbers with the same variances.
         route: "smoothing" or "exact"; "zCDP" where only rho is known; "none" if there is no loss, or no bound.
         kappa: distance of log-probabilities that is allowed for (0 on the exact route).
@@ -254,7 +254,7 @@ class GaussianLoss:
 
         Args:
             history: layers and views, including the promised ones, without copies that nobody saw.
-            shift: how far a unit moves the state.
+            shift: says how far a unit moves the state.
             unit: "event" or "item".
             look: include one unannounced raw look at the worst moment.
             since: number of entries after which that look can come at the earliest.
@@ -450,7 +450,7 @@ def _variances(history: History, noise: Callable[[Fraction], float], *, look: bo
     Args:
         history: layers and views.
         noise: variance of a noise, from its cost.
-        look: with one raw look at any moment; all variances are then lower bounds of what any such look leaves.
+        look: counts one raw look at any moment; all variances are then lower bounds of what any such look leaves.
 
     Returns:
         (variance at the end, the variances of what was summed out and seen before)
@@ -487,8 +487,8 @@ class _Sums:
     """Conditional variances along a history.
 
     Args:
-        hidden: of a sum of layers, given what was seen and the next sum; at each layer and merge.
-        seen: of what each view shows, given what was seen before.
+        hidden: variance of a sum of layers, given what was seen and the next sum; at each layer and merge.
+        seen: variance of what each view shows, given what was seen before.
     """
 
     hidden: list[float]
@@ -541,7 +541,7 @@ class _IntegerShares:
     """The measure whose costs are sets of noises that each take the whole shift.
 
     Args:
-        unseen: of layers that no view has seen; else of views of one cost, and of a layer behind them.
+        unseen: noise of layers that no view has seen; else of views of one cost, and of a layer behind them.
     """
 
     unseen: bool = False

@@ -32,9 +32,9 @@ class LayerEntry:
 
     Args:
         lineage: 16 random bytes that name this draw.
-        law: of each coordinate.
-        cost: of hiding an event of weight `max_weight`, or an item, behind this layer alone, in the ledger's measure
-            (`privacy.losses.measures`): epsilon, or mu^2 of Gaussian noise. Not divided by the weight.
+        law: law of each coordinate.
+        cost: cost of hiding an event of weight `max_weight`, or an item, behind this layer alone: in the ledger's
+            measure (`privacy.losses.measures`), epsilon, or mu^2 of Gaussian noise. Not divided by the weight.
         max_weight: largest absolute weight of one event; 1 where the cost is that of the whole unit.
     """
 
@@ -50,7 +50,7 @@ class View:
 
     Args:
         kind: "release", "publication", "look" (somebody saw the open state) or "copy" (a secret file of ours).
-        cost: of its fresh noise, in the ledger's measure; None: the raw state.
+        cost: cost of its fresh noise, in the ledger's measure; None: the raw state.
     """
 
     kind: ViewKind
@@ -65,7 +65,7 @@ class History:
     """Layers and views in order of application.
 
     Args:
-        entries: of this sketch.
+        entries: entries of this sketch.
         parts: histories that were merged into it before the first entry.
         seal: None while the state is open; afterwards the number of last entries that belong to the seal. Nothing
             was applied between these, and no state exists after them.
@@ -126,7 +126,7 @@ class Gap:
     Args:
         part: path of indices to the merged part, () for the sketch itself.
         after: number of entries of that part that came before the event.
-        loss: of an event of full weight (or of an item that is active in this gap only), in the ledger's measure.
+        loss: loss of an event of full weight (or of an item that is active in this gap only), in the ledger's measure.
     """
 
     part: tuple[int, ...]

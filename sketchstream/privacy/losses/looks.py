@@ -48,7 +48,7 @@ def sides(history: History, measure: Measure[Cost], earlier: Measure[Cost] | Non
 
     Args:
         history: layers and views; gaps of the sketch come first, those of its parts follow.
-        measure: how costs add.
+        measure: says how costs add.
         earlier: the measure for what lies before a gap, if it differs.
     """
     return list(_sides(history, measure, earlier or measure, (), measure.nothing))
@@ -152,7 +152,8 @@ def worst_loss(history: History, *, unit: str, measure: Measure[Loss] = PURE) ->
     Args:
         history: layers and views.
         unit: "event" or "item".
-        measure: of the loss. If it bounds the total shift of an item, an item loses what one event of that size does.
+        measure: measure of the loss. If it bounds the total shift of an item, an item loses as much as one event
+            of that size does.
     """
     if unit == "item" and not measure.bounded_items:
         return item_loss(history)

@@ -30,7 +30,7 @@ def said(loss: AnyLoss, delta: Fraction | float = 0) -> str:
 
     Args:
         loss: a pure epsilon, a loss to Gaussian noise, or losses to several sketches.
-        delta: at which losses that are not pure are stated; 0: 1e-6.
+        delta: delta at which losses that are not pure are stated; 0: 1e-6.
     """
     at = Fraction(str(DELTA)) if not delta else Fraction(str(delta))
     if isinstance(loss, Losses):
@@ -57,9 +57,9 @@ def cost_said(ledger: SketchHistory, cost: Fraction, delta: Fraction | float = 0
     """What one layer or view costs by itself: 'epsilon 1/2', '(epsilon 0.5, delta 1e-06; ...), mu^2 0.0154'.
 
     Args:
-        ledger: in which it is charged.
-        cost: in the measure of that ledger.
-        delta: at which losses that are not pure are stated; 0: 1e-6.
+        ledger: ledger in which it is charged.
+        cost: cost in the measure of that ledger.
+        delta: delta at which losses that are not pure are stated; 0: 1e-6.
     """
     loss = ledger.loss_of_cost(cost)
     return said(loss, delta) if isinstance(loss, GaussianLoss) else f"epsilon {show(loss)}"

@@ -41,7 +41,7 @@ class Promise:
     Args:
         kind: "histogram" (a noisy histogram of cost `cost`), "fresh" (the state under a fresh layer of
             `cost`), "bare" (the state as it is) or "nothing".
-        cost: of the publication, in the ledger's measure; None for "bare" and "nothing".
+        cost: cost of the publication, in the ledger's measure; None for "bare" and "nothing".
     """
 
     kind: Literal["histogram", "fresh", "bare", "nothing"]
@@ -126,8 +126,8 @@ class SketchHistory(ABC):
         """The largest loss of any protected unit, including the promised publication.
 
         Args:
-            intrusion: with one unannounced look at the open state, at the worst moment.
-            copies: as if every noted copy of the open state had been seen.
+            intrusion: counts one unannounced look at the open state, at the worst moment.
+            copies: counts every noted copy of the open state as seen.
             from_now: the unannounced look can only come from now on. (After a known look, an earlier unannounced one
                 cannot be repaired: what was applied between the two is exposed. `add_layer` protects from now on.)
         """
@@ -184,7 +184,7 @@ class SketchHistory(ABC):
         """The ledger after the seal: the promise is kept, the state is gone.
 
         Args:
-            lineage: of the fresh layer, if the promise has one. Its law is that of the first layer.
+            lineage: lineage of the fresh layer, if the promise has one. Its law is that of the first layer.
 
         Raises:
             BudgetError: if looks made since have used the budget up.

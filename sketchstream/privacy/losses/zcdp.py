@@ -42,8 +42,8 @@ def zcdp_log_delta(rho: float, epsilon: float) -> float:
     """Upper bound of log delta at this epsilon for rho-zCDP noise; the order alpha is found by golden section.
 
     Args:
-        rho: at least 0.
-        epsilon: at least 0.
+        rho: number of at least 0.
+        epsilon: number of at least 0.
 
     Source: Canonne, Kamath & Steinke 2020, Proposition 7.
     """
@@ -60,7 +60,7 @@ def zcdp_epsilon(rho: Loss, log_delta: float) -> float:
     """Upper bound of epsilon at this delta for rho-zCDP noise: the same bound, solved for epsilon.
 
     Args:
-        rho: at least 0.
+        rho: number of at least 0.
         log_delta: natural logarithm of a delta below 1.
     """
     if not math.isfinite(rho):

@@ -55,8 +55,8 @@ class Token:
     Args:
         name: name of its owner, for the request log.
         digest: SHA-256 of the token.
-        sketches: that it may see; None: all.
-        expires: when it ends, seconds since 1970; None: never.
+        sketches: sketches that the token may see; None: all.
+        expires: end of its life, seconds since 1970; None: never.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Access:
         tokens: accepted tokens; without any, everyone who can reach the address has access.
         hosts: names that a request may call this service by; None: any. Without tokens this keeps pages of other
             hosts in a visitor's browser from reading answers (DNS rebinding).
-        file: where the tokens come from; `reload` reads it again.
+        file: file that the tokens come from; `reload` reads it again.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class TokenFile:
     """A TOML file of tokens: one `[[token]]` each, with `name`, `token` or `sha256`, `sketches`, perhaps `expires`.
 
     Args:
-        path: of the file.
+        path: path of the file.
         sketches: names that there are.
     """
 
@@ -208,7 +208,7 @@ def read_tokens(path: Path, sketches: Sequence[str]) -> tuple[Token, ...]:
     """The tokens of a file; see `TokenFile`.
 
     Args:
-        path: of the file.
+        path: path of the file.
         sketches: names that there are.
 
     Raises:

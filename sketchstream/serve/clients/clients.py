@@ -70,7 +70,7 @@ class Guesses:
     """Limits how many wrong tokens an address may send: a bucket for each, which fills again with time.
 
     Args:
-        most: that a full bucket holds.
+        most: the most that a full bucket holds.
         each_s: time in which one more comes in.
         clock: seconds, monotonic.
     """
@@ -98,8 +98,8 @@ class InProgress:
     """Counts the requests in progress, and limits them: all, and those of one client.
 
     Args:
-        most: of all clients.
-        of_one: of one client.
+        most: the most of all clients together.
+        of_one: the most of one client.
     """
 
     def __init__(self, most: int = REQUESTS, of_one: int = OF_ONE_CLIENT) -> None:

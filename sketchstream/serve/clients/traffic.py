@@ -29,9 +29,9 @@ class Traffic:
         """Count a request.
 
         Args:
-            route: of the list of routes, or "-".
-            status: of the response.
-            seconds: from the request's headers to the end of the response.
+            route: one of the list of routes, or "-".
+            status: status of the response.
+            seconds: time from the request's headers to the end of the response.
         """
         self.requests[route, status] += 1
         self.times.observe(seconds)

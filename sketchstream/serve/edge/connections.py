@@ -113,7 +113,7 @@ class TurnLine:
     than two turns to be answered or refused.
 
     Args:
-        most: of one turn.
+        most: the most that one turn takes.
         traffic: counts those that are refused.
     """
 
@@ -126,8 +126,8 @@ class TurnLine:
         """Whether a request of an address is let in now.
 
         Args:
-            address: of the client.
-            loop: whose turns are counted.
+            address: address of the client.
+            loop: event loop whose turns are counted.
             counts: less than others if it takes less time.
         """
         if self._number >= self._most and address in self._let_in:
@@ -350,7 +350,7 @@ def limited(most: int, guard: Guard) -> type[LimitedProtocol]:
 
     Args:
         most: connections.
-        guard: of the application.
+        guard: the application's guard.
     """
     line = TurnLine(AT_A_TIME, guard.traffic)
     of_server = {"waiting": Waiting(most), "line": line, "heads": Heads(), "guard": guard}

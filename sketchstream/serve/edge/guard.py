@@ -75,9 +75,9 @@ class LoggedRequest:
     """What the log says of a request.
 
     Args:
-        began: when, monotonic.
-        status: of the response.
-        bytes: of its body.
+        began: monotonic time at which it began.
+        status: status of the response.
+        bytes: size of the response's body.
         who: name of the token.
     """
 
@@ -93,7 +93,7 @@ class Guard:
     Args:
         access: access rules.
         traffic: counts requests.
-        memory: of answers.
+        memory: memory of answers.
         most: requests in progress.
     """
 
@@ -117,7 +117,7 @@ class Guard:
         """The answer that the same request had before, if it holds still and the request is not refused.
 
         Args:
-            scope: of a request that the application has answered so before.
+            scope: scope of a request that the application has answered so before.
         """
         seen = LoggedRequest(time.monotonic())
         _prepare(scope)

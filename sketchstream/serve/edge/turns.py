@@ -27,7 +27,7 @@ class Turns:
     """Threads that draw. Only the event loop's thread calls it.
 
     Args:
-        most: at a time; default: `DRAWING`.
+        most: the most at a time; default: `DRAWING`.
     """
 
     def __init__(self, most: int | None = None) -> None:

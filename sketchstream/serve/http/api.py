@@ -84,7 +84,7 @@ class Api:
 
     Args:
         service: answers.
-        memory: of answers.
+        memory: memory of answers.
     """
 
     def __init__(self, service: Service, memory: AnswerMemory) -> None:
@@ -398,8 +398,8 @@ async def _awaited(request: Request, future: Future[Computed], leave: Callable[[
     """The result of a question, unless the client goes before it is there, or waits too long.
 
     Args:
-        request: that waits for it.
-        future: of the pool.
+        request: request that waits for it.
+        future: future of the pool.
         leave: tells the pool that this request does not wait any more.
 
     Raises:

@@ -49,11 +49,11 @@ class Remembered:
     """The answer that a request got.
 
     Args:
-        generation: of the store. The answer is the same as long as nothing has been stored since.
-        etag: of the answer.
+        generation: generation of the store. The answer is the same as long as nothing has been stored since.
+        etag: etag of the answer.
         form: its format.
         asked: what the log says of the request.
-        route: that it has taken.
+        route: route that the request has taken.
     """
 
     generation: int
@@ -67,7 +67,7 @@ class AnswerMemory:
     """Answers given last, by request: path, query string, and what whoever asks may see.
 
     Args:
-        store: whose generation they hold for.
+        store: store whose generation they hold for.
     """
 
     def __init__(self, store: Store) -> None:
@@ -97,9 +97,9 @@ class AnswerMemory:
         """Keep the answer to a request.
 
         Args:
-            request: that it answers. It names no item and no row.
-            generation: of the store, before the answer was looked for.
-            etag: of the answer.
+            request: request that is answered. It names no item and no row.
+            generation: generation of the store, before the answer was looked for.
+            etag: etag of the answer.
             form: its format.
             body: not compressed.
         """
@@ -173,12 +173,12 @@ def respond(
     """Plain data as a response.
 
     Args:
-        request: to be answered.
-        data: for JSON.
-        rows: of the table, for the other formats.
+        request: request to be answered.
+        data: data to be written as JSON.
+        rows: rows of the table, for the other formats.
         form: one of `FORMATS`.
-        types: of the columns of the table.
-        columns: that the table has even without rows.
+        types: types of the columns of the table.
+        columns: columns that the table has even without rows.
     """
     if form == "json" or rows is None:
         body = orjson.dumps(data, default=str, option=orjson.OPT_SERIALIZE_NUMPY)

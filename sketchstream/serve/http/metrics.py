@@ -23,7 +23,7 @@ class _ServiceCollector:
     """Collects present values for prometheus_client.
 
     Args:
-        service: whose.
+        service: service whose numbers are read.
         allowed: sketches that may be seen; None: all.
     """
 
@@ -149,7 +149,7 @@ def exposition(service: Service, allowed: frozenset[str] | None = None) -> bytes
     """Prometheus text.
 
     Args:
-        service: whose numbers.
+        service: service whose numbers are read.
         allowed: sketches that may be seen; None: all.
 
     Raises:

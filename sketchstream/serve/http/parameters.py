@@ -301,8 +301,8 @@ def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, sho
     """What is wrong with the first parameter that cannot be used, and what may stand there.
 
     Args:
-        errors: of the validation.
-        model: that refused the parameters.
+        errors: errors of the validation.
+        model: model that refused the parameters.
         shown: whether the value is repeated.
     """
     error = next(iter(errors))
@@ -336,7 +336,7 @@ def asked(given: Mapping[str, Any], model: type[Parameters]) -> str:
 
     Args:
         given: parameters, perhaps with unknown ones, which may be anything: they are left out.
-        model: of the known ones.
+        model: model of the known parameters.
     """
     known, parts = set(names_of(model)), []
     for name, value in given.items():

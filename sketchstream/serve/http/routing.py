@@ -26,10 +26,10 @@ class Path(APIRoute):
     """A path of the API.
 
     Args:
-        path: with its parameters in braces.
+        path: path with its parameters in braces.
         endpoint: answers. Its parameter `asked`, if it has one, is a model of the query string.
         admit: refuses what must not be told apart from what is not there; asked before parameters are read.
-        settings: of the framework's route.
+        settings: settings of the framework's route.
     """
 
     def __init__(

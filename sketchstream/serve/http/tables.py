@@ -87,7 +87,7 @@ def make(service: Service, sketch: str, table: Name, since: int | None, until: i
     Args:
         service: has the answers.
         sketch: name of the sketch.
-        table: which one.
+        table: name of the table.
         since: windows that start at or after this time, ms.
         until: windows that end at or before this time, ms.
 

@@ -57,7 +57,7 @@ def state(described: Mapping[str, Any]) -> str:
     """Which of `SIGNS` a window has.
 
     Args:
-        described: as the service's list of windows has it.
+        described: a window as the service's list of windows describes it.
     """
     if described["answer"] in ("incident", "none"):
         return "incident"
@@ -72,8 +72,8 @@ def calendars(
     """Calendars of these windows: years by months, months by days, or days by hours.
 
     Args:
-        windows: as the service describes them, and [start, end) in ms since 1970; in any order.
-        timezone: of the sketch.
+        windows: windows as the service describes them, and [start, end) in ms since 1970; in any order.
+        timezone: time zone of the sketch.
         href: the address of a window.
     """
     if not windows:

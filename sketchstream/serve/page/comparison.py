@@ -66,8 +66,8 @@ def choose(service: Service, name: str, stored: Sequence[StoredWindow], asked: M
     """The windows of an address: by default the newest one and the one before; None: too few windows.
 
     Args:
-        service: that has the windows.
-        name: of the sketch.
+        service: service that has the windows.
+        name: name of the sketch.
         stored: windows to choose from if the address names none, the newest first.
         asked: parameters of the address.
 
@@ -126,8 +126,8 @@ def lead(found: Changes, labels: tuple[str, str], group: str) -> str:
 
     Args:
         found: differences in the form of the API, the most important first.
-        labels: of the two windows.
-        group: of both, or empty.
+        labels: labels of the two windows.
+        group: group of both, or empty.
     """
     first = next((one for one in found if one["difference"]["value"] is not None), None)
     if first is None:
@@ -168,7 +168,7 @@ def note(found: Changes, first: Side, second: Side, plan: SketchPlan | None, say
         found: differences in the form of the API.
         first: one window.
         second: the other one.
-        plan: of the sketch.
+        plan: plan of the sketch.
         say: names of items.
     """
     out = (
@@ -193,7 +193,7 @@ def picture(found: Changes, labels: tuple[str, str]) -> Panel | None:
 
     Args:
         found: differences in the form of the API.
-        labels: of the two windows.
+        labels: labels of the two windows.
     """
     counts = [one for one in found if one["metric"].partition(".")[0] in COUNTS]
     drawn = [one for one in counts or found if one["difference"]["value"] is not None]
@@ -213,10 +213,10 @@ def table(
 
     Args:
         found: differences in the form of the API.
-        labels: of the two windows.
-        name: of the sketch.
+        labels: labels of the two windows.
+        name: name of the sketch.
         first: `from`, `to` and `group` of one window.
-        second: of the other one.
+        second: the same three of the other window.
     """
     rows = []
     for one in found:

@@ -68,7 +68,7 @@ class Card(NamedTuple):
     Args:
         stored: the window; None: no window can be shown.
         tiles: large numbers.
-        chart: how the first of them went over the newest windows.
+        chart: how the first number went over the newest windows.
         groups: the chosen number by group.
         changes: what differs from what was before, by group: a sentence for each that can be told, one for the rest.
         note: a sentence below; empty for none.

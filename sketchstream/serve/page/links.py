@@ -104,8 +104,8 @@ def file_name(address: str, form: str) -> str:
     """What the file at an address is called: sketch, what it is of, which number, group and time.
 
     Args:
-        address: of the page or the API, below one sketch.
-        form: how its name ends, without a dot.
+        address: path of the page or the API, below one sketch.
+        form: ending of its name, without a dot.
     """
     path, _, asked = address.partition("?")
     given = dict(parse_qsl(asked))
@@ -130,11 +130,11 @@ def series_lines(file: str, plan: SketchPlan, answer: str, metric: str, exact: M
 
     Args:
         file: name of the configuration.
-        plan: of the sketch.
+        plan: plan of the sketch.
         answer: "profile" or "estimate".
         metric: name of the number.
         exact: `from`, `to` and `group`, as far as they are chosen.
-        origin: how the visitor calls this service.
+        origin: address by which the visitor calls this service.
     """
     python = f"import sketchstream as ss\nss.windows({_python(file, plan.name, exact)}).to_pandas([{metric!r}])"
     return [
@@ -172,11 +172,11 @@ def difference_lines(
 
     Args:
         file: name of the configuration.
-        name: of the sketch.
+        name: name of the sketch.
         metric: name of the number.
         first: `from`, `to` and `group` of one window.
-        second: of the other one.
-        origin: how the visitor calls this service.
+        second: the same three of the other window.
+        origin: address by which the visitor calls this service.
     """
     python = (
         f"import sketchstream as ss\n(window,) = ss.windows({_python(file, name, first)})\n"
@@ -193,10 +193,10 @@ def overlap_lines(file: str, name: str, where: Mapping[str, str], asked: str, or
 
     Args:
         file: name of the configuration.
-        name: of the sketch.
+        name: name of the sketch.
         where: `from` and `to` of the window.
         asked: expression; empty: the usual ones.
-        origin: how the visitor calls this service.
+        origin: address by which the visitor calls this service.
     """
     given = {"query": asked} if asked else {}
     chosen = f" --query {shlex.quote(asked)}" if asked else ""

@@ -25,8 +25,8 @@ def pictures(answer: Mapping[str, Any], note: str = "") -> list[Panel]:
     """The pictures of one window's answer; with `groups`, the answers of all groups, those beside each other first.
 
     Args:
-        answer: of any kind of sketch.
-        note: on the groups; empty for none.
+        answer: answer of any kind of sketch.
+        note: note about the groups; empty for none.
     """
     return [*_groups(answer.get("groups") or {}, note), *shown.of(answer).pictures(answer)]
 
@@ -43,13 +43,13 @@ def by_group(
     """A number of several groups in several windows as a heat map.
 
     Args:
-        title: of the number.
-        groups: of r rows.
-        spans: of c columns, [start, end) in ms since 1970.
-        timezone: of the sketch.
+        title: title of the number.
+        groups: groups of r rows.
+        spans: spans of c columns, [start, end) in ms since 1970.
+        timezone: time zone of the sketch.
         found: r rows of c numbers; None if not computed.
         spell: writes a number.
-        note: on the groups; empty for none.
+        note: note about the groups; empty for none.
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])

@@ -41,7 +41,7 @@ def html(template: str, status: int = 200, /, **values: Any) -> Response:
     Args:
         template: its file.
         status: HTTP status code.
-        values: of the template.
+        values: values of the template.
     """
     context = {
         **dict.fromkeys(OPTIONAL, ""),

@@ -40,9 +40,9 @@ def picture(
     Args:
         points: ascending, one for each window.
         spans: [start, end) of each window, ms since 1970.
-        title: of the number, in words.
-        timezone: of the sketch.
-        order: of the table's rows, of `ORDERS`.
+        title: title of the number, in words.
+        timezone: time zone of the sketch.
+        order: order of the table's rows, one of `ORDERS`.
         href: the address of a window.
         spell: writes a number.
     """
@@ -68,8 +68,8 @@ def largest(
     Args:
         points: see `picture`.
         spans: see `picture`.
-        title: of the number, in words.
-        timezone: of the sketch.
+        title: title of the number, in words.
+        timezone: time zone of the sketch.
         counts: whether the number is a count, so that its largest value is the "most".
         independent: whether the noises of all windows are.
         spell: writes a number.

@@ -594,7 +594,7 @@ class Views:
 
         Args:
             stored: the window.
-            question: to it.
+            question: question about the window.
             ask: whether to have it computed, if it is not yet.
         """
         try:
@@ -915,7 +915,7 @@ def _closer(found: Sequence[Panel], given: Mapping[str, str], address: str = "")
     Args:
         found: the pictures of a page.
         given: its parameters.
-        address: of the page.
+        address: address of the page.
     """
     name, *ends = given.get("stretch", "").split(".")
     out: list[tuple[Panel, dict[str, str]]] = []

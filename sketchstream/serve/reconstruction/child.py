@@ -36,7 +36,7 @@ class Child:
     Args:
         hello: its first frame.
         deadline_s: most seconds of one answer.
-        rebuilds: of the database, before this process opens it.
+        rebuilds: number of times that the database was rebuilt before this process opens it.
     """
 
     def __init__(self, hello: Mapping[str, Any], deadline_s: float, rebuilds: int) -> None:

@@ -34,7 +34,7 @@ class ReconstructionJob:
         question: None: only the guarantee.
         waiting: number of requests that wait for the result.
         kept: whether it is computed even if nobody waits: what the store lacks anyhow.
-        started: when it began to run, monotonic; None: it waits.
+        started: monotonic time at which it began to run; None: it waits.
         future: the result.
     """
 

@@ -61,7 +61,7 @@ class Pool:
 
     Args:
         store: the store.
-        text: of the configuration file.
+        text: text of the configuration file.
         processes: number of processes.
         deadline_s: most seconds of one reconstruction.
     """

@@ -53,13 +53,13 @@ class Question:
         method: estimator; empty: the usual one of the kind.
         max_count: profiles: largest count to resolve.
         norm: profiles by "circulant": norm of the correction.
-        items: for estimates: items whose numbers are wanted.
-        top: for estimates: number of the largest counts.
+        items: items whose estimates are wanted.
+        top: number of the largest counts that are wanted.
         sums: estimates: ranges of the domain, "LOW:HIGH".
         rows: estimates of rows: one question about them.
         group: group to ask, for a sketch with groups.
         overlap: whether the question is what groups have in common; then only `sets` and `among` belong to it.
-        sets: of groups, as expressions; empty: the usual ones.
+        sets: sets of groups, as expressions; empty: the usual ones.
         among: groups to combine; empty: all.
     """
 
@@ -112,7 +112,7 @@ def compute(windows: PublishedWindows, window: SealedWindow, question: Question)
     Args:
         windows: published windows.
         window: one of them.
-        question: to that window.
+        question: question about that window.
 
     Raises:
         EstimateError, MergeError, ConfigError, DomainError, SpecError: it has no answer to this question.
@@ -205,7 +205,7 @@ def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point, str | N
     """The title of one number of an answer, the number with its interval, and what it is a bound of; None: not there.
 
     Args:
-        numbers: of an answer.
+        numbers: numbers of an answer.
         metric: such as "distinct", "at_least.7" or "quantile.0.9" of profiles; of the other kinds what
             `sketchstream.kinds.shown` knows: "sum", "count.7", "answer.7", "last.0", "norm.7".
     """

@@ -65,7 +65,7 @@ class StoredSurroundings(Surroundings):
     """Surroundings that the follower stored, without open windows: answers do not depend on them.
 
     Args:
-        connection: of the database.
+        connection: connection of the database.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -81,8 +81,8 @@ def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindow
     """The stored publications, without those of incidents, in the form that the command line reads.
 
     Args:
-        connection: of the database.
-        config: of the deployment.
+        connection: connection of the database.
+        config: configuration of the deployment.
     """
     source = StoreSource(connection, incidents=False)
     ledgers, longest = Ledgers(connection), longest_windows(config)

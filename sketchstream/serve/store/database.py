@@ -99,7 +99,7 @@ def open_database(path: Path, *, write: bool = False) -> sqlite3.Connection:
     """A connection to the database; a writer creates the database if there is none.
 
     Args:
-        path: of the file.
+        path: path of the file.
         write: whether it will be written to; there is one such connection at a time.
 
     Raises:
@@ -138,7 +138,7 @@ class DamagedError(StoreError):
     """The database is damaged, or of another release. It is filled again from the feed.
 
     Args:
-        path: of the database.
+        path: path of the database.
         cause: what SQLite says.
     """
 
@@ -199,7 +199,7 @@ class Readers:
     """Connections for reading, at most some of them, whatever the number of threads.
 
     Args:
-        path: of the database.
+        path: path of the database.
         failed: told of each error of the database.
         most: connections.
     """

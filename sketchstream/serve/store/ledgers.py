@@ -47,7 +47,7 @@ def shape_of(header: Mapping[str, Any]) -> bytes | None:
     """The ledger of a published sketch without the names of its noise, with all that it is read with.
 
     Args:
-        header: of the sketch, not verified.
+        header: header of the sketch, not verified.
 
     Returns:
         Canonical bytes; None for the ledger of a merge, and for invalid ledgers.
@@ -124,7 +124,7 @@ class Ledgers:
     """The ledgers of a database's publications.
 
     Args:
-        connection: of the database, reading.
+        connection: connection of the database that reads.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -173,7 +173,7 @@ class Ledgers:
         """Everything that is stored, for the ledger.
 
         Args:
-            config: of the deployment.
+            config: configuration of the deployment.
             allowed: names of the sketches that count; None: all.
             frontiers: the newest ones.
         """
@@ -279,8 +279,8 @@ class Ledgers:
 
         Args:
             sketch: number of the sketch.
-            start: of the window, ms.
-            stop: of the window, ms.
-            revision: of the sketch.
+            start: start of the window, ms.
+            stop: end of the window, ms.
+            revision: revision of the sketch.
         """
         return bool(Deployment.from_records(self._read([(sketch, start, stop, revision)])).copied())

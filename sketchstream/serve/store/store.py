@@ -85,8 +85,8 @@ class StoredWindow:
         input: digest of the inputs of its usual answer; None until it is assembled.
         facts: its fields as JSON text, those that `sketchstream profile -c` prints first.
         status: its completeness in words, or the incident.
-        guarantee: as JSON text, on a second line that of the sketch alone, for those who may not see the others; None:
-            not computed yet, or out of date.
+        guarantee: JSON text, with that of the sketch alone on a second line, for those who may not see the others;
+            None: not computed yet, or out of date.
         failure: reason why it has no answer; None if it has one, or none was tried.
         todo: remaining computations.
     """
@@ -154,7 +154,7 @@ class StoreSource:
     """A `SealedSource` over a database.
 
     Args:
-        connection: of the database.
+        connection: connection of the database.
         incidents: whether what was published of windows with an incident is read too.
     """
 
@@ -233,8 +233,8 @@ class Store:
     """The store of one service: written by its follower and its pool, read by everybody.
 
     Args:
-        path: of the database.
-        config: of the deployment.
+        path: path of the database.
+        config: configuration of the deployment.
         feed: names the topic or folder that fills it.
         retention_ms: windows that end this long before the newest one are dropped; None: all are kept.
         special_bytes: largest total size of answers with other methods or options.
@@ -1112,9 +1112,9 @@ def _anew(execute: Any, sketch: int, condition: str, *given: object) -> list[int
     """Have windows of a sketch put together again.
 
     Args:
-        execute: of a transaction.
+        execute: method `execute` of a transaction.
         sketch: its number.
-        condition: of the windows.
+        condition: condition of SQL that selects windows.
         given: its values.
 
     Returns:

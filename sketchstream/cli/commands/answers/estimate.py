@@ -164,9 +164,9 @@ class RequestedFiles:
         arrow: all rows.
         plot: a picture of one answer.
         html: a report.
-        source: where the answers come from, in a word.
-        timezone: of the windows.
-        types: of the columns of the answers.
+        source: says in a word where the answers come from.
+        timezone: time zone of the windows.
+        types: types of the columns of the answers.
         many: whether the report is one of many windows.
     """
 

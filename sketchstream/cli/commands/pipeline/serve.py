@@ -74,10 +74,10 @@ def run(config: Config, port: int | None = None, host: str | None = None, databa
     """Serve a configuration until a signal stops it.
 
     Args:
-        config: of the deployment.
-        port: in place of that of `serve.address`.
-        host: in place of that of `serve.address`.
-        database: in place of `serve.database`.
+        config: configuration of the deployment.
+        port: port to listen on in place of that of `serve.address`.
+        host: host to listen on in place of that of `serve.address`.
+        database: path of the database in place of `serve.database`.
     """
     from sketchstream.cli.commands.pipeline.worker import stopping
     from sketchstream.serve.app import create

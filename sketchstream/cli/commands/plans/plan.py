@@ -244,7 +244,7 @@ def _grouped(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collectio
 
     Args:
         deployment: options of groups.
-        spec: without them.
+        spec: the spec without these options.
         chosen: options of it that were given; with `overlap` the others follow from it.
 
     Raises:
