@@ -60,8 +60,8 @@ def make_key(path: Path) -> Path:
     key = Ed25519PrivateKey.generate()
     encoding, nothing = serialization.Encoding.PEM, serialization.NoEncryption()
     write_durably(path, key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, nothing), mode=SECRET)
-    shown = key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo)
-    write_durably(public, shown, mode=PUBLIC)
+    pem = key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo)
+    write_durably(public, pem, mode=PUBLIC)
     return public
 
 
@@ -104,12 +104,12 @@ def state(bodies: Mapping[str, bytes], deployment: Mapping[str, object] | None =
         with named(name):
             published.read(data)
             try:
-                held = list(headers(data))
-                for header in held:
+                in_bytes = list(headers(data))
+                for header in in_bytes:
                     require_noise(header)
             except Refused as error:
                 raise FormatError(str(error)) from None
-            found += held
+            found += in_bytes
     try:
         require_one_publication(found)
     except Refused as error:
@@ -145,12 +145,12 @@ def of_deployment(ledger: Deployment, frontiers: Sequence[Frontier], stretch: Sp
         "to": stretch[1],
         "positions": [
             {
-                "sketch": one.sketch,
-                "revision": one.revision,
-                "partition": one.partition,
-                "published_through": one.published_through,
+                "sketch": frontier.sketch,
+                "revision": frontier.revision,
+                "partition": frontier.partition,
+                "published_through": frontier.published_through,
             }
-            for one in sorted(frontiers, key=lambda one: (one.sketch, one.revision, one.partition))
+            for frontier in sorted(frontiers, key=lambda one: (one.sketch, one.revision, one.partition))
         ],
         "ledger": ledger.summary(),
     }

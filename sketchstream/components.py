@@ -69,9 +69,9 @@ def quality_counters(law: str, counted_share: Fraction, epsilon_records: Fractio
         counted_share: share of the events counted in every cost; 0: not kept.
         epsilon_records: epsilon of the noise of the records admitted; 0: not kept.
     """
-    found = [Component(COUNTED, counted_share, 1, law)] if counted_share else []
-    found += [Component(ADMITTED, Fraction(0), own=epsilon_records)] if epsilon_records else []
-    return tuple(found)
+    counters = [Component(COUNTED, counted_share, 1, law)] if counted_share else []
+    counters += [Component(ADMITTED, Fraction(0), own=epsilon_records)] if epsilon_records else []
+    return tuple(counters)
 
 
 @dataclass(frozen=True)
@@ -188,22 +188,22 @@ class Counters:
             final: whether this is the publication at seal. Counters outside the ledger are published only then.
         """
         out = []
-        for component, value, held in zip(self.components, self.values.tolist(), self.noise, strict=True):
+        for component, value, noises in zip(self.components, self.values.tolist(), self.noise, strict=True):
             if component.own is not None:
                 if final:
-                    out.append(Counter(component.name, value, held))
+                    out.append(Counter(component.name, value, noises))
             elif cost is None:
-                out.append(Counter(component.name, value, held))
+                out.append(Counter(component.name, value, noises))
             else:
                 draw, number = self._drawn(component, component.parameter(cost))
-                out.append(Counter(component.name, _wrapped(value + number), (*held, draw)))
+                out.append(Counter(component.name, _wrapped(value + number), (*noises, draw)))
         return tuple(out)
 
     def as_they_are(self) -> tuple[Counter, ...]:
         """All counters, unchanged, for the bytes of an open sketch."""
         return tuple(
-            Counter(one.name, value, held)
-            for one, value, held in zip(self.components, self.values.tolist(), self.noise, strict=True)
+            Counter(component.name, value, noises)
+            for component, value, noises in zip(self.components, self.values.tolist(), self.noise, strict=True)
         )
 
     def moved(self) -> npt.NDArray[np.int64]:
@@ -259,16 +259,16 @@ def read_counters(
     Raises:
         FormatError: the counters are not those that a sketch of this spec publishes.
     """
-    found = tuple(Counter.from_dict(one) for one in data)
-    require_names(tuple(one for one in components if final or one.own is None), found)
-    return found
+    counters = tuple(Counter.from_dict(counter) for counter in data)
+    require_names(tuple(component for component in components if final or component.own is None), counters)
+    return counters
 
 
 def require_names(components: Iterable[Component], counters: Iterable[Counter]) -> None:
     """Raise an error unless the counters are those of a sketch with these components."""
-    wanted, found = [one.name for one in components], [one.name for one in counters]
-    if wanted != found:
-        msg = f"a sketch of this spec has the counters {wanted}, found {found!r:.80}"
+    expected, present = [one.name for one in components], [one.name for one in counters]
+    if expected != present:
+        msg = f"a sketch of this spec has the counters {expected}, found {present!r:.80}"
         raise FormatError(msg)
 
 

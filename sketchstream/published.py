@@ -148,7 +148,7 @@ class Origin:
             FormatError: more partitions than an input has.
         """
         window = header.get("window")
-        found = cls(
+        origin = cls(
             name=header.get("name", ""),
             revision=header.get("revision", 0),
             window=None if window is None else (window[0], window[1]),
@@ -159,14 +159,14 @@ class Origin:
             partitioner=header.get("partitioner"),
             table=None if header.get("table") is None else (header["table"][0], header["table"][1]),
         )
-        require_partitions(found.partition or 0, *found.partition_counts)
-        return found
+        require_partitions(origin.partition or 0, *origin.partition_counts)
+        return origin
 
     @property
     def partition_counts(self) -> tuple[int, ...]:
         """Numbers of input partitions that are known to have been valid while the window was open, ascending."""
-        known = self.partitions or (self.partitions_open, self.partitions_seal)
-        return tuple(sorted({count for count in known if count is not None}))
+        counts = self.partitions or (self.partitions_open, self.partitions_seal)
+        return tuple(sorted({count for count in counts if count is not None}))
 
     @property
     def repartitioned(self) -> bool:
@@ -203,11 +203,11 @@ def partition_counts(origins: Iterable[Origin]) -> int:
     are included: parts of the same window that were opened later know other numbers of partitions. Each of several
     topics has a number of its own.
     """
-    found: dict[Any, set[int]] = {}
+    by_place: dict[Any, set[int]] = {}
     for origin in origins:
         place = origin.name, origin.revision, origin.window, (origin.partition or 0) // APART
-        found.setdefault(place, set()).update(origin.partition_counts)
-    return max((len(counts) for counts in found.values()), default=1) or 1
+        by_place.setdefault(place, set()).update(origin.partition_counts)
+    return max((len(counts) for counts in by_place.values()), default=1) or 1
 
 
 class _Published:
@@ -238,19 +238,19 @@ class _Published:
         """The published bytes."""
         raise NotImplementedError
 
-    def _grouped(self, asked: str) -> HavingGroups:
+    def _grouped(self, answer: str) -> HavingGroups:
         """The kind, whose sketches may have groups.
 
         Raises:
             EstimateError: they cannot.
         """
         if not isinstance(self.kind, HavingGroups):
-            raise self._lacks(asked)
+            raise self._lacks(answer)
         return self.kind
 
-    def _lacks(self, asked: str) -> EstimateError:
+    def _lacks(self, answer: str) -> EstimateError:
         """What to do instead."""
-        return EstimateError(f"a sketch of kind {self.kind.name!r} has no {asked}: ask it for .{self.kind.answer}()")
+        return EstimateError(f"a sketch of kind {self.kind.name!r} has no {answer}: ask it for .{self.kind.answer}()")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the published bytes to a new file, durably.
@@ -285,11 +285,11 @@ class _Published:
             SpecError: max_count is larger than that of the spec.
             EstimateError: the method does not apply to the published object.
         """
-        given = {"method": method, "max_count": max_count, "norm": norm, "beta": beta, **options}
+        arguments = {"method": method, "max_count": max_count, "norm": norm, "beta": beta, **options}
         if not isinstance(self.kind, Reconstructing):
             raise self._lacks("profile")
-        found: Profile = self.kind.profile(self._whole(), **given)
-        return found
+        profile: Profile = self.kind.profile(self._whole(), **arguments)
+        return profile
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -318,8 +318,8 @@ class _Published:
             EstimateError: the publication has no patterns of groups (`overlap` in the spec), or of too many.
             SpecError: there are no patterns of a group.
         """
-        found: Overlap = self._grouped("overlap").overlap(self._whole(), groups)
-        return found
+        overlap: Overlap = self._grouped("overlap").overlap(self._whole(), groups)
+        return overlap
 
 
 class _Part(_Published):
@@ -356,9 +356,9 @@ class _Part(_Published):
         """
         whole = self._whole()
         assert not isinstance(whole, Stack)
-        found = self._grouped("groups").group(whole, name)
-        assert isinstance(found, type(self))
-        return found
+        of_group = self._grouped("groups").group(whole, name)
+        assert isinstance(of_group, type(self))
+        return of_group
 
     def guarantee(self) -> Guarantee:
         """The privacy guarantee, in words and numbers."""
@@ -449,8 +449,8 @@ class Release(_Part):
         spec, kind = _spec_of(header)
         kind.require_view(spec, header, body)
         final, cost = bool(header["final"]), read_rational(header["cost"])
-        found = _read_common(header, spec, View("publication" if final else "release", cost))
-        return cls(slots=whole(header["slots"], "slots", 1, 1 << 40), noised=body, cost=cost, final=final, **found)
+        common = _read_common(header, spec, View("publication" if final else "release", cost))
+        return cls(slots=whole(header["slots"], "slots", 1, 1 << 40), noised=body, cost=cost, final=final, **common)
 
 
 @dataclass(frozen=True, eq=False)
@@ -728,14 +728,14 @@ def _read_common(header: Mapping[str, Any], spec: Any, view: View) -> dict[str, 
 
 def _spec_of(header: Mapping[str, Any]) -> tuple[Any, Kind[Any]]:
     """The spec of a header, and its kind."""
-    found = kinds.named(header["spec"].get("kind"))
+    kind = kinds.named(header["spec"].get("kind"))
     written = msgpack.packb(header["spec"])
     if len(written) > _REMEMBERED_BYTES:
-        return kinds.read_published_spec(header["spec"]), found
-    spec = _remembered_spec(found, written)
+        return kinds.read_published_spec(header["spec"]), kind
+    spec = _remembered_spec(kind, written)
     if getattr(spec, "no_privacy", False):  # reading would warn each time
         spec = kinds.read_published_spec(header["spec"])
-    return spec, found
+    return spec, kind
 
 
 @lru_cache(maxsize=256)
@@ -764,24 +764,24 @@ def read(data: bytes, *, within: bool = False) -> Published:
         "sealed-state": SealedState.from_header,
         "stack": Stack.from_header,
     }
-    found = header["kind"]
-    if found == "sketch":
+    kind = header["kind"]
+    if kind == "sketch":
         msg = "this is an open sketch; only what it publishes may be read: release or seal it first"
         raise FormatError(msg)
-    if found == "instalment":
+    if kind == "instalment":
         msg = (
             "these are positions of a series, published before its window was sealed; the seal publishes them again: "
             "read them with `sketchstream estimate -c FILE --closed` or Instalment.from_bytes"
         )
         raise FormatError(msg)
-    if found == "stack" and within:
+    if kind == "stack" and within:
         msg = "a stack holds releases or sealed states, found a stack in a stack"
         raise FormatError(msg)
     if body is None:
         msg = "these bytes have a header and nothing behind it"
         raise FormatError(msg)
     with well_formed():
-        return makers[found](header, body)
+        return makers[kind](header, body)
 
 
 @contextmanager
@@ -851,12 +851,12 @@ def require_accounted(
         msg = "the ledger in these bytes is that of another sketch; take an undamaged copy"
         raise FormatError(msg)
     if not _charged(ledger, accounting.promise(spec), view):
-        shown = "what the seal of its spec will publish"
+        publication = "what the seal of its spec will publish"
         if view is not None:
-            shown = "the bare state" if view.cost is None else f"a {view.kind} of cost {view.cost}"
+            publication = "the bare state" if view.cost is None else f"a {view.kind} of cost {view.cost}"
         msg = (
-            f"the ledger in these bytes does not charge {shown}: these bytes were not written by a sketch and are not "
-            "used; take an undamaged copy"
+            f"the ledger in these bytes does not charge {publication}: these bytes were not written by a sketch and "
+            "are not used; take an undamaged copy"
         )
         raise FormatError(msg)
 

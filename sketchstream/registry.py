@@ -54,22 +54,22 @@ def read_operator(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or a key is missing, unknown or of another type; one line for each.
     """
-    said = read_toml_file(path)
-    known = {**NEEDED, **OPTIONAL}
-    mistakes = [f"{path}: {name} is missing; needed are {', '.join(NEEDED)}" for name in NEEDED if name not in said]
-    for name, value in said.items():
-        if name not in known:
-            mistakes.append(f"{path}: unknown key {name!r:.60}; there are {', '.join(known)}")
-        elif known[name] is list:
+    written = read_toml_file(path)
+    fields = {**NEEDED, **OPTIONAL}
+    mistakes = [f"{path}: {name} is missing; needed are {', '.join(NEEDED)}" for name in NEEDED if name not in written]
+    for name, value in written.items():
+        if name not in fields:
+            mistakes.append(f"{path}: unknown key {name!r:.60}; there are {', '.join(fields)}")
+        elif fields[name] is list:
             if not isinstance(value, list) or not value or not all(isinstance(one, str) and one for one in value):
                 mistakes.append(f"{path}: {name} must be a list of texts with at least one, found {value!r:.60}")
         elif not isinstance(value, str) or not value:
             mistakes.append(f"{path}: {name} must be a text, found {value!r:.60}")
-    if said.get("data_product_sector", SECTORS[0]) not in SECTORS:
+    if written.get("data_product_sector", SECTORS[0]) not in SECTORS:
         mistakes.append(f"{path}: data_product_sector must be one of {', '.join(SECTORS)}")
     if mistakes:
         raise ConfigError(*mistakes)
-    return said
+    return written
 
 
 def record(
@@ -92,8 +92,8 @@ def record(
     # a sketch of unit "event" bounds no item, so that a deployment with one is stated for events
     unit = "item" if {one.ledger.unit for one in deployment.records} == {"item"} else "event"
     whole, worst = deployment.total(), _worst_day(deployment, unit)
-    found = worst.item_at(DELTA) if unit == "item" else worst.event_at(DELTA)
-    variant, parameters = _parameters(worst, unit, found)
+    composed = worst.item_at(DELTA) if unit == "item" else worst.event_at(DELTA)
+    variant, parameters = _parameters(worst, unit, composed)
     starts = [one.window[1] for one in deployment.records if one.window is not None]
     kinds = sorted({spec.kind for spec in specs.values()})
     laws = sorted({layer.law for one in deployment.records for layer in one.ledger.history.layers()})
@@ -178,7 +178,7 @@ def _worst_day(deployment: Deployment, unit: str) -> Total:
     return max(deployment.by_day().values(), key=order)
 
 
-def _parameters(total: Total, unit: str, found: Composed) -> tuple[str, dict[str, float]]:
+def _parameters(total: Total, unit: str, composed: Composed) -> tuple[str, dict[str, float]]:
     """The name of the variant, and its parameters, rounded up.
 
     Raises:
@@ -187,10 +187,10 @@ def _parameters(total: Total, unit: str, found: Composed) -> tuple[str, dict[str
     pure, gaussian = (total.item, total.item_gaussian) if unit == "item" else (total.event, total.event_gaussian)
     if not gaussian.mu2 and pure != math.inf:
         return "Pure DP", {"epsilon": no_less(pure)}
-    if found.epsilon == math.inf:
+    if composed.epsilon == math.inf:
         msg = f"the loss of one {unit} has no bound, so there is nothing to state: `sketchstream ledger -c` says why"
         raise ConfigError(msg)
-    return "Approximate DP", {"epsilon": no_less(found.epsilon), "delta": float(DELTA)}
+    return "Approximate DP", {"epsilon": no_less(composed.epsilon), "delta": float(DELTA)}
 
 
 def no_less(value: Fraction | float) -> float:
@@ -200,8 +200,8 @@ def no_less(value: Fraction | float) -> float:
         >>> no_less(Fraction(1, 3)) >= Fraction(1, 3), no_less(Fraction(1, 2))
         (True, 0.5)
     """
-    found = float(value)
-    return math.nextafter(found, math.inf) if Fraction(found) < value else found
+    number = float(value)
+    return math.nextafter(number, math.inf) if Fraction(number) < value else number
 
 
 def _said(total: Total) -> str:

@@ -258,12 +258,12 @@ class Sketch:
         """
         require_outside(invalid)
         require_sums_mean_events(self.spec)
-        state, given = self._open_state("update_sums"), self.kind.items(items)
+        state, batch = self._open_state("update_sums"), self.kind.items(items)
         lattice = self.kind.intake.lattice(self.spec)
         most = self.kind.intake.most_weight(self.spec) if lattice is None else lattice.most
-        rows = require_sums(sums, events, len(given), most)
-        moved = self._content.counters.moved()
-        self._index.apply_sums(state, given, *rows, invalid=invalid, counters=moved)
+        rows = require_sums(sums, events, len(batch), most)
+        amounts = self._content.counters.moved()
+        self._index.apply_sums(state, batch, *rows, invalid=invalid, counters=amounts)
 
     def outside(self, items: object) -> int:
         """Number of these items that a closed domain does not contain; 0 for open domains. Does not read the state.
@@ -419,11 +419,11 @@ class Sketch:
         state = np.zeros(index.slots, self.spec.dtype)
         fresh = np.ones(index.slots, np.bool_)
         blocks = self.kind.blocks(self.spec) if isinstance(self.kind, HavingGroups) else 1
-        there, here, new = (one.reshape(blocks, -1) for one in (old, state, fresh))
+        former, here, new = (one.reshape(blocks, -1) for one in (old, state, fresh))
         for items in closed_items(self.spec.domain):
             before, after = self._index.locate(items), index.locate(items)
             both = (before >= 0) & (after >= 0)
-            here[:, after[both]] = there[:, before[both]]
+            here[:, after[both]] = former[:, before[both]]
             new[:, after[both]] = False
         if fresh.any():
             added = np.zeros(int(np.count_nonzero(fresh)), self.spec.dtype)
@@ -819,9 +819,9 @@ def _common_origin(origins: Sequence[Origin]) -> Origin:
     if all(origin == first for origin in origins):
         return first
     windows = [origin.window for origin in origins]
-    known = [window for window in windows if window is not None]
+    bounded = [window for window in windows if window is not None]
     return Origin(
         name=first.name if len({origin.name for origin in origins}) == 1 else "",
         revision=max(origin.revision for origin in origins),
-        window=(min(w[0] for w in known), max(w[1] for w in known)) if len(known) == len(windows) else None,
+        window=(min(w[0] for w in bounded), max(w[1] for w in bounded)) if len(bounded) == len(windows) else None,
     )

@@ -69,10 +69,10 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
     Floats are read through their shortest decimal form. Raises SpecError for anything that is not a positive
     rational between 1e-6 and 50.
     """
-    wanted = f"{name} must be a positive rational number such as '1', '0.1' or '1/2'"
-    exact = exact_rational(value, wanted)
+    expected = f"{name} must be a positive rational number such as '1', '0.1' or '1/2'"
+    exact = exact_rational(value, expected)
     if exact <= 0:
-        msg = f"{wanted}, found {value}"
+        msg = f"{expected}, found {value}"
         raise SpecError(msg)
     if exact < MIN_EPSILON:
         msg = f"{name} must be at least 1e-6, found {value}"
@@ -85,26 +85,26 @@ def exact_epsilon(value: Epsilon, name: str = "epsilon") -> Fraction:
 
 def exact_delta(value: Epsilon, name: str = "delta") -> Fraction:
     """The exact rational that a user wrote, from 1e-300 to 0.5; SpecError for anything else."""
-    wanted = f"{name} must be in [1e-300, 0.5], such as '1e-6'"
-    exact = exact_rational(value, wanted)
+    expected = f"{name} must be in [1e-300, 0.5], such as '1e-6'"
+    exact = exact_rational(value, expected)
     if not Fraction(1, 10**300) <= exact <= Fraction(1, 2):
-        msg = f"{wanted}, found {str(value)[:40]}"
+        msg = f"{expected}, found {str(value)[:40]}"
         raise SpecError(msg)
     return exact
 
 
-def exact_rational(value: Epsilon, wanted: str) -> Fraction:
-    """The exact rational that a user wrote; SpecError with `wanted` and the value found if it is not one."""
+def exact_rational(value: Epsilon, expected: str) -> Fraction:
+    """The exact rational that a user wrote; SpecError with `expected` and the value found if it is not one."""
     value = _python_number(value)
     if isinstance(value, bool) or not isinstance(value, (int, str, float, Fraction, Decimal)):
-        msg = f"{wanted}, found {type(value).__name__}"
+        msg = f"{expected}, found {type(value).__name__}"
         raise SpecError(msg)
     try:
         text = repr(value) if isinstance(value, float) else value
         _require_short(text)
         return Fraction(text)
     except (ValueError, ZeroDivisionError, OverflowError):
-        msg = f"{wanted}, found {str(value)[:40]!r}"
+        msg = f"{expected}, found {str(value)[:40]!r}"
         raise SpecError(msg) from None
 
 
@@ -240,26 +240,26 @@ class ClosedDomain:
         if (size is None) == (items is None):
             msg = "ClosedDomain takes either size= (ids 0..size-1) or items= (a list), not both and not neither"
             raise SpecError(msg)
-        kept: tuple[Item, ...] | None = None
+        listed: tuple[Item, ...] | None = None
         if items is not None:
             if isinstance(items, (str, bytes, Set, Mapping)):
                 msg = f"items of a ClosedDomain must be a list, whose order never changes, found {type(items).__name__}"
                 raise SpecError(msg)
-            kept = tuple(item.item() if isinstance(item, np.generic) else item for item in items)
-            if not kept:
+            listed = tuple(item.item() if isinstance(item, np.generic) else item for item in items)
+            if not listed:
                 msg = "items of a ClosedDomain must not be empty"
                 raise SpecError(msg)
-            for position, item in enumerate(kept):
+            for position, item in enumerate(listed):
                 if isinstance(item, bool) or not isinstance(item, (int, str, bytes)):
                     msg = f"items must be int, str or bytes, found {type(item).__name__} at position {position}"
                     raise SpecError(msg)
                 if isinstance(item, int) and not -(1 << 63) <= item < 1 << 63:
                     msg = f"an int item must fit in 64 bits with its sign; pass the one at position {position} as str"
                     raise SpecError(msg)
-            if len({(type(item), item) for item in kept}) != len(kept):
+            if len({(type(item), item) for item in listed}) != len(listed):
                 msg = "items of a ClosedDomain must differ, found an item twice"
                 raise SpecError(msg)
-            size = len(kept)
+            size = len(listed)
         rate: Fraction | None = None
         if sample_rate is not None:
             try:
@@ -272,7 +272,7 @@ class ClosedDomain:
                 raise SpecError(msg)
             rate = None if rate == 1 else rate
         object.__setattr__(self, "size", whole(size, "size of a ClosedDomain", 1, MAX_SLOTS))
-        object.__setattr__(self, "items", kept)
+        object.__setattr__(self, "items", listed)
         object.__setattr__(self, "sample_rate", rate)
 
     @property

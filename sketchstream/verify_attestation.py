@@ -54,19 +54,19 @@ def signed_payload(envelope: dict[str, Any], key: Ed25519PublicKey) -> dict[str,
 
 def headers(data: bytes, within: bool = False) -> list[dict[str, Any]]:
     """The header of a published sketch, or those of the parts of a stack."""
-    known = data[:4] == b"\xc1SKS" and len(data) >= 72 and 1 <= int.from_bytes(data[4:6], "little") <= 3
-    require(known, "these are no bytes of a sketch in a format that is known here")
+    readable = data[:4] == b"\xc1SKS" and len(data) >= 72 and 1 <= int.from_bytes(data[4:6], "little") <= 3
+    require(readable, "these are no bytes of a sketch in a format that is known here")
     size, body = int.from_bytes(data[12:16], "little"), int.from_bytes(data[32:40], "little")
     require(len(data) == 40 + size + body + 32 * (data[7] & 1) + 32, "the bytes are cut or have something behind them")
-    found = hashlib.blake2b(data[:-32], digest_size=32, person=b"sketchstream-sum")
-    require(found.digest() == data[-32:], "the bytes are damaged: their checksum is wrong")
+    digest = hashlib.blake2b(data[:-32], digest_size=32, person=b"sketchstream-sum")
+    require(digest.digest() == data[-32:], "the bytes are damaged: their checksum is wrong")
     header: dict[str, Any] = msgpack.unpackb(data[40 : 40 + size])
     require(header["kind"] in ("release", "sealed-state", "stack"), f"a {header['kind']} is no release, seal or stack")
     if header["kind"] != "stack":
         return [header]
     require(not within and sum(header["lengths"]) == body, "the parts of a stack do not have the lengths it says")
     ends = list(accumulate(header["lengths"], initial=40 + size))
-    return [found for at, end in pairwise(ends) for found in headers(data[at:end], within=True)]
+    return [header for at, end in pairwise(ends) for header in headers(data[at:end], within=True)]
 
 
 def require_noise(header: dict[str, Any]) -> None:
@@ -75,11 +75,11 @@ def require_noise(header: dict[str, Any]) -> None:
     measure, history = ledger.get("measure", "epsilon"), ledger["history"]
     entries, sealed = history["entries"], history["seal"] is not None
     drawn = [entry for entry in entries if entry[0] == "layer"]  # with law, cost, lineage, weight
-    known = measure in LAWS and not history.get("parts") and spec.get("matrix_seed") != "secret"
-    require(known, "merges, secret matrices, and measures beyond LAWS are not known here")
-    held = [[one["law"], one["lineage"].hex(), ledger["max_weight"]] for one in header["layers"]]
-    require(held and held == [[one[1], *one[3:]] for one in drawn], "its noise layers are not those of its ledger")
-    require(all(one[0].endswith(LAWS[measure]) for one in held), f"its noise law is none of the measure {measure!r}")
+    checkable = measure in LAWS and not history.get("parts") and spec.get("matrix_seed") != "secret"
+    require(checkable, "merges, secret matrices, and measures beyond LAWS are not known here")
+    layers = [[one["law"], one["lineage"].hex(), ledger["max_weight"]] for one in header["layers"]]
+    require(layers and layers == [[one[1], *one[3:]] for one in drawn], "its noise layers are not those of its ledger")
+    require(all(one[0].endswith(LAWS[measure]) for one in layers), f"its noise law is none of the measure {measure!r}")
     require(ledger["unit"] == spec.get("unit", ledger["unit"]), "the ledger protects another unit than the spec")
     if header["kind"] == "release":
         view = ["publication" if header["final"] else "release", header["cost"]]
@@ -96,19 +96,19 @@ def require_noise(header: dict[str, Any]) -> None:
     weight, share = spec.get("max_weight", 1), Fraction(spec.get("total_share", "0"))
     law = {"event": "discrete-laplace", "item": spec.get("counts", "randomized") + "-response"}[spec["unit"]]
     law, own = (f"joint-{law}", 1) if spec.get("noise") == "joint" else (law, k)
-    require(all(one[::2] == [law, weight] for one in held), f"noise of this spec is {law} for weights of {weight}")
+    require(all(one[::2] == [law, weight] for one in layers), f"noise of this spec is {law} for weights of {weight}")
     costs = [Fraction(one[2]) for one in drawn]
-    found = [Fraction(one["epsilon"]) * weight * own for one in header["layers"]]
-    require(found == [cost * (1 - share) for cost in costs], "a layer's noise is not that of its cost in the ledger")
+    epsilons = [Fraction(one["epsilon"]) * weight * own for one in header["layers"]]
+    require(epsilons == [cost * (1 - share) for cost in costs], "a layer's noise is not that of its cost in the ledger")
     apart = Fraction(spec.get("epsilon_overlap", "0"))  # patterns of groups: once, and none of it for counters
     shown_costs = costs + ([Fraction(header["cost"]) - apart * header["final"]] if header["kind"] == "release" else [])
-    moved = {"total": weight * k if spec.get("max_total") is None else 2 * spec["max_total"] * k, "counted": 1}
+    amounts = {"total": weight * k if spec.get("max_total") is None else 2 * spec["max_total"] * k, "counted": 1}
     part = share / 2 if spec.get("counted") else share
     for counter in header.get("counters", ()):
-        by = moved.get(counter["name"].partition(".")[0])
+        by = amounts.get(counter["name"].partition(".")[0])
         noise = [(one["law"], Fraction(one.get("epsilon", "0"))) for one in counter["noise"]]
-        wanted = [("discrete-laplace", cost * part / (by or 1)) for cost in shown_costs]
-        require(by is None or noise == wanted, f"the noise of counter {counter['name']!r} is not that of the ledger")
+        expected = [("discrete-laplace", cost * part / (by or 1)) for cost in shown_costs]
+        require(by is None or noise == expected, f"the noise of counter {counter['name']!r} is not that of the ledger")
     published = str((Fraction(spec["epsilon_publish"]) * k if spec.get("histograms", True) else 0) + apart)
     require(entries[0][1:3] == [law, str(Fraction(spec["epsilon"]) * own)], "its first noise is not that of the spec")
     bare = ["fresh", published] if spec.get("intrusion") else ["bare", None]
@@ -149,19 +149,19 @@ def loss(ledger: dict[str, Any]) -> Loss:
 def facts(header: dict[str, Any]) -> dict[str, Any]:
     """What a statement says of one published sketch; its losses are computed here, from the bytes."""
     names = ("kind", "name", "revision", "window", "partition", "seal_id", "spec", "layers", "ledger")
-    said = json.loads(json.dumps({name: header.get(name) for name in names}, default=bytes.hex))
-    return {**said, "measure": header["ledger"].get("measure", "epsilon"), "loss": str(loss(header["ledger"]))}
+    plain = json.loads(json.dumps({name: header.get(name) for name in names}, default=bytes.hex))
+    return {**plain, "measure": header["ledger"].get("measure", "epsilon"), "loss": str(loss(header["ledger"]))}
 
 
 def require_one_publication(bodies: list[dict[str, Any]]) -> None:
     """No window was published twice, and publications that share noise are steps of one sketch's life."""
-    for one, other in combinations(bodies, 2):
-        short, long = sorted((one["ledger"]["history"], other["ledger"]["history"]), key=lambda h: len(h["entries"]))
-        place = [[each.get(name) for name in ("name", "revision", "window", "partition")] for each in (one, other)]
-        shares = {each["lineage"] for each in one["layers"]} & {each["lineage"] for each in other["layers"]}
+    for first, other in combinations(bodies, 2):
+        short, long = sorted((first["ledger"]["history"], other["ledger"]["history"]), key=lambda h: len(h["entries"]))
+        place = [[each.get(name) for name in ("name", "revision", "window", "partition")] for each in (first, other)]
+        shares = {each["lineage"] for each in first["layers"]} & {each["lineage"] for each in other["layers"]}
         n = len(short["entries"])
         follows = short["seal"] is None and n < len(long["entries"]) and long["entries"][:n] == short["entries"]
-        require(one["seal_id"] != other["seal_id"], "one publication was given twice")
+        require(first["seal_id"] != other["seal_id"], "one publication was given twice")
         require(not shares or follows, "two publications have the same noise and are no steps of one sketch: copies")
         require(shares or not place[0][0] or place[0] != place[1], f"two states were published as {place[0]}")
 
@@ -169,13 +169,13 @@ def require_one_publication(bodies: list[dict[str, Any]]) -> None:
 def checked(bodies: dict[str, bytes], statement: dict[str, Any]) -> list[dict[str, Any]]:
     """The facts of all bodies, by name of the file; refused if they are not those of the statement."""
     named = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
-    given = {name: hashlib.sha256(data).hexdigest() for name, data in bodies.items()}
-    require(given == named, f"not what was signed, or missing: {sorted(dict(given.items() ^ named.items()))}")
-    found = [header for name in sorted(bodies) for header in headers(bodies[name])]
-    for header in found:
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in bodies.items()}
+    require(digests == named, f"not what was signed, or missing: {sorted(dict(digests.items() ^ named.items()))}")
+    all_headers = [header for name in sorted(bodies) for header in headers(bodies[name])]
+    for header in all_headers:
         require_noise(header)
-    require_one_publication(found)
-    recomputed = [facts(header) for header in found]
+    require_one_publication(all_headers)
+    recomputed = [facts(header) for header in all_headers]
     require(recomputed == statement["predicate"]["sketches"], "the statement says other things than the bytes")
     return recomputed
 
@@ -183,13 +183,13 @@ def checked(bodies: dict[str, bytes], statement: dict[str, Any]) -> list[dict[st
 def main(arguments: list[str]) -> int:
     """Arguments: the statement, the public key (PEM), every file that the statement names."""
     try:
-        statement, key, *files = (Path(one) for one in arguments)
+        statement, key, *files = (Path(header) for header in arguments)
         public = load_pem_public_key(key.read_bytes())
         assert isinstance(public, Ed25519PublicKey), "the public key is not an ed25519 key"
         signed = signed_payload(json.loads(statement.read_bytes()), public)
-        require(len({one.name for one in files}) == len(files), "two files have one name")
-        for one in checked({file.name: file.read_bytes() for file in files}, signed):
-            sys.stdout.write(f"ok: {one['kind']} {one['seal_id']}: {one['measure']} {one['loss']}\n")
+        require(len({header.name for header in files}) == len(files), "two files have one name")
+        for header in checked({file.name: file.read_bytes() for file in files}, signed):
+            sys.stdout.write(f"ok: {header['kind']} {header['seal_id']}: {header['measure']} {header['loss']}\n")
         return 0
     except Exception as error:
         sys.stderr.write(f"REFUSED: {error if isinstance(error, Refused | OSError) else repr(error)}\n")

@@ -50,8 +50,8 @@ class ClosedWindow:
         """
         kind = kinds.closing(self.parts[0][0].spec)
         assert kind is not None  # instalments are of such sketches alone
-        found: Answers = kind.closed_answers(self.parts, self.positions, before)
-        return found
+        answers: Answers = kind.closed_answers(self.parts, self.positions, before)
+        return answers
 
     @property
     def products(self) -> int:
@@ -76,16 +76,16 @@ def closed_windows(
         DataLossError: an incident: different publications of one position.
         FormatError: a publication cannot be read.
     """
-    found = list(source.closed(sketch, since, until))
-    revision = max((one.revision for one in found), default=0)
-    said = {one.partition: one for one in source.frontiers(sketch) if one.revision == revision}
-    newest = [one for one in found if one.revision == revision]
+    published = list(source.closed(sketch, since, until))
+    revision = max((one.revision for one in published), default=0)
+    frontiers = {one.partition: one for one in source.frontiers(sketch) if one.revision == revision}
+    newest = [one for one in published if one.revision == revision]
     for window, entries in groupby(sorted(newest, key=lambda one: one.window), key=lambda one: one.window):
         by_partition: dict[int, list[SealedEntry]] = {}
         for entry in entries:
             by_partition.setdefault(entry.partition, []).append(entry)
         parts = tuple(_run(by_partition[partition]) for partition in sorted(by_partition))
-        yield ClosedWindow(sketch, revision, window, _positions(parts, window, said, topics), parts)
+        yield ClosedWindow(sketch, revision, window, _positions(parts, window, frontiers, topics), parts)
 
 
 def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
@@ -95,37 +95,37 @@ def _run(entries: Sequence[SealedEntry]) -> tuple[Instalment, ...]:
         DataLossError: two of them contain the same position.
         FormatError: one is missing between others, or one does not match its key.
     """
-    distinct = sorted({entry.body: entry for entry in entries}.values(), key=lambda one: one.positions or (0, 0))
+    distinct = sorted({entry.body: entry for entry in entries}.values(), key=lambda entry: entry.positions or (0, 0))
     run = [Instalment.from_bytes(entry.body) for entry in distinct]
     at = 0
-    for one, entry in zip(run, distinct, strict=True):
-        if (one.first, one.stop) != entry.positions or one.origin.partition != entry.partition:
+    for instalment, entry in zip(run, distinct, strict=True):
+        if (instalment.first, instalment.stop) != entry.positions or instalment.origin.partition != entry.partition:
             msg = f"what was published as {entry.key} says that it is something else"
             raise FormatError(msg)
-        if one.first < at:
+        if instalment.first < at:
             msg = (
-                f"position {one.first} of {entry.key} was published twice, in different words: nothing of it is shown; "
-                "find out where the second publication came from"
+                f"position {instalment.first} of {entry.key} was published twice, in different words: nothing of it is "
+                "shown; find out where the second publication came from"
             )
             raise DataLossError(msg)
-        if one.first > at:
+        if instalment.first > at:
             break  # a gap: later positions cannot be answered yet
-        at = one.stop
-    return tuple(one for one in run if one.stop <= at)
+        at = instalment.stop
+    return tuple(instalment for instalment in run if instalment.stop <= at)
 
 
 def _positions(
-    parts: Sequence[Sequence[Instalment]], window: tuple[int, int], said: dict[int, Frontier], topics: int
+    parts: Sequence[Sequence[Instalment]], window: tuple[int, int], frontiers: dict[int, Frontier], topics: int
 ) -> int:
     """Number of positions that have closed in all partitions: those without instalments had no record."""
     spec = parts[0][0].spec
     here = {run[0].origin.partition: run[-1].stop for run in parts if run}
     least = spec.positions_of(window)
-    for partition in everywhere(((one.partition, one.partitions) for one in said.values()), topics):
+    for partition in everywhere(((one.partition, one.partitions) for one in frontiers.values()), topics):
         if partition in here:
             least = min(least, here[partition])
             continue
-        through = said[partition].closed_through if partition in said else NO_TIME
+        through = frontiers[partition].closed_through if partition in frontiers else NO_TIME
         passed = through if through == NO_TIME else min(through, window[1]) - window[0]
         least = min(least, max(0, passed) // spec.step_ms if passed != window[1] - window[0] else least)
     return int(least)

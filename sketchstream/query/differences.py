@@ -70,13 +70,13 @@ class Difference:
     @property
     def assumes(self) -> str:
         """The assumption of the interval, or the reason why there is none; and whether an estimate is impossible."""
-        said = INDEPENDENT if self.independent else f"nothing: {SHARED}"
+        noise = INDEPENDENT if self.independent else f"nothing: {SHARED}"
         outside = any(
             value is not None and ((low is not None and value < low) or (high is not None and value > high))
             for value, low, high in (self.first, self.second)
         )
         notes = (self.lacking, "" if self.bound is None else WRAPPED, OUTSIDE if outside else "")
-        return "; ".join([said, *filter(None, notes)])
+        return "; ".join([noise, *filter(None, notes)])
 
     def __str__(self) -> str:
         """The difference with its interval."""
@@ -99,14 +99,14 @@ def difference(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], m
     Raises:
         EstimateError: an answer does not have this number, or the windows define it differently.
     """
-    found, bounds = [], []
+    rows, bounds = [], []
     for answer in (first, second):
         one = shown.of(answer).number(answer, metric) if isinstance(metric, str) else None
         if one is None:
             raise no_number(metric, shown.known(answer))
-        found.append((one[0], (one[1]["value"], one[1]["low"], one[1]["high"])))
+        rows.append((one[0], (one[1]["value"], one[1]["low"], one[1]["high"])))
         bounds.append(one[1].get("bound"))
-    (title, a), (other, b) = found
+    (title, a), (other, b) = rows
     if title != other:
         msg = (
             f"{metric!r:.40} is not the same number in both windows: the domain was changed between them. Choose "
@@ -134,13 +134,13 @@ def lacking(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
         second: likewise, of the window to compare with.
     """
     states = {False: "is not complete", None: "is not known to be complete"}
-    found = [
-        f"the window that begins at {one['window_start']} {states[one['complete']]}"
-        for one in (first, second)
-        if one.get("complete", True) in states
+    lacks = [
+        f"the window that begins at {answer['window_start']} {states[answer['complete']]}"
+        for answer in (first, second)
+        if answer.get("complete", True) in states
     ]
     # two groups of one window lack the same
-    return f"{' and '.join(dict.fromkeys(found))}: what is missing there is part of the difference" if found else ""
+    return f"{' and '.join(dict.fromkeys(lacks))}: what is missing there is part of the difference" if lacks else ""
 
 
 def shares_noise(spec: Any, first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> bool:
@@ -249,8 +249,8 @@ def no_number(metric: str, names: list[str]) -> EstimateError:
         metric: requested name.
         names: available names.
     """
-    there = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-    return EstimateError(f"the answers have no number {metric!r:.40} with an interval; they have {there or 'none'}")
+    listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    return EstimateError(f"the answers have no number {metric!r:.40} with an interval; they have {listed or 'none'}")
 
 
 def _end(value: End) -> str:

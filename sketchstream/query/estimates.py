@@ -53,11 +53,11 @@ def estimate(published: Published, method: str, names: Mapping[str, Any]) -> Any
     Raises:
         EstimateError: the kind has no estimates, or none by this method.
     """
-    given = dict(names)
+    arguments = dict(names)
     if isinstance(published.kind, SlotsOfItems):
-        kept = kept_by(published, given.get("items"))
-        given |= {} if kept is None else {"kept": kept}
-    return published.estimate(method=method, **given)
+        rows_kept = kept_by(published, arguments.get("items"))
+        arguments |= {} if rows_kept is None else {"kept": rows_kept}
+    return published.estimate(method=method, **arguments)
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ class Selection:
     def _largest(self, answers: Any, name: str) -> Iterator[dict[str, Any]]:
         """A row for each of the largest."""
         if self.top is not None:
-            for one in self._method(answers, "top", "top", name)(self.top):
-                shown = f"slot {one.slot}" if one.item is None else one.item
-                what = shown.hex() if isinstance(shown, bytes) else str(shown)
-                yield {"what": what, "rank": one.rank, "value": one.value, "low": one.low, "high": one.high}
+            for count in self._method(answers, "top", "top", name)(self.top):
+                place = f"slot {count.slot}" if count.item is None else count.item
+                what = place.hex() if isinstance(place, bytes) else str(place)
+                yield {"what": what, "rank": count.rank, "value": count.value, "low": count.low, "high": count.high}
 
     def _added(self, answers: Any, name: str) -> Iterator[dict[str, Any]]:
         """A row for each sum."""
@@ -118,11 +118,11 @@ class Selection:
 
     def _method(self, answers: Any, name: str, option: str, kind: str) -> Any:
         """The method that answers this question."""
-        found = getattr(answers, name, None)
-        if found is None:
+        method = getattr(answers, name, None)
+        if method is None:
             msg = f"kind {kind!r} does not answer {self.prefix}{option}: leave it out, and read all its answers"
             raise EstimateError(msg)
-        return found
+        return method
 
     def _range(self, text: str) -> tuple[int | None, int | None]:
         """Parse LOW:HIGH; either may be left out."""
@@ -218,12 +218,12 @@ class RowQuestion:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RowQuestion:
         """The question whose fields these are, lists for tuples."""
-        given: dict[str, Any] = dict(data)
+        fields: dict[str, Any] = dict(data)
         for name in ("distance", "inner", "vector"):
-            given[name] = tuple((first, second) for first, second in given[name])
+            fields[name] = tuple((first, second) for first, second in fields[name])
         for name in ("nearest", "sq_norm", "with_vector", "drift"):
-            given[name] = tuple(given[name])
-        return cls(**given)
+            fields[name] = tuple(fields[name])
+        return cls(**fields)
 
 
 def vector_of(features: Sequence[str], weights: Sequence[str], prefix: str = "") -> tuple[tuple[str, float], ...]:
@@ -283,8 +283,8 @@ class EstimateAnswer:
 
     def numbers(self) -> dict[str, Any]:
         """Plain data of the answers, without facts and guarantee."""
-        found: dict[str, Any] = self.answers.numbers() if self.selected is None else {"answers": list(self.selected)}
-        return found
+        numbers: dict[str, Any] = self.answers.numbers() if self.selected is None else {"answers": list(self.selected)}
+        return numbers
 
     def named(self, names: Sequence[Any]) -> dict[Any, Any]:
         """Numbers by name, with intervals.
@@ -297,9 +297,9 @@ class EstimateAnswer:
             EstimateError: the kind has no such numbers.
         """
         data = self.answers.numbers() if any("." in str(name) for name in names) else {}
-        found = {name: shown.of(data).number(data, str(name)) for name in names} if data else {}
-        known = {name: estimate_of(one[1]) for name, one in found.items() if one is not None}
-        return self._asked([name for name in names if name not in known]) | known
+        in_answer = {name: shown.of(data).number(data, str(name)) for name in names} if data else {}
+        estimates = {name: estimate_of(one[1]) for name, one in in_answer.items() if one is not None}
+        return self._asked([name for name in names if name not in estimates]) | estimates
 
     def _asked(self, names: Sequence[Any]) -> dict[Any, Any]:
         """Numbers computed by methods of the answers."""

@@ -40,11 +40,11 @@ class Heard:
     shown: ShownEvidence | None = None
 
 
-def forgets(said: Reported | None) -> list[bool]:
+def forgets(newest: Reported | None) -> list[bool]:
     """Whether records came for windows that are too old to have numbers, in the evidence and in each former one."""
     return [
-        bool(one.noise.refused) and one.older > _laplace(one.noise, one.older_draws).quantile(OLDER_ALARM)
-        for one in (() if said is None else (said, *said.former))
+        bool(report.noise.refused) and report.older > _laplace(report.noise, report.older_draws).quantile(OLDER_ALARM)
+        for report in (() if newest is None else (newest, *newest.former))
     ]
 
 
@@ -57,21 +57,22 @@ def heard(frontier: Frontier | None, window: Span) -> Heard:
     """
     if frontier is None or frontier.published_through < window[1]:
         return Heard("not all partitions have told how many records they refused")
-    said = () if frontier.evidence is None else (frontier.evidence, *frontier.evidence.former)
-    for one in said:
-        if window in one.windows:
-            return Heard("", one.noise, one.windows[window])
-    for one, forgot in zip(said, forgets(frontier.evidence), strict=True):
+    reports = () if frontier.evidence is None else (frontier.evidence, *frontier.evidence.former)
+    for report in reports:
+        if window in report.windows:
+            return Heard("", report.noise, report.windows[window])
+    for report, forgot in zip(reports, forgets(frontier.evidence), strict=True):
         if forgot:
-            return Heard(f"about {one.older:,} records came for windows as old as this one, and which is not known")
-        if one.since == NO_TIME or window[1] > one.since:
-            if one.noise.refused or one.since == NO_TIME:  # a history says of all its windows that none was refused
-                return Heard("", one.noise)
+            return Heard(f"about {report.older:,} records came for windows as old as this one, and which is not known")
+        if report.since == NO_TIME or window[1] > report.since:
+            # A history says of all its windows that no record was refused.
+            if report.noise.refused or report.since == NO_TIME:
+                return Heard("", report.noise)
             break
     return Heard("how many records came too late, or were refused, was not published")
 
 
-def weigh(counted: Quality, found: Mapping[int, Heard], rule: Rule, *, keyed: bool, counts: frozenset[int]) -> Quality:
+def weigh(counted: Quality, heard: Mapping[int, Heard], rule: Rule, *, keyed: bool, counts: frozenset[int]) -> Quality:
     """Judge a window by the share of records counted and by the evidence of its partitions.
 
     A loss shows where a number exceeds what noise explains, over all partitions or in one of them; the probability
@@ -79,34 +80,34 @@ def weigh(counted: Quality, found: Mapping[int, Heard], rule: Rule, *, keyed: bo
 
     Args:
         counted: judgement of the share counted.
-        found: evidence by partition.
+        heard: evidence by partition.
         rule: decides what is reported.
         keyed: whether an item belongs to one partition.
         counts: partitions with a sketch of the window.
     """
-    known = {partition: one for partition, one in found.items() if not one.reason}
-    refused, late = _refused(known, rule, counted)
-    misplaced, astray = _misplaced({p: one for p, one in known.items() if p in counts}, rule, counted)
+    usable = {partition: one for partition, one in heard.items() if not one.reason}
+    refused, late = _refused(usable, rule, counted)
+    misplaced, astray = _misplaced({p: one for p, one in usable.items() if p in counts}, rule, counted)
     out = replace(counted, refused=refused, misplaced=misplaced)
     if counted.verdict == "incomplete":
         return out
-    if any(one.shown is not None and one.shown.contradicted for one in known.values()):
-        said = "records that were written in this window came after a silent partition had been passed over"
-        return replace(out, verdict="incomplete", reason=said)
+    if any(one.shown is not None and one.shown.contradicted for one in usable.values()):
+        reason = "records that were written in this window came after a silent partition had been passed over"
+        return replace(out, verdict="incomplete", reason=reason)
     if late:
         assert refused is not None
-        said = f"about {refused.value:,.0f} {_ends(refused)} records came too late for this window or were refused"
-        return replace(out, verdict="incomplete", reason=f"{said} (false alarm: {rule.incomplete.alarm:g} a window)")
+        reason = f"about {refused.value:,.0f} {_ends(refused)} records came too late for this window or were refused"
+        return replace(out, verdict="incomplete", reason=f"{reason} (false alarm: {rule.incomplete.alarm:g} a window)")
     if astray:
         assert misplaced is not None
-        what = "items" if any(one.noise.cells for one in known.values()) else "events"
-        said = (
+        what = "items" if any(one.noise.cells for one in usable.values()) else "events"
+        reason = (
             f"about {misplaced.value:,.0f} {_ends(misplaced)} {what} were in partitions where they do not belong; "
             "check input.partitioner with `sketchstream validate`"
         )
-        return replace(out, verdict="incomplete", reason=said)
-    unknown = next((one.reason for one in found.values() if one.reason), None)
-    if unknown is None and keyed and len(found) > 1 and counted.share is None and not _places(known, counts):
+        return replace(out, verdict="incomplete", reason=reason)
+    unknown = next((one.reason for one in heard.values() if one.reason), None)
+    if unknown is None and keyed and len(heard) > 1 and counted.share is None and not _places(usable, counts):
         unknown = "whether items were in the partitions where they belong was not published"
     if unknown is not None:
         return replace(out, verdict="unknown", reason=unknown)
@@ -115,25 +116,25 @@ def weigh(counted: Quality, found: Mapping[int, Heard], rule: Rule, *, keyed: bo
     return replace(out, verdict="good", reason=_none_lost(refused, misplaced))
 
 
-def _places(found: Mapping[int, Heard], counts: Iterable[int]) -> bool:
+def _places(heard: Mapping[int, Heard], counts: Iterable[int]) -> bool:
     """Whether all partitions that counted tell how much was misplaced, or say that nothing can be."""
-    return all(one.noise.misplaced or one.noise.anywhere for p, one in found.items() if p in counts)
+    return all(one.noise.misplaced or one.noise.anywhere for p, one in heard.items() if p in counts)
 
 
 def _none_lost(refused: Estimate | None, misplaced: Estimate | None) -> str:
     """Say that no loss shows, and how large one may be."""
-    said = "no loss of records shows"
+    reason = "no loss of records shows"
     if refused is None:
-        return said
+        return reason
     most = f"at most {refused.high:,.0f} were refused"
     if misplaced is not None:
         most += f" and {misplaced.high:,.0f} misplaced" if math.isfinite(misplaced.high) else ""
-    return f"{said} ({most})"
+    return f"{reason} ({most})"
 
 
-def _ends(one: Estimate) -> str:
-    high = f"{one.high:,.0f}" if math.isfinite(one.high) else "?"
-    return f"[{one.low:,.0f}, {high}]"
+def _ends(estimate: Estimate) -> str:
+    high = f"{estimate.high:,.0f}" if math.isfinite(estimate.high) else "?"
+    return f"[{estimate.low:,.0f}, {high}]"
 
 
 def _estimate(value: float, low: float, high: float) -> Estimate:
@@ -141,77 +142,78 @@ def _estimate(value: float, low: float, high: float) -> Estimate:
     return Estimate(max(float(value), 0.0), max(float(low), 0.0), max(float(high), 0.0))
 
 
-def _laplace(given: EvidenceNoise, draws: int) -> NoiseSum:
-    return NoiseSum.of([Noise(DISCRETE_LAPLACE, given.refused)] * draws)
+def _laplace(noise: EvidenceNoise, draws: int) -> NoiseSum:
+    return NoiseSum.of([Noise(DISCRETE_LAPLACE, noise.refused)] * draws)
 
 
-def _refused(found: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
+def _refused(heard: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
     """The number of refused records, and whether it is more than is tolerated and noise explains."""
-    there = [(one.noise, one.shown) for one in found.values() if one.shown is not None]
-    if not there:
+    parts = [(one.noise, one.shown) for one in heard.values() if one.shown is not None]
+    if not parts:
         return None, False
     tolerated = counted.tolerated
-    value = sum(shown.refused for _, shown in there)
-    draws = [Noise(DISCRETE_LAPLACE, given.refused) for given, shown in there for _ in range(shown.draws)]
+    value = sum(shown.refused for _, shown in parts)
+    draws = [Noise(DISCRETE_LAPLACE, noise.refused) for noise, shown in parts for _ in range(shown.draws)]
     total = NoiseSum.of(draws)
     low, high = total.ends(0.95)
     alarm = rule.incomplete.alarm / 3.0
     late = value - tolerated > total.quantile(alarm) or any(
-        shown.refused - tolerated > _laplace(given, shown.draws).quantile(alarm / len(there)) for given, shown in there
+        shown.refused - tolerated > _laplace(noise, shown.draws).quantile(alarm / len(parts)) for noise, shown in parts
     )
     return _estimate(value, value + low, value + high), late
 
 
-def _misplaced(found: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
+def _misplaced(heard: Mapping[int, Heard], rule: Rule, counted: Quality) -> tuple[Estimate | None, bool]:
     """The number of misplaced events or items, and whether it is more than is tolerated and noise explains."""
-    there = [
+    parts = [
         (one.noise, one.shown.misplaced)
-        for one in found.values()
+        for one in heard.values()
         if one.shown is not None and one.shown.misplaced is not None and one.noise.misplaced
     ]
-    laws = {given for given, _ in there}
+    laws = {noise for noise, _ in parts}
     if len(laws) != 1:  # partitions in which the configuration changed before this window, and others
-        each = [_misplaced({p: one for p, one in found.items() if one.noise == law}, rule, counted) for law in laws]
-        return next((one for one in each if one[1]), (None, False))
-    given, values = there[0][0], [value for _, value in there]
+        by_law = ({p: one for p, one in heard.items() if one.noise == law} for law in laws)
+        verdicts = [_misplaced(alike, rule, counted) for alike in by_law]
+        return next((verdict for verdict in verdicts if verdict[1]), (None, False))
+    noise, values = parts[0][0], [value for _, value in parts]
     alarm = rule.incomplete.alarm / 3.0
     tolerated = counted.tolerated
-    astray = _excess(given, values) - tolerated > _bound(given, len(values), alarm) or any(
-        _excess(given, [value]) - tolerated > _bound(given, 1, alarm / len(values)) for value in values
+    astray = _excess(noise, values) - tolerated > _bound(noise, len(values), alarm) or any(
+        _excess(noise, [value]) - tolerated > _bound(noise, 1, alarm / len(values)) for value in values
     )
-    if not given.cells:
-        low, high = NoiseSum.of([Noise(DISCRETE_LAPLACE, given.misplaced)] * (2 * len(values))).ends(0.95)
+    if not noise.cells:
+        low, high = NoiseSum.of([Noise(DISCRETE_LAPLACE, noise.misplaced)] * (2 * len(values))).ends(0.95)
         value = float(sum(values))
         return _estimate(value, value + low, value + high), astray
-    excess = _excess(given, values)
-    spread = Z95 * math.sqrt(misplaced_law(given, len(values))[1]) + 1.0
-    ends = (_items(given, len(values), one) for one in (excess, excess - spread, excess + spread))
+    excess = _excess(noise, values)
+    spread = Z95 * math.sqrt(misplaced_law(noise, len(values))[1]) + 1.0
+    ends = (_items(noise, len(values), end) for end in (excess, excess - spread, excess + spread))
     return _estimate(*ends), astray
 
 
-def _excess(given: EvidenceNoise, values: Sequence[int]) -> float:
+def _excess(noise: EvidenceNoise, values: Sequence[int]) -> float:
     """The published numbers less their mean without misplaced items."""
-    return sum(values) - misplaced_law(given, len(values))[0]
+    return sum(values) - misplaced_law(noise, len(values))[0]
 
 
-def _bound(given: EvidenceNoise, parts: int, alarm: float) -> float:
+def _bound(noise: EvidenceNoise, parts: int, alarm: float) -> float:
     """A bound that the excess of some partitions passes with probability at most `alarm` if nothing is misplaced."""
-    laplace = NoiseSum.of([Noise(DISCRETE_LAPLACE, given.misplaced)] * (parts if given.cells else 2 * parts))
-    if not given.cells:
+    laplace = NoiseSum.of([Noise(DISCRETE_LAPLACE, noise.misplaced)] * (parts if noise.cells else 2 * parts))
+    if not noise.cells:
         return laplace.quantile(alarm)
     from scipy.stats import binom
 
     # exact quantiles of the cells and of the noise, each with half of the probability
-    cells, share = given.cells * parts, 1.0 / (1.0 + math.exp(float(given.misplaced)))
+    cells, share = noise.cells * parts, 1.0 / (1.0 + math.exp(float(noise.misplaced)))
     return float(binom.isf(alarm / 2.0, cells, share)) - cells * share + laplace.quantile(alarm / 2.0)
 
 
-def _items(given: EvidenceNoise, parts: int, excess: float) -> float:
+def _items(noise: EvidenceNoise, parts: int, excess: float) -> float:
     """The number of misplaced items whose cells exceed their mean by so much; each is noted in one of all partitions.
 
     An item that hashes to its own partition is noted nowhere, so the number is one of `parts` times what is seen.
     """
-    cells = given.cells * parts
-    share = 1.0 / (1.0 + math.exp(float(given.misplaced)))
+    cells = noise.cells * parts
+    share = 1.0 / (1.0 + math.exp(float(noise.misplaced)))
     seen = max(excess, 0.0) / (cells * (1.0 - 2.0 * share))
     return math.inf if seen >= 1.0 else -cells * math.log1p(-seen) * parts

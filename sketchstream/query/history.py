@@ -46,9 +46,9 @@ class Window:
     Its profile is computed on first use. Further questions cost no privacy.
     """
 
-    def __init__(self, published: PublishedWindows, found: SealedWindow) -> None:
+    def __init__(self, published: PublishedWindows, sealed: SealedWindow) -> None:
         self._published = published
-        self._found = found
+        self._sealed = sealed
 
     @property
     def start(self) -> datetime:
@@ -63,27 +63,27 @@ class Window:
     @property
     def complete(self) -> bool | None:
         """Whether every partition has published the window and no loss shows; None: that is not known."""
-        return self._found.complete
+        return self._sealed.complete
 
     @property
     def status(self) -> str:
         """Completeness in words."""
-        return self._found.describe()
+        return self._sealed.describe()
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """Facts about the window: the fields that `sketchstream profile -c` prints first."""
-        return self._found.fields()
+        return self._sealed.fields()
 
     @cached_property
     def published(self) -> Published:
         """The published object of the window: partitions of a keyed input stacked, others merged."""
-        return self._published.result(self._found)
+        return self._published.result(self._sealed)
 
     @cached_property
     def answer(self) -> ProfileAnswer | EstimateAnswer:
         """The answer of `sketchstream profile -c`, `estimate -c` and the results topic for this window."""
-        return self._published.given_out(self._found)
+        return self._published.given_out(self._sealed)
 
     @property
     def profile(self) -> Profile:
@@ -112,7 +112,7 @@ class Window:
     @property
     def intervals(self) -> bool:
         """Whether intervals are valid: those of profiles are not if partitions were added during the window."""
-        return not (self._found.repartitioned and isinstance(self.answer, ProfileAnswer))
+        return not (self._sealed.repartitioned and isinstance(self.answer, ProfileAnswer))
 
     def numbers(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Numbers by name, with intervals; None for a k+ number beyond the largest resolved count.
@@ -137,19 +137,19 @@ class Window:
         Raises:
             EstimateError: an answer does not have this number.
         """
-        spec = self._published.plan_of(self._found).spec
+        spec = self._published.plan_of(self._sealed).spec
         first, second = (json.loads(one.answer.to_json()) for one in (self, other))
         return difference(spec, first, second, number)
 
     @property
     def group(self) -> str | None:
         """The group of the answers; None if the sketch has no groups or none was chosen."""
-        return self._found.group
+        return self._sealed.group
 
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of the sketch's groups."""
-        return self._found.groups
+        return self._sealed.groups
 
     def of_group(self, name: str) -> Window:
         """Restrict the window to one of its groups.
@@ -157,49 +157,49 @@ class Window:
         Raises:
             EstimateError: the sketch has no groups, or none of that name.
         """
-        return Window(self._published, self._found.of_group(name))
+        return Window(self._published, self._sealed.of_group(name))
 
     def __repr__(self) -> str:
         """Public parameters only."""
         group = "" if self.group is None else f" group {self.group}"
         span = f"{self.start.isoformat()} to {self.end.isoformat()}"
-        return f"<Window of {self._found.sketch}{group}, {span}, {self.status}>"
+        return f"<Window of {self._sealed.sketch}{group}, {span}, {self.status}>"
 
     def _repr_html_(self) -> str:
         """Card for notebooks: of the profile, of the estimates, or of the questions that the kind answers."""
-        found = self.profile if isinstance(self.answer, ProfileAnswer) else self.estimate
-        if hasattr(found, "_repr_html_"):
-            return str(found._repr_html_())
-        return report.card(repr(self)[1:-1], note=str(found))
+        answer = self.profile if isinstance(self.answer, ProfileAnswer) else self.estimate
+        if hasattr(answer, "_repr_html_"):
+            return str(answer._repr_html_())
+        return report.card(repr(self)[1:-1], note=str(answer))
 
     def _when(self, end: int) -> datetime:
-        zone = ZoneInfo(self._published.plan_of(self._found).calendar.timezone)
-        return datetime.fromtimestamp(self._found.window[end] / 1000, zone)
+        zone = ZoneInfo(self._published.plan_of(self._sealed).calendar.timezone)
+        return datetime.fromtimestamp(self._sealed.window[end] / 1000, zone)
 
 
 class Windows(Sequence[Window]):
     """The windows of one sketch, in order of time."""
 
-    def __init__(self, sketch: str, found: Sequence[Window]) -> None:
+    def __init__(self, sketch: str, windows: Sequence[Window]) -> None:
         self.sketch = sketch
-        self._found = tuple(found)
+        self._windows = tuple(windows)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._windows)
 
     @overload
     def __getitem__(self, at: int) -> Window: ...
     @overload
     def __getitem__(self, at: slice) -> Windows: ...
     def __getitem__(self, at: int | slice) -> Window | Windows:
-        return Windows(self.sketch, self._found[at]) if isinstance(at, slice) else self._found[at]
+        return Windows(self.sketch, self._windows[at]) if isinstance(at, slice) else self._windows[at]
 
     def __iter__(self) -> Iterator[Window]:
-        return iter(self._found)
+        return iter(self._windows)
 
     def __repr__(self) -> str:
         """Number of windows and their range of time."""
-        if not self._found:
+        if not self._windows:
             return f"<Windows of {self.sketch}: none published>"
         return f"<Windows of {self.sketch}: {len(self)}, {self[0].start.isoformat()} to {self[-1].end.isoformat()}>"
 
@@ -220,12 +220,12 @@ class Windows(Sequence[Window]):
         rows = [one.numbers(numbers) for one in self]
         for name in dict.fromkeys(name for row in rows for name in row):
             column = name.replace(".", "_")
-            found = [row[name] for row in rows]
-            out[column] = _floats(None if one is None else one.value for one in found)
-            ends = [one if window.intervals else None for one, window in zip(found, self, strict=True)]
+            estimates = [row[name] for row in rows]
+            out[column] = _floats(None if one is None else one.value for one in estimates)
+            ends = [one if window.intervals else None for one, window in zip(estimates, self, strict=True)]
             out[f"{column}_low"] = _floats(None if one is None else one.low for one in ends)
             out[f"{column}_high"] = _floats(None if one is None else one.high for one in ends)
-            bounds = [getattr(one, "bound", None) or "" for one in found]
+            bounds = [getattr(one, "bound", None) or "" for one in estimates]
             if any(bounds):  # of counts modulo p
                 out[f"{column}_bound"] = np.array(bounds, np.str_)
         return out
@@ -243,12 +243,12 @@ class Windows(Sequence[Window]):
 
     def _repr_html_(self) -> str:
         """For notebooks: the trend, and a table of all windows."""
-        if self._found and not isinstance(self[-1].answer, ProfileAnswer):
+        if self._windows and not isinstance(self[-1].answer, ProfileAnswer):
             return self._trend_of_estimates()
         from sketchstream.pictures.charts import spelled
 
-        rows = [one.numbers(tuple(TREND)) for one in self]
-        labels = start_labels([one.start for one in self])
+        rows = [window.numbers(tuple(TREND)) for window in self]
+        labels = start_labels([window.start for window in self])
         cells = []
         for window, label, row in zip(self, labels, rows, strict=True):
             texts = [
@@ -257,7 +257,7 @@ class Windows(Sequence[Window]):
             cells.append((label, *texts, window.status))
         columns = ("window", *(name.replace("\n", " ") for name in TREND.values()), "status")
         table = report.ReportTable("Estimates [95% intervals]", columns, cells)
-        draw = all(one.intervals for one in self)
+        draw = all(window.intervals for window in self)
         charts = shown.trend_together(TREND, rows, labels, draw, self[-1].profile.names) if rows else []
         note = self[-1].profile.guarantee["seen"][0] if rows and self[-1].profile.guarantee else ""
         return report.card(repr(self)[1:-1], tables=[table], charts=charts, note=note)
@@ -266,8 +266,8 @@ class Windows(Sequence[Window]):
         """For notebooks: the first number of each window, and the newest window's answers."""
         labels = start_labels([one.start for one in self])
         answers = [json.loads(one.answer.to_json()) for one in self]
-        found = shown.trend(answers, labels, [one.complete is True for one in self], most=1)
-        tables, charts = [one.table for one in found], [one.chart for one in found]
+        panels = shown.trend(answers, labels, [one.complete is True for one in self], most=1)
+        tables, charts = [one.table for one in panels], [one.chart for one in panels]
         return report.card(repr(self)[1:-1], tables=tables, charts=charts) + self[-1]._repr_html_()
 
 
@@ -298,9 +298,9 @@ def history(
     return Windows(plan.name, windows if group is None else [one.of_group(group) for one in windows])
 
 
-def _moment(given: Time | None, name: str) -> int | None:
+def _moment(moment: Time | None, name: str) -> int | None:
     """Milliseconds of a time."""
-    return to_ms(given.isoformat() if isinstance(given, datetime) else given, name)
+    return to_ms(moment.isoformat() if isinstance(moment, datetime) else moment, name)
 
 
 def start_labels(starts: Sequence[datetime]) -> list[str]:
@@ -311,17 +311,17 @@ def start_labels(starts: Sequence[datetime]) -> list[str]:
     return [f"{when:%m-%d %H:%M}" for when in starts]
 
 
-def _times(found: Iterable[datetime]) -> npt.NDArray[Any]:
+def _times(times: Iterable[datetime]) -> npt.NDArray[Any]:
     """(n,) datetime64 in milliseconds, UTC."""
-    return np.array([when.astimezone(UTC).replace(tzinfo=None) for when in found], "datetime64[ms]")
+    return np.array([when.astimezone(UTC).replace(tzinfo=None) for when in times], "datetime64[ms]")
 
 
 def _flags(flags: Iterable[bool | None]) -> np.ndarray[Any, Any]:
     """A column of flags: bool, or objects where one is not known."""
-    found = list(flags)
-    return np.array(found, np.object_ if None in found else np.bool_)
+    values = list(flags)
+    return np.array(values, np.object_ if None in values else np.bool_)
 
 
-def _floats(found: Iterable[float | None]) -> npt.NDArray[np.float64]:
+def _floats(values: Iterable[float | None]) -> npt.NDArray[np.float64]:
     """(n,) numbers, NaN for None."""
-    return np.array([np.nan if one is None else one for one in found], np.float64)
+    return np.array([np.nan if one is None else one for one in values], np.float64)

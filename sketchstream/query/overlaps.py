@@ -48,8 +48,8 @@ class OverlapAnswer:
         Args:
             queries: expressions; None: the usual ones.
         """
-        found = self.overlap.rows(queries)
-        return found if self.intervals else [without_intervals(row) for row in found]
+        rows = self.overlap.rows(queries)
+        return rows if self.intervals else [without_intervals(row) for row in rows]
 
     def numbers(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
         """The numbers as plain data, without facts and guarantee.
@@ -57,8 +57,8 @@ class OverlapAnswer:
         Args:
             queries: expressions; None: the usual ones.
         """
-        found = self.overlap.to_dict(queries)
-        return found if self.intervals else without_intervals(found)
+        numbers = self.overlap.to_dict(queries)
+        return numbers if self.intervals else without_intervals(numbers)
 
     def to_dict(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
         """Plain data, for JSON: the facts, then the numbers.
@@ -75,14 +75,14 @@ def combined(spec: object) -> tuple[str, ...]:
     Args:
         spec: spec of any kind.
     """
-    found: tuple[str, ...] = getattr(getattr(spec, "overlap", None), "groups", ())
-    return found
+    groups: tuple[str, ...] = getattr(getattr(spec, "overlap", None), "groups", ())
+    return groups
 
 
 def alone(spec: object) -> bool:
     """Whether a spec publishes nothing but what its groups have in common."""
-    found = getattr(spec, "overlap", None)
-    return found is not None and not found.histograms
+    overlap = getattr(spec, "overlap", None)
+    return overlap is not None and not overlap.histograms
 
 
 def example(groups: Sequence[str]) -> str:
@@ -103,8 +103,8 @@ def require(groups: Sequence[str], sets: Iterable[str], among: Sequence[str] = (
     """
     for name in among:
         member(groups, name)
-    for one in sets:
-        regions_of(one, among or groups)
+    for expression in sets:
+        regions_of(expression, among or groups)
 
 
 def of_file(published: Published, groups: Sequence[str] | None = None) -> OverlapAnswer:
@@ -147,7 +147,7 @@ def columns_of(answers: Iterable[OverlapAnswer], queries: Sequence[str] | None) 
         queries: expressions; None: the usual ones.
     """
     return [
-        {"window_start": one.facts.get("window_start"), "complete": one.facts.get("complete"), **row}
-        for one in answers
-        for row in one.rows(queries)
+        {"window_start": answer.facts.get("window_start"), "complete": answer.facts.get("complete"), **row}
+        for answer in answers
+        for row in answer.rows(queries)
     ]

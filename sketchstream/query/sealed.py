@@ -211,9 +211,9 @@ class SealedWindow:
         if self.as_of is not None:
             return f"preliminary, as of {iso(self.as_of)}: {len(self.parts)} of {self.of} partitions"
         if self.missing:
-            shown = ", ".join(map(str, self.missing[:8])) + (", ..." if len(self.missing) > 8 else "")
+            listed = ", ".join(map(str, self.missing[:8])) + (", ..." if len(self.missing) > 8 else "")
             why = ", deleted since" if self.deleted else ""
-            return f"{self.published} of {self.of} partitions (missing: {shown}{why})"
+            return f"{self.published} of {self.of} partitions (missing: {listed}{why})"
         parts = [f"all {self.of} partitions"] if self.of > 1 else ["complete"] if self.complete else []
         parts += [] if self.table is None else [f"from table {self.table[0]}"]
         notes = {
@@ -251,9 +251,9 @@ class SealedReader:
 
         None: some partition has not published a frontier yet, or one before its first window.
         """
-        said = self._source.frontiers(sketch)
-        revision = max((one.revision for one in said), default=0)
-        newest = _newest([one for one in said if one.revision == revision])
+        frontiers = self._source.frontiers(sketch)
+        revision = max((one.revision for one in frontiers), default=0)
+        newest = _newest([one for one in frontiers if one.revision == revision])
         live = [one for one in newest.values() if one.partition != HISTORY]
         numbers = everywhere(((one.partition, one.partitions) for one in live), self._topics)
         if newest and not live:  # a history without live windows
@@ -289,35 +289,35 @@ class SealedReader:
             FormatError, StoreError: a publication cannot be read.
         """
         waiting = self._early(sketch, from_ms, to_ms, revision) if early else {}
-        found = _Found(sketch, self._rule(sketch), self._topics)
-        for one in self._source.read(sketch, from_ms, to_ms):
-            if isinstance(one, Frontier):
-                found.hear(one)
-            elif isinstance(one, Deleted):
-                found.deleted[one.partition] = max(one.through, found.deleted.get(one.partition, one.through))
-            elif (revision is None or one.revision == revision) and found.is_news(one):
-                if found.window not in (None, one.window):
-                    yield from found.assembled(waiting)
-                found.add(one)
-        if found.window is not None:
-            yield from found.assembled(waiting)
-        yield from found.unsealed(waiting, None)
+        seen = _Assembly(sketch, self._rule(sketch), self._topics)
+        for entry in self._source.read(sketch, from_ms, to_ms):
+            if isinstance(entry, Frontier):
+                seen.hear(entry)
+            elif isinstance(entry, Deleted):
+                seen.deleted[entry.partition] = max(entry.through, seen.deleted.get(entry.partition, entry.through))
+            elif (revision is None or entry.revision == revision) and seen.is_news(entry):
+                if seen.window not in (None, entry.window):
+                    yield from seen.assembled(waiting)
+                seen.add(entry)
+        if seen.window is not None:
+            yield from seen.assembled(waiting)
+        yield from seen.unsealed(waiting, None)
 
     def _early(self, sketch: str, from_ms: int | None, to_ms: int | None, revision: int | None) -> _Waiting:
         """The newest release of each partition from each window, of the newest revision."""
         settled = self.settled(sketch)
         if settled is not None:  # windows before that are sealed
             from_ms = settled[1] if from_ms is None else max(from_ms, settled[1])
-        found: _Waiting = {}
+        waiting: _Waiting = {}
         newest: dict[Span, int] = {}
-        for one in self._source.early(sketch, from_ms, to_ms):
-            if revision not in (None, one.revision) or one.revision < newest.get(one.window, 0):
+        for entry in self._source.early(sketch, from_ms, to_ms):
+            if revision not in (None, entry.revision) or entry.revision < newest.get(entry.window, 0):
                 continue
-            if one.revision > newest.get(one.window, 0):
-                found.pop(one.window, None)
-            newest[one.window] = one.revision
-            found.setdefault(one.window, {})[one.partition] = one
-        return dict(sorted(found.items()))
+            if entry.revision > newest.get(entry.window, 0):
+                waiting.pop(entry.window, None)
+            newest[entry.window] = entry.revision
+            waiting.setdefault(entry.window, {})[entry.partition] = entry
+        return dict(sorted(waiting.items()))
 
     def before(self, window: SealedWindow) -> SealedWindow | None:
         """Find the window that ends at the start of this one, for answers that use both.
@@ -354,7 +354,7 @@ class SealedReader:
         self._source.close()
 
 
-class _Found:
+class _Assembly:
     """Entries of one sketch that were read so far: frontiers, and the parts of the current window.
 
     Only digests are kept of earlier windows, to detect second publications.
@@ -384,12 +384,12 @@ class _Found:
             DataLossError: another body was published under its key: an incident.
         """
         digest = hashlib.blake2b(entry.body, digest_size=16).digest()
-        known = self._bodies.get(entry.key)
-        if known is not None and known != digest:
+        former = self._bodies.get(entry.key)
+        if former is not None and former != digest:
             msg = f"incident: {published_twice(entry.key)}"
             raise DataLossError(msg)
         self._bodies[entry.key] = digest
-        return known is None
+        return former is None
 
     def add(self, entry: SealedEntry) -> None:
         """Add one entry of the current window.
@@ -427,10 +427,10 @@ class _Found:
 
     def unsealed(self, waiting: _Waiting, before: Span | None) -> Iterator[SealedWindow]:
         """Build the windows of which nothing is sealed yet, up to a window; None: all of them."""
-        held, self._parts = self._parts, {}
+        parts, self._parts = self._parts, {}
         for window in [one for one in waiting if before is None or one < before]:
             yield self._assemble(window, waiting.pop(window))
-        self._parts = held
+        self._parts = parts
 
     def _assemble(self, window: Span, early: Mapping[int, SealedEntry]) -> SealedWindow:
         """Build a window with its completeness, from its newest revision.
@@ -439,35 +439,35 @@ class _Found:
         again: an older revision that has all of the window is not replaced by a part of it.
         """
         revisions = sorted({*self._parts, *(one.revision for one in early.values())}, reverse=True)
-        found = self._of_revision(revisions[0], window, early)
-        if found.partial:
+        assembled = self._of_revision(revisions[0], window, early)
+        if assembled.partial:
             older = (self._of_revision(one, window, early) for one in revisions[1:])
-            found = next((one for one in older if one.whole), found)
+            assembled = next((one for one in older if one.whole), assembled)
         if window == self.window:
             self._parts, self.window = {}, None
-        return found
+        return assembled
 
     def _of_revision(self, revision: int, window: Span, early: Mapping[int, SealedEntry]) -> SealedWindow:
         """Build a window from one revision."""
         here = self._parts.get(revision, {})
-        shown = {
+        released = {
             partition: _released(one)
             for partition, one in early.items()
             if one.revision == revision and partition not in here
         }
-        parts = {**here, **shown}
+        parts = {**here, **released}
         history = HISTORY in here
-        if history and shown:
-            msg = f"incident: {of_both_sides(early[min(shown)])}"
+        if history and released:
+            msg = f"incident: {of_both_sides(early[min(released)])}"
             raise DataLossError(msg)
         own = {
             partition: one
             for (rev, partition), one in self.frontiers.items()
             if rev == revision and (partition == HISTORY) == history
         }
-        said = [(one.partition, one.partitions) for one in own.values()]
-        said += [(partition, max(part.origin.partition_counts, default=1)) for partition, part in parts.items()]
-        numbers = [HISTORY] if history else everywhere(said, self._topics)
+        counts = [(one.partition, one.partitions) for one in own.values()]
+        counts += [(partition, max(part.origin.partition_counts, default=1)) for partition, part in parts.items()]
+        numbers = [HISTORY] if history else everywhere(counts, self._topics)
         missing, deleted = [], False
         for partition in numbers:
             if partition in here:
@@ -493,7 +493,7 @@ class _Found:
             deleted=deleted,
             rule=self._rule,
             evidence={partition: heard(own.get(partition), window) for partition in numbers},
-            early={partition: early[partition].early or 0 for partition in shown},
+            early={partition: early[partition].early or 0 for partition in released},
         )
 
 
@@ -522,11 +522,11 @@ def shared_noise(key: str) -> str:
     )
 
 
-def _newest(said: Sequence[Frontier]) -> dict[tuple[int, int], Frontier]:
+def _newest(frontiers: Sequence[Frontier]) -> dict[tuple[int, int], Frontier]:
     """The last frontier of each (revision, partition)."""
     out: dict[tuple[int, int], Frontier] = {}
-    for one in sorted(said, key=lambda frontier: frontier.sequence):
-        out[one.revision, one.partition] = one
+    for frontier in sorted(frontiers, key=lambda frontier: frontier.sequence):
+        out[frontier.revision, frontier.partition] = frontier
     return out
 
 
@@ -544,9 +544,9 @@ def _released(entry: SealedEntry) -> Release:
     return part
 
 
-def _check_origin(found: Release | SealedState, entry: SealedEntry) -> None:
-    origin = found.origin
-    if (origin.name, origin.revision, origin.window, origin.partition, found.seal_id) != (
+def _check_origin(publication: Release | SealedState, entry: SealedEntry) -> None:
+    origin = publication.origin
+    if (origin.name, origin.revision, origin.window, origin.partition, publication.seal_id) != (
         entry.sketch,
         entry.revision,
         entry.window,

@@ -132,10 +132,10 @@ class PublishedWindows:
             since: the windows begin then or later, ms since 1970; None: the first ones.
         """
         if name not in self._former and any(one.sketch == name for one in self.source.frontiers()):
-            found = list(islice(self.every(name, since, None), 2))
-            if found:
-                spans = [one.window for one in found]
-                self._former[name] = plan_of_windows(name, found[-1].parts[0].spec, spans)
+            latest = list(islice(self.every(name, since, None), 2))
+            if latest:
+                spans = [one.window for one in latest]
+                self._former[name] = plan_of_windows(name, latest[-1].parts[0].spec, spans)
         return self._former.get(name)
 
     def plan_of(self, window: SealedWindow) -> SketchPlan:
@@ -161,28 +161,28 @@ class PublishedWindows:
 
     def one(self, name: str, since: int | None, until: int | None) -> SealedWindow:
         """The only window in a range of time."""
-        found = list(islice(self.every(name, since, until), 2))
-        if not found:
+        matching = list(islice(self.every(name, since, until), 2))
+        if not matching:
             still = self.open(name)
             msg = "; ".join([none_published(name, since, until), *([] if still is None else [still])])
             raise StoreError(msg)
-        if len(found) > 1:
-            starts = " and ".join(iso(window.window[0]) for window in found)
+        if len(matching) > 1:
+            starts = " and ".join(iso(window.window[0]) for window in matching)
             msg = (
                 f"the range holds more than one window of sketch {name} (the first begin at {starts}): narrow it, or "
                 "say --all or --merge"
             )
             raise ConfigError(msg)
-        return found[0]
+        return matching[0]
 
     def open(self, name: str) -> str | None:
         """Sentence about the windows that workers hold open, as of their last snapshots; None if there are none."""
         bounds = self.around.open_windows().get(name, [])
         if not bounds:
             return None
-        shown = ", ".join(f"{iso(start)} to {iso(end)}" for start, end in bounds[:SHOWN])
+        listed = ", ".join(f"{iso(start)} to {iso(end)}" for start, end in bounds[:SHOWN])
         more = f" and {len(bounds) - SHOWN} more" if len(bounds) > SHOWN else ""
-        return f"windows still open: {shown}{more}; each is published when it is sealed"
+        return f"windows still open: {listed}{more}; each is published when it is sealed"
 
     def late(self, name: str) -> LateRecords | None:
         """Noisy number of records so far that came too late for their windows; None if it is not kept."""
@@ -261,28 +261,28 @@ class PublishedWindows:
         Raises:
             StoreError: no position of the sketch has closed in all partitions.
         """
-        found = []
-        for one in closed_windows(self.source, name, since, until, len(self.config.apart())):
-            if one.positions:
-                first = one.parts[0][0]
+        out = []
+        for closed in closed_windows(self.source, name, since, until, len(self.config.apart())):
+            if closed.positions:
+                first = closed.parts[0][0]
                 facts = {
                     "sketch": name,
-                    "window_start": iso(one.window[0]),
-                    "window_end": iso(one.window[1]),
-                    "closed": one.positions,
-                    "complete": one.positions == first.spec.positions_of(one.window),
-                    "revision": one.revision,
+                    "window_start": iso(closed.window[0]),
+                    "window_end": iso(closed.window[1]),
+                    "closed": closed.positions,
+                    "complete": closed.positions == first.spec.positions_of(closed.window),
+                    "revision": closed.revision,
                 }
-                former = self.reader.former(name, one.window, first.spec.fingerprint)
+                former = self.reader.former(name, closed.window, first.spec.fingerprint)
                 if former is not None:
                     facts["joined"] = iso(former.window[0])
-                answers = one.estimate(None if former is None else self.result(former))
-                said = kinds.of(first.spec).guarantee(first.spec, first.ledger).to_dict()
-                found.append(EstimateAnswer(answers, facts, said))
-        if not found:
+                answers = closed.estimate(None if former is None else self.result(former))
+                guarantee = kinds.of(first.spec).guarantee(first.spec, first.ledger).to_dict()
+                out.append(EstimateAnswer(answers, facts, guarantee))
+        if not out:
             msg = f"no position of sketch {name} has been published before its window was sealed"
             raise StoreError(msg)
-        return found
+        return out
 
     def given_out(self, window: SealedWindow) -> ProfileAnswer | EstimateAnswer:
         """The answer of the results topic and notebooks for a window: its profile, or its estimates."""
@@ -297,20 +297,20 @@ class PublishedWindows:
             alone: leave out what other sketches publish, for readers who may not know of them; the statement says
                 whether there are any or not that they would add to it.
         """
-        worst = max((part.ledger for part in window.parts), key=lambda one: one.order)
+        worst = max((part.ledger for part in window.parts), key=lambda ledger: ledger.order)
         plan = self.plan_of(window)
         around = context(self.config, plan, partitions=window.of, retention_ms=self.retention_ms, counts=window.counts)
         published = self._beside(window)
-        known = {one.name for one in published}
-        planned = (one for one in around.beside if one.name not in known)
+        names = {sketch.name for sketch in published}
+        planned = (sketch for sketch in around.beside if sketch.name not in names)
         around = replace(around, beside=(*published, *planned))
         if alone:
-            around = replace(around, beside=tuple(one for one in around.beside if one.name == window.sketch))
+            around = replace(around, beside=tuple(sketch for sketch in around.beside if sketch.name == window.sketch))
         around = replace(around, table=window.table)
-        found: dict[str, Any] = window.parts[0].kind.guarantee(window.parts[0].spec, worst, around).to_dict()
+        statement: dict[str, Any] = window.parts[0].kind.guarantee(window.parts[0].spec, worst, around).to_dict()
         if alone:
-            found["seen"] = [*found["seen"], ALONE]
-        return found
+            statement["seen"] = [*statement["seen"], ALONE]
+        return statement
 
     def _records(self, window: SealedWindow) -> Sequence[Record]:
         """Records of the deployment's ledger: at least all that can overlap a window.
@@ -319,20 +319,20 @@ class PublishedWindows:
         """
         if self.overlapping is not None:
             return self.overlapping(window.window)
-        known, (start, end) = self._stretch, window.window
-        if known.start <= start and end <= known.end:
-            return known.records
+        stretch, (start, end) = self._stretch, window.window
+        if stretch.start <= start and end <= stretch.end:
+            return stretch.records
         lengths = {plan.name: 2 * plan.shortest_ms for plan in self.config.sketches}
         if {one.sketch for one in self.source.frontiers()} <= lengths.keys():
-            known.start, known.end = start, end + known.ahead * (end - start)
-            known.ahead = min(max(8, 4 * known.ahead), AHEAD)
+            stretch.start, stretch.end = start, end + stretch.ahead * (end - start)
+            stretch.ahead = min(max(8, 4 * stretch.ahead), AHEAD)
             longest = max(lengths.values())
-            found = self.deployment(start - longest, round(known.end) + longest)
+            deployment = self.deployment(start - longest, round(stretch.end) + longest)
         else:  # a sketch that was removed from the configuration may have had windows of any length
-            known.start, known.end = -math.inf, math.inf
-            found = self.deployment()
-        known.records = found.records
-        return known.records
+            stretch.start, stretch.end = -math.inf, math.inf
+            deployment = self.deployment()
+        stretch.records = deployment.records
+        return stretch.records
 
     def _beside(self, window: SealedWindow) -> tuple[Beside, ...]:
         """Other publications about the time of a window: other sketches, in the configuration or not, and revisions.
@@ -410,9 +410,9 @@ class PublishedWindows:
         """All publications of all revisions, for the ledger."""
         limit = self.config.privacy.max_epsilon
         entries = (one for one in self.source.read(None, since, until) if isinstance(one, SealedEntry))
-        found = (read(entry.body) for entry in entries)
+        publications = (read(entry.body) for entry in entries)
         parts: list[Release | SealedState | Instalment] = [
-            part for part in found if isinstance(part, (Release, SealedState))
+            part for part in publications if isinstance(part, (Release, SealedState))
         ]
         parts += self._closed(since, until)
         parts += self._early(since, until)

@@ -57,12 +57,12 @@ def promise(guarantee: Mapping[str, Any], say: Names = USUAL) -> str:
         "event": say("every single event"),
         "group": "everything that one group did in a window",
     }.get(str(guarantee["unit"]), f"one {guarantee['unit']}")
-    told, loss = str(guarantee["published"]), guarantee["losses"]["published"]
+    promised, loss = str(guarantee["published"]), guarantee["losses"]["published"]
     text = str(loss.get("pure", loss.get("epsilon")))
     epsilon = math.inf if text in ("None", "unlimited") else float(Fraction(text))
     if epsilon > LARGE:
-        text = f"Protected is {what}, but readers of what is published can learn almost everything: its loss is {told}."
-        return text + also
+        text = f"Protected is {what}, but readers of what is published can learn almost everything: "
+        return f"{text}its loss is {promised}.{also}"
     delta = float(Fraction(str(guarantee.get("delta") or 0)))
     more = f", and by at most {delta:g} beyond that" if delta else ""
     number = text if "pure" in loss else rounded_up(epsilon)
@@ -109,8 +109,8 @@ def unfinished(facts: Mapping[str, Any]) -> list[str]:
         return ["Not all partitions of this window are published yet: the numbers will grow."]
     quality = facts.get("quality") or {}
     if quality.get("verdict") in ("incomplete", "unknown"):
-        known = "not complete" if quality["verdict"] == "incomplete" else "not known to be complete"
-        return [f"This window is {known}: {quality['reason']}."]
+        state = "not complete" if quality["verdict"] == "incomplete" else "not known to be complete"
+        return [f"This window is {state}: {quality['reason']}."]
     if facts.get("repartitioned"):
         return ["This window is not complete: partitions were added inside it, and items may be counted twice."]
     return ["This window is not complete: records may be missing from it, or have been lost since."]

@@ -124,14 +124,14 @@ class Follower:
         """Read the newest frontiers: the time up to which the slowest partition of each sketch has published."""
         newest: dict[str, dict[int, tuple[int, int, int]]] = {}
         frontiers = self._feed.newest()
-        live = {one.sketch for one in frontiers if one.partition != HISTORY}
-        for one in frontiers:
-            if one.partition == HISTORY and one.sketch in live:
+        live = {frontier.sketch for frontier in frontiers if frontier.partition != HISTORY}
+        for frontier in frontiers:
+            if frontier.partition == HISTORY and frontier.sketch in live:
                 continue
-            known = newest.setdefault(one.sketch, {})
-            place = (one.revision, one.sequence, one.published_through)
-            known[one.partition] = max(place, known.get(one.partition, place))
-        self.frontiers = {name: min(place[2] for place in known.values()) for name, known in newest.items()}
+            places = newest.setdefault(frontier.sketch, {})
+            place = (frontier.revision, frontier.sequence, frontier.published_through)
+            places[frontier.partition] = max(place, places.get(frontier.partition, place))
+        self.frontiers = {name: min(place[2] for place in places.values()) for name, places in newest.items()}
 
     def _hear_surroundings(self) -> None:
         """Ask periodically for the retention of the input topic, which guarantees mention."""

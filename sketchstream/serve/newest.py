@@ -96,13 +96,13 @@ def answer_groups(service: Service, stored: StoredWindow, groups: Sequence[str])
 
 def _of_window(service: Service, stored: StoredWindow) -> Iterator[tuple[str, str, Point]]:
     """Numbers of a window without groups."""
-    kept = service.store.points_of(stored)
+    points = service.store.points_of(stored)
     if service.answers(stored.sketch) == "profile":
-        kept = {number: kept[number] for number in SHOWN if number in kept}
+        points = {number: points[number] for number in SHOWN if number in points}
     usual = service.rows(stored.sketch).usual_number
-    if not kept and (ends := service.computed([stored], usual, None)[0]) is not None:
-        kept = {usual: ends}
-    for number, ends in kept.items():
+    if not points and (ends := service.computed([stored], usual, None)[0]) is not None:
+        points = {usual: ends}
+    for number, ends in points.items():
         yield "", number, ends
 
 

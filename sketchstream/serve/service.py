@@ -311,9 +311,9 @@ class Service:
         """
         groups = self.combined(name)
         if not groups:
-            there = [one for one in self.names(VIEWER.get()) if self.combined(one)]
+            able = [one for one in self.names(VIEWER.get()) if self.combined(one)]
             msg = f"sketch {name} publishes nothing of what its groups have in common: that needs overlap = true; " + (
-                f"sketches that have it: {', '.join(there)}" if there else "no sketch here has it"
+                f"sketches that have it: {', '.join(able)}" if able else "no sketch here has it"
             )
             raise ConfigError(msg)
         overlaps.require(groups, question.sets, question.among)
@@ -331,11 +331,11 @@ class Service:
     def _lately(self, name: str, read: Callable[[], Any]) -> Any:
         """A value that was read from the store at most `LATELY_S` ago."""
         now = time.monotonic()
-        known = self._known.get(name)
-        if known is None or now - known[0] > LATELY_S:
-            known = (now, read())
-            self._known[name] = known
-        return known[1]
+        read_before = self._known.get(name)
+        if read_before is None or now - read_before[0] > LATELY_S:
+            read_before = (now, read())
+            self._known[name] = read_before
+        return read_before[1]
 
     def _ends(self, name: str) -> Span | None:
         """Start of the first window and end of the last one."""
@@ -397,8 +397,8 @@ class Service:
         if stored.failure is not None:
             return "none"
         if stored.state == MISSING or (stored.state == SETTLED and self.groups(stored.sketch)):
-            known = self.store.answered([stored]) if answered is None else answered
-            return "ready" if stored.guarantee is not None and stored.input in known else "on_request"
+            ready = self.store.answered([stored]) if answered is None else answered
+            return "ready" if stored.guarantee is not None and stored.input in ready else "on_request"
         return "pending" if stored.todo or stored.state == NEW else "ready"
 
     # ------------------------------------------------------------------ one window
@@ -413,12 +413,12 @@ class Service:
         windows = self.store.windows(name, since, until, limit=2)
         if not windows:
             ends = self._ends(name)
-            there = (
+            stored = (
                 "nothing of it is published yet"
                 if ends is None
                 else f"there are windows from {iso(ends[0])} to {iso(ends[1])}"
             )
-            msg = f"no window of sketch {name} lies in that range; {there}"
+            msg = f"no window of sketch {name} lies in that range; {stored}"
             raise NotFoundError(msg)
         if len(windows) > 1:
             raise SeveralWindowsError(self._several(name, since, until, windows))
@@ -440,10 +440,10 @@ class Service:
                 "and to"
             )
             raise ConfigError(msg)
-        for one in windows:
-            if one.state == INCIDENT:
-                raise DataLossError(one.status)
-            if one.state == NEW:
+        for window in windows:
+            if window.state == INCIDENT:
+                raise DataLossError(window.status)
+            if window.state == NEW:
                 raise StoreError(JUST_CHANGED)
         return windows
 
@@ -485,8 +485,8 @@ class Service:
         if longer:
             width = self.config.plan(longer[0]).window
             return f"{text}. Sketch {longer[0]} has windows of {width} in that range."
-        wanted = _length(until - since)
-        return f'{text}. For one answer over such a range add a sketch with window = "{wanted}" to the configuration.'
+        length = _length(until - since)
+        return f'{text}. For one answer over such a range add a sketch with window = "{length}" to the configuration.'
 
     def ready(self, stored: StoredWindow, question: Question) -> WindowAnswer | None:
         """The answer of a window, if it has been computed.
@@ -558,9 +558,9 @@ class Service:
             DataLossError: an incident.
         """
         key = (*self.closed_version(name), since, until)
-        known = self._closed.get(key)
-        if known is not None:
-            return known
+        remembered = self._closed.get(key)
+        if remembered is not None:
+            return remembered
         with self.store.reading() as connection:
             windows = published_in(connection, self.config)
             work = sum(
@@ -587,12 +587,12 @@ class Service:
         """A value that changes if and only if what `closed` answers from changes."""
         with self.store.reading() as connection:
             source = StoreSource(connection)
-            entries = [(one.window, one.partition, one.positions, one.seal_id) for one in source.closed(name)]
+            entries = [(entry.window, entry.partition, entry.positions, entry.seal_id) for entry in source.closed(name)]
             frontiers = source.frontiers(name)
         former = [
-            (one.window, one.input)
+            (entry.window, entry.input)
             for start, end in dict.fromkeys(window for window, *_ in entries)
-            for one in self.store.windows(name, start - 2 * (end - start), start)
+            for entry in self.store.windows(name, start - 2 * (end - start), start)
         ]
         closed = sorted((one.revision, one.partition, one.partitions, one.closed_through) for one in frontiers)
         return name, tuple(entries), tuple(closed), tuple(former)
@@ -611,9 +611,9 @@ class Service:
         if len(windows) > WINDOWS_OF_A_REQUEST:
             msg = f"the range holds more than {WINDOWS_OF_A_REQUEST} windows: narrow it with from and to"
             raise ConfigError(msg)
-        for one in windows:
-            if one.state == INCIDENT:
-                raise DataLossError(one.status)
+        for window in windows:
+            if window.state == INCIDENT:
+                raise DataLossError(window.status)
         if not windows:
             self.one(name, since, until)
         return windows
@@ -660,12 +660,12 @@ class Service:
         self.require_group(name, group)
         question = Question(group=group)
         windows = self.some_windows(name, since, until)
-        known = {} if group is not None else self.store.points(name, metric, since, until)
+        points_stored = {} if group is not None else self.store.points(name, metric, since, until)
         usual = self.store.answered(windows) if group is not None else None
         answered = self.have_computed(windows, question) if group is not None else set()
         points: list[dict[str, Any]] = []
         always = self._bound(name, metric)
-        pending = there = 0
+        pending = ready = 0
         names: Sequence[str] = ()
         title = ""
         for stored in reversed(windows):
@@ -677,7 +677,7 @@ class Service:
                     state = "none"
                 elif stored.state == SETTLED:
                     state = "pending"
-            stored_point = known.get(stored.window)
+            stored_point = points_stored.get(stored.window)
             ends, bound = (None, None) if stored_point is None else (stored_point[:3], stored_point[3])
             if state == "ready" and ends is None:
                 read = self.number(stored, question, metric)
@@ -685,12 +685,12 @@ class Service:
                 if read.title != title:  # since a change of the domain the position has another item
                     ends = None
             pending += state == "pending"
-            there += state == "ready"
+            ready += state == "ready"
             ends = ends if state == "ready" else None
             mark = {} if ends is None or bound is None or always else {"bound": bound}
             points.append(_series_point(stored, state, ends) | mark)
         points.reverse()
-        if there and not any(one["value"] is not None for one in points):
+        if ready and not any(one["value"] is not None for one in points):
             raise no_number(metric, list(names))
         return {
             "sketch": name,
@@ -776,9 +776,9 @@ class Service:
         Answers are large, and a series reads one number of each: the numbers read are cached.
         """
         key = (stored.input, question.text, metric)
-        known = self._read.get(key)
-        if known is not None:
-            return known
+        remembered = self._read.get(key)
+        if remembered is not None:
+            return remembered
         answer = self.store.numbers(stored, question.text)
         if answer is None:
             return ReadNumber("", None)
@@ -797,9 +797,9 @@ class Service:
         """
         answered = self.store.answered(windows, question.text)
         lacking = (
-            one
-            for one in reversed(windows)
-            if one.state == SETTLED and one.input not in answered and self.pool.refused(one, question) is None
+            window
+            for window in reversed(windows)
+            if window.state == SETTLED and window.input not in answered and self.pool.refused(window, question) is None
         )
         for stored in islice(lacking, AT_ONCE):
             if not self.ask_soon(stored, question):
@@ -861,15 +861,15 @@ class Service:
         """
         changes = self.store.changes
         with self._counting:
-            known = self._deployments.get(allowed)
-            if known is None or known[0] != changes:
+            remembered = self._deployments.get(allowed)
+            if remembered is None or remembered[0] != changes:
                 with self.store.reading() as connection:
-                    known = (
+                    remembered = (
                         changes,
                         Ledgers(connection).census(self.config, allowed, StoreSource(connection).frontiers()),
                     )
-                self._deployments[allowed] = known
-        return known[1]
+                self._deployments[allowed] = remembered
+        return remembered[1]
 
     def incidents(self, allowed: frozenset[str] | None = None) -> dict[str, Any]:
         """Publications that are not shown because of incidents, the newest window first."""

@@ -93,8 +93,8 @@ class Access:
 
     def find(self, authorization: str | None) -> Token | None:
         """The token of an Authorization header; None if it is none of ours."""
-        scheme, _, given = (authorization or "").partition(" ")
-        return self.match(given) if scheme.lower() == "bearer" else None
+        scheme, _, token = (authorization or "").partition(" ")
+        return self.match(token) if scheme.lower() == "bearer" else None
 
     def match(self, text: str) -> Token | None:
         """Find the accepted token that equals a given one; None if there is none, or it has expired."""
@@ -106,8 +106,8 @@ class Access:
 
     def _of(self, matches: Callable[[Token], bool]) -> Token | None:
         """The token that matches, if it has not expired."""
-        found = [token for token in self.tokens if matches(token)]  # all are compared, whichever it is
-        return found[-1] if found and found[-1].valid else None
+        matching = [token for token in self.tokens if matches(token)]  # all are compared, whichever it is
+        return matching[-1] if matching and matching[-1].valid else None
 
     def session(self, token: Token) -> str:
         """A value for the cookie of somebody who has shown a token. It ends with the token, and after some hours."""
@@ -237,23 +237,23 @@ def read_tokens(path: Path, sketches: Sequence[str]) -> tuple[Token, ...]:
     return tokens
 
 
-def _token(entry: object, number: int, path: Path, known: Sequence[str]) -> Token:
+def _token(entry: object, number: int, path: Path, sketch_names: Sequence[str]) -> Token:
     where = f"token {number} of {path}"
     if not isinstance(entry, Mapping) or not entry.keys() <= {"name", "token", "sha256", "sketches", "expires"}:
         msg = f"{where} takes name, sketches, expires, and one of token and sha256"
         raise ConfigError(msg)
-    name, given, digest = entry.get("name"), entry.get("token"), entry.get("sha256")
+    name, secret, digest = entry.get("name"), entry.get("token"), entry.get("sha256")
     if not isinstance(name, str) or not name.isprintable() or not name or " " in name:
         msg = f"{where} needs a name without spaces, by which the request log speaks of it"
         raise ConfigError(msg)
-    if (given is None) == (digest is None):
+    if (secret is None) == (digest is None):
         msg = f"{where} needs either token or sha256"
         raise ConfigError(msg)
-    if given is not None:
-        if not isinstance(given, str) or not re.fullmatch(rf"[!-~]{{{SHORTEST},}}", given):
+    if secret is not None:
+        if not isinstance(secret, str) or not re.fullmatch(rf"[!-~]{{{SHORTEST},}}", secret):
             msg = f"{where}: a token is at least {SHORTEST} ASCII characters without spaces"
             raise ConfigError(msg)
-        token_digest = hashlib.sha256(given.encode()).digest()
+        token_digest = hashlib.sha256(secret.encode()).digest()
     else:
         token_digest = _digest(digest, where)
     expires = _expires(entry.get("expires"), where)
@@ -263,23 +263,23 @@ def _token(entry: object, number: int, path: Path, known: Sequence[str]) -> Toke
     if not isinstance(sketches, list) or not all(isinstance(one, str) for one in sketches):
         msg = f'{where}: sketches must be a list of names, or "*" for all'
         raise ConfigError(msg)
-    unknown = [one for one in sketches if one not in known]
+    unknown = [one for one in sketches if one not in sketch_names]
     if unknown:
-        msg = f"{where}: no sketch is named {unknown[0]!r:.60} (there are: {', '.join(known)})"
+        msg = f"{where}: no sketch is named {unknown[0]!r:.60} (there are: {', '.join(sketch_names)})"
         raise ConfigError(msg)
     return Token(name, token_digest, frozenset(sketches), expires)
 
 
-def _digest(given: object, where: str) -> bytes:
+def _digest(written: object, where: str) -> bytes:
     """A digest in hexadecimal digits.
 
     Raises:
         ConfigError: it is none, or that of a text that shells make of a variable without a value.
     """
-    if not isinstance(given, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", given):
+    if not isinstance(written, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", written):
         msg = f"{where}: sha256 must be 64 hexadecimal digits (`printf %s TOKEN | sha256sum`)"
         raise ConfigError(msg)
-    digest = bytes.fromhex(given)
+    digest = bytes.fromhex(written)
     for text in ("", "\n", " ", '""', "''", "TOKEN", "$TOKEN", "TOKEN\n", "$TOKEN\n"):
         if digest == hashlib.sha256(text.encode()).digest():
             msg = f"{where}: sha256 is the digest of {text!r}, which is no token: was a variable empty?"
@@ -287,13 +287,13 @@ def _digest(given: object, where: str) -> bytes:
     return digest
 
 
-def _expires(given: object, where: str) -> float | None:
+def _expires(written: object, where: str) -> float | None:
     """When a token ends, seconds since 1970; a day without a time ends at its beginning in UTC."""
-    if given is None:
+    if written is None:
         return None
-    if isinstance(given, datetime) and given.tzinfo is not None:
-        return given.timestamp()
-    if isinstance(given, date) and not isinstance(given, datetime):
-        return datetime(given.year, given.month, given.day, tzinfo=UTC).timestamp()
+    if isinstance(written, datetime) and written.tzinfo is not None:
+        return written.timestamp()
+    if isinstance(written, date) and not isinstance(written, datetime):
+        return datetime(written.year, written.month, written.day, tzinfo=UTC).timestamp()
     msg = f"{where}: expires must be a day or a time with an offset, such as 2027-01-31 or 2027-01-31T12:00:00Z"
     raise ConfigError(msg)

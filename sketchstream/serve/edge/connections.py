@@ -165,8 +165,8 @@ class Heads:
 
     def get(self, address: str, head: bytes) -> dict[str, Any] | None:
         """What was read from such a request of this address; None if none came lately."""
-        found = self._known.get((address, head))
-        return None if found is None else {**found, "state": {}}
+        head_read = self._known.get((address, head))
+        return None if head_read is None else {**head_read, "state": {}}
 
     def learn(self, address: str, head: bytes, scope: Mapping[str, Any]) -> None:
         """Remember a request."""
@@ -212,14 +212,14 @@ class LimitedProtocol(H11Protocol):
         self._head = b""
         if self.conn.their_state is h11.IDLE and not data.startswith(ALWAYS):  # a new request, not more of one
             plain = self._plain(data)
-            known = self.heads.get(self._peer, data) if plain else None
+            read_before = self.heads.get(self._peer, data) if plain else None
             self._size += len(data)
-            counts = max(1.0, self._size / USUAL_BYTES) if known is None else READY
+            counts = max(1.0, self._size / USUAL_BYTES) if read_before is None else READY
             if not self.line.admit(self.address, self.loop, counts):
                 self._refuse(plain=plain)
                 return
-            if known is not None:
-                ready = self.guard.recall(known)
+            if read_before is not None:
+                ready = self.guard.recall(read_before)
                 if ready is not None:
                     self._size = 0
                     self._answer(ready)

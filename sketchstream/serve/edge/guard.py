@@ -186,9 +186,9 @@ class Guard:
         VIEWER.set(scope["state"]["allowed"])
         CLIENT.set(client)
         try:
-            known = self._memory.recall(Request(scope))
-            scope["state"]["recalled"] = known is not None
-            await (known or app)(scope, receive, send)
+            remembered = self._memory.recall(Request(scope))
+            scope["state"]["recalled"] = remembered is not None
+            await (remembered or app)(scope, receive, send)
         finally:
             self._limits.end(client)
 
@@ -204,14 +204,14 @@ class Guard:
         state["client"] = state["address"]
         if not self._access.needed:
             return None
-        given = headers.get("authorization")
-        if given is None:
+        credentials = headers.get("authorization")
+        if credentials is None:
             token = self._access.resume(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
         else:
             wait = self._access.guesses.wait_s(state["address"])
             if wait:  # a right token is refused too: otherwise guessing would go on
                 return guessed(wait)
-            token = self._access.find(given)
+            token = self._access.find(credentials)
             if token is None:
                 self._access.guesses.wrong(state["address"])
         if token is None:
@@ -242,8 +242,8 @@ def _unknown(scope: Scope, headers: Headers) -> Response:
     """The response to a request without a token; for browsers, the sign-in form."""
     if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
         query = scope["query_string"].decode("latin-1")
-        wanted = scope["path"] + (f"?{query}" if query else "")
-        return RedirectResponse(f"/login?{urlencode({'next': wanted})}", 303)
+        target = scope["path"] + (f"?{query}" if query else "")
+        return RedirectResponse(f"/login?{urlencode({'next': target})}", 303)
     text = "send the header `Authorization: Bearer TOKEN`, or sign in at /login with a browser"
     return problems.problem(401, "A token is needed", text, {"WWW-Authenticate": "Bearer"})
 
@@ -256,8 +256,8 @@ def _prepare(scope: Scope) -> None:
 
 def _lacking(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The usual headers that a response does not have."""
-    there = {name.lower() for name, _ in headers}
-    return [one for one in _HEADERS if one[0] not in there]
+    present = {name.lower() for name, _ in headers}
+    return [one for one in _HEADERS if one[0] not in present]
 
 
 def _quoted(text: str) -> str:

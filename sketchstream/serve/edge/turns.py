@@ -34,14 +34,14 @@ class Turns:
         self._free = DRAWING if most is None else most
         self._waiting = FairQueue[asyncio.Future[None]](REQUESTS)
 
-    async def run(self, draw: Callable[Given, Result], *given: Given.args, **more: Given.kwargs) -> Result:
+    async def run(self, draw: Callable[Given, Result], *arguments: Given.args, **more: Given.kwargs) -> Result:
         """What a function gives that draws, in a thread, when it is its client's turn."""
         if self._free:
             self._free -= 1
         else:
             await self._turn()
         try:
-            return await run_in_threadpool(draw, *given, **more)
+            return await run_in_threadpool(draw, *arguments, **more)
         finally:
             self._next()
 

@@ -92,47 +92,47 @@ class Api:
 
     # ------------------------------------------------------------------ lists
 
-    async def sketches(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
+    async def sketches(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """All sketches."""
         data = await run_in_threadpool(self._service.sketches, request.state.allowed)
         rows = [flat(row) for row in data["sketches"]]
         types, columns = tables.SKETCHES_TYPES, tables.SKETCHES
-        return respond(request, data, rows, asked.format, types=types, columns=columns)
+        return respond(request, data, rows, query.format, types=types, columns=columns)
 
-    async def sketch(self, request: Request, name: Name, asked: Annotated[Plain, Query()]) -> Response:
+    async def sketch(self, request: Request, name: Name, query: Annotated[Plain, Query()]) -> Response:
         """One sketch."""
         return respond(request, await run_in_threadpool(self._service.sketch, name))
 
-    async def windows(self, request: Request, name: Name, asked: Annotated[WindowsQuery, Query()]) -> Response:
+    async def windows(self, request: Request, name: Name, query: Annotated[WindowsQuery, Query()]) -> Response:
         """Windows with their completeness, a page at a time."""
         data = await run_in_threadpool(
             self._service.windows,
             name,
-            asked.since,
-            asked.until,
-            limit=asked.limit,
-            newest=asked.order == "desc",
-            cursor=asked.cursor,
+            query.since,
+            query.until,
+            limit=query.limit,
+            newest=query.order == "desc",
+            cursor=query.cursor,
         )
         rows = [flat(row) for row in data["windows"]]
         types, columns = tables.WINDOWS_TYPES, tables.WINDOWS
-        return respond(request, data, rows, asked.format, types=types, columns=columns)
+        return respond(request, data, rows, query.format, types=types, columns=columns)
 
     # ------------------------------------------------------------------ answers
 
-    async def profile(self, request: Request, name: Name, asked: Annotated[ProfileQuery, Query()]) -> Response:
+    async def profile(self, request: Request, name: Name, query: Annotated[ProfileQuery, Query()]) -> Response:
         """The profile of one window: what `sketchstream profile -c --format json` prints."""
-        return await self._answer(request, name, asked, asked.question, "profile")
+        return await self._answer(request, name, query, query.question, "profile")
 
-    async def overlap(self, request: Request, name: Name, asked: Annotated[OverlapQuery, Query()]) -> Response:
+    async def overlap(self, request: Request, name: Name, query: Annotated[OverlapQuery, Query()]) -> Response:
         """What the groups of one window have in common: what `sketchstream overlap -c --format json` prints."""
-        question = asked.question
+        question = query.question
         self._service.require_sets(name, question)
-        return await self._kept(request, name, asked, question, overlaps.TYPES)
+        return await self._kept(request, name, query, question, overlaps.TYPES)
 
-    async def estimate(self, request: Request, name: Name, asked: Annotated[EstimateQuery, Query()]) -> Response:
+    async def estimate(self, request: Request, name: Name, query: Annotated[EstimateQuery, Query()]) -> Response:
         """The estimates of one window: what `sketchstream estimate -c --format json` prints."""
-        return await self._answer(request, name, asked, asked.question, "estimate")
+        return await self._answer(request, name, query, query.question, "estimate")
 
     async def estimate_form(self, request: Request, name: Name) -> Response:
         """Estimates of items and rows that come in the form, where no log on the way has them."""
@@ -140,42 +140,42 @@ class Api:
         if request.query_params:
             msg = "put all parameters into the form, and none into the query string"
             raise ConfigError(msg)
-        asked, request.state.asked = form
-        if asked.drift:
-            return await self._drift(request, name, asked)
-        return await self._answer(request, name, asked, asked.question, "estimate")
+        query, request.state.asked = form
+        if query.drift:
+            return await self._drift(request, name, query)
+        return await self._answer(request, name, query, query.question, "estimate")
 
-    async def _drift(self, request: Request, name: str, asked: EstimateForm) -> Response:
+    async def _drift(self, request: Request, name: str, query: EstimateForm) -> Response:
         """How much rows changed from window to window."""
-        question = asked.question
+        question = query.question
         self._require_kind(name, "estimate")
-        windows = await run_in_threadpool(self._service.several, name, asked.since, asked.until)
+        windows = await run_in_threadpool(self._service.several, name, query.since, query.until)
         rows = replace(question.rows, until=windows[-1].window[1])
         answer = await self._answered(request, windows[0], replace(question, rows=rows))
         whole = replace(answer, stored=self._service.spanning(windows))
-        return await run_in_threadpool(self._unkept, request, whole, asked.format, self._service.rows(name).types)
+        return await run_in_threadpool(self._unkept, request, whole, query.format, self._service.rows(name).types)
 
     def _unkept(self, request: Request, answer: WindowAnswer, form: str, types: Types) -> Response:
         """An answer to a question that names items or rows: nobody on the way keeps it."""
         return respond_with(request, encode(answer, form, types), form, {"Cache-Control": "no-store"})
 
-    async def _answer(self, request: Request, name: str, asked: Ranged, question: Question, kind: str) -> Response:
+    async def _answer(self, request: Request, name: str, query: Ranged, question: Question, kind: str) -> Response:
         """The usual answer of a kind for one window."""
         self._require_kind(name, kind)
         self._service.require_group(name, question.group)
-        return await self._kept(request, name, asked, question, self._service.rows(name).types)
+        return await self._kept(request, name, query, question, self._service.rows(name).types)
 
-    async def _kept(self, request: Request, name: str, asked: Ranged, question: Question, types: Types) -> Response:
+    async def _kept(self, request: Request, name: str, query: Ranged, question: Question, types: Types) -> Response:
         """The answer of one window to a question that may be asked, from the store or computed now."""
-        form = asked.format
+        form = query.format
         generation = self._service.store.generation
-        stored = await run_in_threadpool(self._service.one, name, asked.since, asked.until)
+        stored = await run_in_threadpool(self._service.one, name, query.since, query.until)
         etag = self._service.etag(stored, question, form)
         if etag is not None:
-            known = self._memory.answer(request, etag, form)
-            if known is not None:
+            remembered = self._memory.answer(request, etag, form)
+            if remembered is not None:
                 self._memory.learn(request, generation, etag, form)
-                return known
+                return remembered
         answer = await self._answered(request, stored, question)
         etag = self._service.etag(answer.stored, question, form)
         if etag is None:
@@ -183,11 +183,11 @@ class Api:
         body = await run_in_threadpool(encode, answer, form, types)
         return await run_in_threadpool(self._memory.keep, request, generation, etag, form, body)
 
-    def _require_kind(self, name: str, asked: str) -> None:
+    def _require_kind(self, name: str, answer: str) -> None:
         """Refuse to ask a kind for what it does not give."""
         plan = self._service.plan(name)
-        if plan is not None and (has := kinds.of(plan.spec).answer) != asked:
-            msg = f"a sketch of kind {plan.spec.kind!r} has no {asked}: ask for /v1/sketches/{name}/{has}"
+        if plan is not None and (has := kinds.of(plan.spec).answer) != answer:
+            msg = f"a sketch of kind {plan.spec.kind!r} has no {answer}: ask for /v1/sketches/{name}/{has}"
             raise ConfigError(msg)
 
     async def _answered(self, request: Request, stored: StoredWindow, question: Question) -> WindowAnswer:
@@ -204,16 +204,16 @@ class Api:
                 return there
         return WindowAnswer(stored, computed, self._service.config.names)
 
-    async def estimates(self, request: Request, name: Name, asked: Annotated[Ranged, Query()]) -> Response:
+    async def estimates(self, request: Request, name: Name, query: Annotated[Ranged, Query()]) -> Response:
         """The estimates of all windows in a range: what `sketchstream estimate -c --all` prints."""
-        form = asked.format
+        form = query.format
         self._require_kind(name, "estimate")
-        windows = await run_in_threadpool(self._service.estimates, name, asked.since, asked.until)
+        windows = await run_in_threadpool(self._service.estimates, name, query.since, query.until)
         types = self._service.rows(name).types
         answers: list[WindowAnswer] = []
         size, until = 0, time.monotonic() + WAIT_S
-        for one in windows:
-            answers.append(await self._answered(request, one, Question()))
+        for stored in windows:
+            answers.append(await self._answered(request, stored, Question()))
             size += len(answers[-1].csv())
             tables.require_size(size)
             if time.monotonic() > until and len(answers) < len(windows):
@@ -222,49 +222,49 @@ class Api:
 
         def written() -> Response:
             if form == "json":
-                return respond(request, {"sketch": name, "windows": [one.to_dict() for one in answers]})
+                return respond(request, {"sketch": name, "windows": [answer.to_dict() for answer in answers]})
             if form == "csv":
-                text = as_csv([_front(one) | row for one in answers for row in read_csv(one.csv().decode())])
+                text = as_csv([_front(answer) | row for answer in answers for row in read_csv(answer.csv().decode())])
                 return respond_with(request, text.encode(), form)
             return respond_with(request, _together(answers, types, form), form)
 
         return await run_in_threadpool(written)
 
-    async def closed(self, request: Request, name: Name, asked: Annotated[Ranged, Query()]) -> Response:
+    async def closed(self, request: Request, name: Name, query: Annotated[Ranged, Query()]) -> Response:
         """Series at positions published before their window is sealed."""
-        answers = await run_in_threadpool(self._service.closed, name, asked.since, asked.until)
+        answers = await run_in_threadpool(self._service.closed, name, query.since, query.until)
         data = {"sketch": name, "windows": [orjson.loads(one.to_json()) for one in answers]}
         types = {**WINDOW, **self._service.rows(name).types}
         rows = None
-        if asked.format != "json":  # JSON has the answers as they are
+        if query.format != "json":  # JSON has the answers as they are
             rows = [{"window_start": one.facts["window_start"], **row} for one in answers for row in one.rows()]
-        return respond(request, data, rows, asked.format, types=types, columns=("window_start",))
+        return respond(request, data, rows, query.format, types=types, columns=("window_start",))
 
-    async def series(self, request: Request, name: Name, asked: Annotated[SeriesQuery, Query()]) -> Response:
+    async def series(self, request: Request, name: Name, query: Annotated[SeriesQuery, Query()]) -> Response:
         """A number by window, as far as it is computed."""
         columns = list(SERIES)
-        metric = self._service.rows(name).usual_number if asked.metric is None else asked.metric
-        if asked.by is None:
-            data = await run_in_threadpool(self._service.series, name, metric, asked.since, asked.until, asked.group)
+        metric = self._service.rows(name).usual_number if query.metric is None else query.metric
+        if query.by is None:
+            data = await run_in_threadpool(self._service.series, name, metric, query.since, query.until, query.group)
             rows = data["points"]
-        elif asked.group is not None:
+        elif query.group is not None:
             msg = "by=group gives all groups: leave group out, or by"
             raise ConfigError(msg)
         else:
-            data = await run_in_threadpool(self._service.series_by_group, name, metric, asked.since, asked.until)
+            data = await run_in_threadpool(self._service.series_by_group, name, metric, query.since, query.until)
             rows = [{"group": one["group"], **point} for one in data["groups"] for point in one["points"]]
             columns = ["group", *SERIES]
-        return respond(request, data, rows, asked.format, types=SERIES_TYPES, columns=columns)
+        return respond(request, data, rows, query.format, types=SERIES_TYPES, columns=columns)
 
-    async def difference(self, request: Request, name: Name, asked: Annotated[DifferenceQuery, Query()]) -> Response:
+    async def difference(self, request: Request, name: Name, query: Annotated[DifferenceQuery, Query()]) -> Response:
         """A number of one window minus that of another."""
-        metric = self._service.rows(name).usual_number if asked.metric is None else asked.metric
+        metric = self._service.rows(name).usual_number if query.metric is None else query.metric
         self._service.require_number(name, metric)
-        groups = [asked.group, asked.group if asked.against_group is None else asked.against_group]
+        groups = [query.group, query.group if query.against_group is None else query.against_group]
         for group in groups:
             self._service.require_group(name, group)
-        first = await run_in_threadpool(self._service.one, name, asked.since, asked.until)
-        second = await run_in_threadpool(self._service.one, name, asked.against_since, asked.against_until)
+        first = await run_in_threadpool(self._service.one, name, query.since, query.until)
+        second = await run_in_threadpool(self._service.one, name, query.against_since, query.against_until)
         if first.window == second.window and groups[0] == groups[1]:
             msg = "the two windows are one and the same: choose another one with against_from and against_to"
             raise ConfigError(msg)
@@ -274,19 +274,19 @@ class Api:
 
     # ------------------------------------------------------------------ tables
 
-    async def table_list(self, request: Request, asked: Annotated[Plain, Query()]) -> Response:
+    async def table_list(self, request: Request, query: Annotated[Plain, Query()]) -> Response:
         """Flat tables of all sketches as Parquet files, with their columns."""
         names = await run_in_threadpool(self._service.names, request.state.allowed)
         return respond(request, await run_in_threadpool(tables.listed, self._service, names))
 
     async def table(
-        self, request: Request, name: Name, table: tables.Name, asked: Annotated[Span, Query()]
+        self, request: Request, name: Name, table: tables.Name, query: Annotated[Span, Query()]
     ) -> Response:
         """One of them: windows, numbers of all answers, or the rows of all answers."""
         generation = self._service.store.generation
 
         def written() -> Response:
-            made = tables.make(self._service, name, table, asked.since, asked.until)
+            made = tables.make(self._service, name, table, query.since, query.until)
             body = as_bytes(made, "parquet")
             return self._memory.keep(request, generation, tag(body), "parquet", body)
 
@@ -294,28 +294,28 @@ class Api:
 
     # ------------------------------------------------------------------ the deployment
 
-    async def ledger(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
+    async def ledger(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """What an event, or an item, can have lost so far."""
         data = await run_in_threadpool(self._service.ledger, request.state.allowed)
         columns = tuple(shapes.LedgerRow.model_fields)
-        return respond(request, data, data["sketches"], asked.format, columns=columns)
+        return respond(request, data, data["sketches"], query.format, columns=columns)
 
-    async def incidents(self, request: Request, asked: Annotated[Form, Query()]) -> Response:
+    async def incidents(self, request: Request, query: Annotated[Form, Query()]) -> Response:
         """Publications of which nothing is shown."""
         data = await run_in_threadpool(self._service.incidents, request.state.allowed)
         rows, columns = data["incidents"], ("sketch", "window_start", "text")
-        return respond(request, data, rows, asked.format, columns=columns)
+        return respond(request, data, rows, query.format, columns=columns)
 
-    async def status(self, request: Request, asked: Annotated[Plain, Query()]) -> Response:
+    async def status(self, request: Request, query: Annotated[Plain, Query()]) -> Response:
         """What is unread, and still to be reconstructed."""
         return respond(request, await run_in_threadpool(self._service.status, request.state.allowed))
 
-    async def metrics(self, request: Request, asked: Annotated[Parameters, Query()]) -> Response:
+    async def metrics(self, request: Request, query: Annotated[Parameters, Query()]) -> Response:
         """The numbers of `status` for Prometheus."""
         text = await run_in_threadpool(exposition, self._service, request.state.allowed)
         return Response(text, 200, {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE})
 
-    async def openapi(self, request: Request, asked: Annotated[Parameters, Query()]) -> Response:
+    async def openapi(self, request: Request, query: Annotated[Parameters, Query()]) -> Response:
         """The OpenAPI document."""
         return respond(request, self.document)
 
@@ -336,7 +336,7 @@ class Api:
     @cached_property
     def routes(self) -> list[BaseRoute]:
         """All paths."""
-        one = "/v1/sketches/{name}"
+        sketch = "/v1/sketches/{name}"
         form = {
             "requestBody": {
                 "required": True,
@@ -351,31 +351,31 @@ class Api:
         parquet = described(self.table, None, table=False)
         parquet["responses"][200]["content"] = {FORMATS["parquet"]: {"schema": {"type": "string"}}}
         parquet["responses"][206] = {"description": "The part of the file that was wanted."}
-        known: dict[str, Any] = {"admit": self.admit}
+        dependencies: dict[str, Any] = {"admit": self.admit}
         return [
             get("/v1/sketches", self.sketches, shapes.Sketches, table=True),
-            get(one, self.sketch, shapes.Sketch, **known),
-            get(f"{one}/windows", self.windows, shapes.Windows, table=True, **known),
-            get(f"{one}/profile", self.profile, shapes.Profile, table=True, **known),
-            get(f"{one}/overlap", self.overlap, shapes.Overlap, table=True, **known),
-            get(f"{one}/estimate", self.estimate, shapes.Estimate, table=True, **known),
+            get(sketch, self.sketch, shapes.Sketch, **dependencies),
+            get(f"{sketch}/windows", self.windows, shapes.Windows, table=True, **dependencies),
+            get(f"{sketch}/profile", self.profile, shapes.Profile, table=True, **dependencies),
+            get(f"{sketch}/overlap", self.overlap, shapes.Overlap, table=True, **dependencies),
+            get(f"{sketch}/estimate", self.estimate, shapes.Estimate, table=True, **dependencies),
             Route(
-                f"{one}/estimate",
+                f"{sketch}/estimate",
                 self.estimate_form,
                 methods=["POST"],
-                **known,
+                **dependencies,
                 openapi_extra=form,
                 **described(self.estimate_form, shapes.Estimate, table=True),
             ),
-            get(f"{one}/estimates", self.estimates, shapes.Estimates, table=True, **known),
-            get(f"{one}/closed", self.closed, shapes.Closed, table=True, **known),
-            get(f"{one}/series", self.series, shapes.Series | shapes.SeriesByGroup, table=True, **known),
-            get(f"{one}/difference", self.difference, shapes.Difference, **known),
+            get(f"{sketch}/estimates", self.estimates, shapes.Estimates, table=True, **dependencies),
+            get(f"{sketch}/closed", self.closed, shapes.Closed, table=True, **dependencies),
+            get(f"{sketch}/series", self.series, shapes.Series | shapes.SeriesByGroup, table=True, **dependencies),
+            get(f"{sketch}/difference", self.difference, shapes.Difference, **dependencies),
             get("/v1/tables", self.table_list, shapes.Tables),
             Route(
                 "/v1/tables/{name}/{table}.parquet",
                 self.table,
-                **known,
+                **dependencies,
                 **parquet,
                 response_class=Response,
             ),

@@ -78,12 +78,12 @@ class AnswerMemory:
 
     def recall(self, request: Request) -> Response | None:
         """Return the answer of the last time, if nothing has been stored since; else None."""
-        known = self._known.get(_place(request))
-        if known is None or known.generation != self._store.generation or request.method not in ("GET", "HEAD"):
+        last = self._known.get(_place(request))
+        if last is None or last.generation != self._store.generation or request.method not in ("GET", "HEAD"):
             return None
-        response = self.answer(request, known.etag, known.form)
+        response = self.answer(request, last.etag, last.form)
         if response is not None:
-            request.scope["state"] |= {"asked": known.asked, "route": known.route}
+            request.scope["state"] |= {"asked": last.asked, "route": last.route}
         return response
 
     def answer(self, request: Request, etag: str, form: str) -> Response | None:
@@ -129,16 +129,16 @@ def tag(body: bytes) -> str:
 
 def matches(request: Request, etag: str) -> bool:
     """Whether the client has this answer already."""
-    given = request.headers.get("if-none-match")
-    if given is None:
+    etags = request.headers.get("if-none-match")
+    if etags is None:
         return False
-    return any(one.strip().removeprefix("W/") in (etag, "*") for one in given.split(","))
+    return any(one.strip().removeprefix("W/") in (etag, "*") for one in etags.split(","))
 
 
 def accepts_gzip(request: Request) -> bool:
     """Whether the client takes gzip."""
-    for one in request.headers.get("accept-encoding", "").split(","):
-        name, _, quality = one.partition(";")
+    for encoding in request.headers.get("accept-encoding", "").split(","):
+        name, _, quality = encoding.partition(";")
         if name.strip().lower() in ("gzip", "*"):
             return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
     return False
@@ -216,14 +216,14 @@ def _part(request: Request, body: bytes, headers: dict[str, str], etag: str) -> 
     Source: RFC 9110, section 14.
     """
     kind, whole = FORMATS["parquet"], len(body)
-    wanted = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", request.headers.get("range", ""), re.ASCII)
-    if wanted is None or wanted[1] == wanted[2] == "" or request.headers.get("if-range", etag) != etag:
+    part = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", request.headers.get("range", ""), re.ASCII)
+    if part is None or part[1] == part[2] == "" or request.headers.get("if-range", etag) != etag:
         return Response(body, 200, headers, kind)
-    if wanted[1]:
-        first, last = int(wanted[1]), min(int(wanted[2] or whole), whole - 1)
+    if part[1]:
+        first, last = int(part[1]), min(int(part[2] or whole), whole - 1)
     else:
-        first, last = max(0, whole - int(wanted[2])), whole - 1
-    if wanted[1] and wanted[2] and int(wanted[2]) < first:  # no range at all
+        first, last = max(0, whole - int(part[2])), whole - 1
+    if part[1] and part[2] and int(part[2]) < first:  # no range at all
         return Response(body, 200, headers, kind)
     if first > last:
         text = f"the file has {whole} bytes, and none of them is wanted: ask for others, or for all"

@@ -45,9 +45,9 @@ class _ServiceCollector:
             yield _gauge("unread", "Records, or files, known to be unread.", value=status["unread"])
         yield _gauge("pending_windows", "Windows still to be reconstructed.", value=status["pending"])
         behind = _gauge("behind_seconds", "How far the store is behind the newest frontier.", labels=["sketch"])
-        for name, one in status["sketches"].items():
-            if one["behind_seconds"] is not None:
-                behind.add_metric([name], one["behind_seconds"])
+        for name, numbers in status["sketches"].items():
+            if numbers["behind_seconds"] is not None:
+                behind.add_metric([name], numbers["behind_seconds"])
         yield behind
         yield from self._windows()
         yield from self._answers()
@@ -93,13 +93,13 @@ class _ServiceCollector:
         )
         text = "1 if that window is complete, 0 if nothing published can tell."
         complete = _gauge("answer_complete", text, labels=["sketch"])
-        for one in newest_answers(self._service, self._allowed):
-            end.add_metric([one.sketch], one.window[1] / 1000)
-            complete.add_metric([one.sketch], float(one.complete))
-            for group, number, ends in one.numbers:
+        for newest in newest_answers(self._service, self._allowed):
+            end.add_metric([newest.sketch], newest.window[1] / 1000)
+            complete.add_metric([newest.sketch], float(newest.complete))
+            for group, number, ends in newest.numbers:
                 for family, end_of in zip((value, low, high), ends, strict=True):
                     if end_of is not None:
-                        family.add_metric([one.sketch, group, number], end_of)
+                        family.add_metric([newest.sketch, group, number], end_of)
         yield from (value, low, high, end, complete)
 
     def _whole(self) -> Iterator[Any]:
@@ -138,11 +138,11 @@ class _ServiceCollector:
         yield from PROCESS_COLLECTOR.collect()  # descriptors, memory, processor time
 
 
-def _gauge(name: str, text: str, **given: Any) -> Any:
+def _gauge(name: str, text: str, **options: Any) -> Any:
     """A number of the service, or a number for each of some labels."""
     from prometheus_client.core import GaugeMetricFamily
 
-    return GaugeMetricFamily(f"sketchstream_serve_{name}", text, **given)
+    return GaugeMetricFamily(f"sketchstream_serve_{name}", text, **options)
 
 
 def exposition(service: Service, allowed: frozenset[str] | None = None) -> bytes:

@@ -287,27 +287,27 @@ def read_form(body: bytes) -> tuple[EstimateForm, str]:
         msg = "the form cannot be read: names and values must be percent-encoded UTF-8, at most 10,000 of them"
         raise ConfigError(msg) from None
     require_once(pairs)
-    given: dict[str, Any] = {name: value for name, value in pairs if name not in MANY}
+    fields: dict[str, Any] = {name: value for name, value in pairs if name not in MANY}
     for name, value in pairs:
         if name in MANY:
-            given.setdefault(name, []).append(value)
+            fields.setdefault(name, []).append(value)
     try:
-        return EstimateForm.model_validate(given), asked(given, EstimateForm)
+        return EstimateForm.model_validate(fields), asked(fields, EstimateForm)
     except ValidationError as error:
-        raise ConfigError(refusal(error.errors(), EstimateForm, shown=False)) from None
+        raise ConfigError(refusal(error.errors(), EstimateForm, with_values=False)) from None
 
 
-def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, shown: bool = True) -> str:
+def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, with_values: bool = True) -> str:
     """What is wrong with the first parameter that cannot be used, and what may stand there.
 
     Args:
         errors: errors of the validation.
         model: model that refused the parameters.
-        shown: whether the value is repeated.
+        with_values: whether the value is repeated.
     """
     error = next(iter(errors))
-    name, kind = str(error["loc"][1 if shown else 0]), error["type"]  # in a query string after "query" or "path"
-    found = f", found {error['input']!r:.40}" if error["loc"][0] == "query" and shown else ""
+    name, kind = str(error["loc"][1 if with_values else 0]), error["type"]  # in a query string after "query" or "path"
+    value = f", found {error['input']!r:.40}" if error["loc"][0] == "query" and with_values else ""
     if kind == "extra_forbidden":
         if name in PRIVATE:
             return f"send {name} in a POST form, with from and to, where no log on the way has it"
@@ -317,13 +317,13 @@ def refusal(errors: Iterable[Mapping[str, Any]], model: type[Parameters], *, sho
     if kind == "value_error":  # of a function of ours, which has said it all
         return str(error["ctx"]["error"])
     if kind == "literal_error":
-        return f"{name} must be one of {_listed(error['ctx']['expected'])}{found}"
+        return f"{name} must be one of {_listed(error['ctx']['expected'])}{value}"
     limits = [each for key, one in model.model_fields.items() if name in (key, one.alias) for each in one.metadata]
     least = next((one.ge for one in limits if isinstance(one, annotated_types.Ge)), None)
     most = next((one.le for one in limits if isinstance(one, annotated_types.Le)), None)
     if least is not None:
-        return f"{name} must be a whole number from {least} to {most}{found}"
-    return f"{name} cannot be used: {error['msg'][0].lower()}{error['msg'][1:]}{found}"
+        return f"{name} must be a whole number from {least} to {most}{value}"
+    return f"{name} cannot be used: {error['msg'][0].lower()}{error['msg'][1:]}{value}"
 
 
 def _listed(expected: str) -> str:
@@ -331,16 +331,16 @@ def _listed(expected: str) -> str:
     return expected.replace(" or ", ", ").replace("'", "")
 
 
-def asked(given: Mapping[str, Any], model: type[Parameters]) -> str:
+def asked(fields: Mapping[str, Any], model: type[Parameters]) -> str:
     """What a request asks for, for the log: its range of time, and the names of its other parameters.
 
     Args:
-        given: parameters, perhaps with unknown ones, which may be anything: they are left out.
+        fields: parameters, perhaps with unknown ones, which may be anything: they are left out.
         model: model of the known parameters.
     """
-    known, parts = set(names_of(model)), []
-    for name, value in given.items():
-        if name not in known:
+    names, parts = set(names_of(model)), []
+    for name, value in fields.items():
+        if name not in names:
             continue
         try:
             when = read_time(value, name) if name in TIMES else None

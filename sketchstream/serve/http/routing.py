@@ -69,8 +69,8 @@ class Path(APIRoute):
 
 def _model(query: Sequence[Any]) -> type[Parameters] | None:
     """The model of the query string; None: any is accepted."""
-    for one in query:
-        annotation = one.field_info.annotation
+    for parameter in query:
+        annotation = parameter.field_info.annotation
         if isinstance(annotation, type) and issubclass(annotation, Parameters):
             return annotation
     return None

@@ -27,18 +27,18 @@ def routes(service: Service, access: Access) -> list[BaseRoute]:
     from sketchstream.serve.page.views import Views
 
     views, entrance = Views(service), Entrance(access)
-    one = "/sketches/{name}"
+    sketch = "/sketches/{name}"
     return [
         Route("/", views.sketches),
-        Route(one, views.sketch),
-        Route(f"{one}/window", views.window),
-        Route(f"{one}/window/{{picture}}.{{form}}", views.window_picture),
-        Route(f"{one}/over-time/{{picture}}.{{form}}", views.series_picture),
-        Route(f"{one}/open/{{picture}}.{{form}}", views.open_picture),
-        Route(f"{one}/overlap", views.overlap),
-        Route(f"{one}/overlap/{{picture}}.{{form}}", views.overlap_picture),
-        Route(f"{one}/compare", views.compare),
-        Route(f"{one}/compare/{{picture}}.{{form}}", views.compare_picture),
+        Route(sketch, views.sketch),
+        Route(f"{sketch}/window", views.window),
+        Route(f"{sketch}/window/{{picture}}.{{form}}", views.window_picture),
+        Route(f"{sketch}/over-time/{{picture}}.{{form}}", views.series_picture),
+        Route(f"{sketch}/open/{{picture}}.{{form}}", views.open_picture),
+        Route(f"{sketch}/overlap", views.overlap),
+        Route(f"{sketch}/overlap/{{picture}}.{{form}}", views.overlap_picture),
+        Route(f"{sketch}/compare", views.compare),
+        Route(f"{sketch}/compare/{{picture}}.{{form}}", views.compare_picture),
         Route("/ledger", views.ledger),
         Route("/incidents", views.incidents),
         Route("/help", views.help),

@@ -97,11 +97,11 @@ def calendars(
     rows: dict[str, list[Cell | None]] = {}
     for described, window in sorted(windows, key=lambda one: one[1]):
         name, at = place(datetime.fromtimestamp(window[0] / 1000, zone))
-        found = state(described)
-        sign = next(sign for known, sign, _ in SIGNS if known == found)
+        completeness = state(described)
+        sign = next(sign for known, sign, _ in SIGNS if known == completeness)
         text = f"{window_label(*window, timezone)}: {described['status']}"
         row = rows.setdefault(name, [None] * len(columns))
-        row[min(at, len(columns) - 1)] = Cell(found, sign, text, href(window))
+        row[min(at, len(columns) - 1)] = Cell(completeness, sign, text, href(window))
     found_rows = [CalendarRow(name, cells) for name, cells in sorted(rows.items(), reverse=True)]
     return [CalendarTable(f"{caption}, times of {timezone}", corner, columns, found_rows)]
 

@@ -62,31 +62,31 @@ def text(window: Span) -> str:
     return f"{iso(window[0])}/{iso(window[1])}"
 
 
-def choose(service: Service, name: str, stored: Sequence[StoredWindow], asked: Mapping[str, str]) -> Chosen | None:
+def choose(service: Service, name: str, stored: Sequence[StoredWindow], query: Mapping[str, str]) -> Chosen | None:
     """The windows of an address: by default the newest one and the one before; None: too few windows.
 
     Args:
         service: service that has the windows.
         name: name of the sketch.
         stored: windows to choose from if the address names none, the newest first.
-        asked: parameters of the address.
+        query: parameters of the address.
 
     Raises:
         ConfigError, NotFoundError: a window or a group that there is not, or one with itself.
     """
     groups = service.groups(name)
-    group = asked.get("group") or (groups[0] if groups else None)
-    other = asked.get("against_group") or group
-    for one in (group, other):
-        service.require_group(name, one)
-    first = _window(service, name, asked["window"], "window") if asked.get("window") else next(iter(stored), None)
+    group = query.get("group") or (groups[0] if groups else None)
+    other = query.get("against_group") or group
+    for of_window in (group, other):
+        service.require_group(name, of_window)
+    first = _window(service, name, query["window"], "window") if query.get("window") else next(iter(stored), None)
     if first is None:
         return None
-    if asked.get("against"):
-        second: StoredWindow | None = _window(service, name, asked["against"], "against")
+    if query.get("against"):
+        second: StoredWindow | None = _window(service, name, query["against"], "against")
     else:
-        rest = [one for one in stored if one.window < first.window] or [
-            one for one in stored if one.window != first.window
+        rest = [window for window in stored if window.window < first.window] or [
+            window for window in stored if window.window != first.window
         ]
         second = next(iter(rest), first if group != other else None)
     if second is None:
@@ -97,12 +97,12 @@ def choose(service: Service, name: str, stored: Sequence[StoredWindow], asked: M
     return Chosen(Side(first, group), Side(second, other))
 
 
-def _window(service: Service, name: str, wanted: str, parameter: str) -> StoredWindow:
+def _window(service: Service, name: str, written: str, parameter: str) -> StoredWindow:
     """The window of a sketch that an address names."""
-    start, slash, stop = wanted.partition("/")
+    start, slash, stop = written.partition("/")
     since, until = read_time(start, parameter), read_time(stop, parameter) if slash else None
     if since is None or until is None:
-        msg = f"{parameter} must be a window such as 2013-07-01T04:00:00Z/2013-08-01T04:00:00Z, found {wanted!r:.60}"
+        msg = f"{parameter} must be a window such as 2013-07-01T04:00:00Z/2013-08-01T04:00:00Z, found {written!r:.60}"
         raise ConfigError(msg)
     stored = service.store.window(name, (since, until))
     if stored is None:
@@ -111,25 +111,25 @@ def _window(service: Service, name: str, wanted: str, parameter: str) -> StoredW
     return stored
 
 
-def verdict(one: Mapping[str, Any]) -> str:
+def verdict(change: Mapping[str, Any]) -> str:
     """Sentence on the sign of a difference, from its interval."""
-    low, high = one["difference"]["low"], one["difference"]["high"]
-    if not one["independent"] or (low is None and high is None):
+    low, high = change["difference"]["low"], change["difference"]["high"]
+    if not change["independent"] or (low is None and high is None):
         return "no interval"
     if low is not None and low > 0:
         return "more"
     return "fewer" if high is not None and high < 0 else "cannot be told"
 
 
-def lead(found: Changes, labels: tuple[str, str], group: str) -> str:
+def lead(changes: Changes, labels: tuple[str, str], group: str) -> str:
     """The first number's difference in a sentence.
 
     Args:
-        found: differences in the form of the API, the most important first.
+        changes: differences in the form of the API, the most important first.
         labels: labels of the two windows.
         group: group of both, or empty.
     """
-    first = next((one for one in found if one["difference"]["value"] is not None), None)
+    first = next((one for one in changes if one["difference"]["value"] is not None), None)
     if first is None:
         return "The two windows have no number in common."
     change, title = first["difference"], first["title"]
@@ -161,11 +161,11 @@ def _signed(change: Mapping[str, Any], way: str, spell: Spell = charts.spelled) 
     return f"{spell(low)} to {spell(high)} {way}"
 
 
-def note(found: Changes, first: Side, second: Side, plan: SketchPlan | None, say: Names) -> str:
+def note(changes: Changes, first: Side, second: Side, plan: SketchPlan | None, say: Names) -> str:
     """Sentence on the assumption of the intervals of differences.
 
     Args:
-        found: differences in the form of the API.
+        changes: differences in the form of the API.
         first: one window.
         second: the other one.
         plan: plan of the sketch.
@@ -177,7 +177,7 @@ def note(found: Changes, first: Side, second: Side, plan: SketchPlan | None, say
     )
     lacks = lacking(first.stored.fields, second.stored.fields)
     out += f" {lacks[:1].upper()}{lacks[1:]}." if lacks else ""
-    shared = [one["title"] for one in found if not one["independent"]]
+    shared = [one["title"] for one in changes if not one["independent"]]
     if shared:
         out += f" Not independent here, and without an interval, is {', '.join(shared)}: {SHARED}."
     (a, b), (c, d) = first.stored.window, second.stored.window
@@ -188,15 +188,15 @@ def note(found: Changes, first: Side, second: Side, plan: SketchPlan | None, say
     return out
 
 
-def picture(found: Changes, labels: tuple[str, str]) -> Panel | None:
+def picture(changes: Changes, labels: tuple[str, str]) -> Panel | None:
     """The differences as bars; None if there is nothing to draw.
 
     Args:
-        found: differences in the form of the API.
+        changes: differences in the form of the API.
         labels: labels of the two windows.
     """
-    counts = [one for one in found if one["metric"].partition(".")[0] in COUNTS]
-    drawn = [one for one in counts or found if one["difference"]["value"] is not None]
+    counts = [one for one in changes if one["metric"].partition(".")[0] in COUNTS]
+    drawn = [one for one in counts or changes if one["difference"]["value"] is not None]
     if len(drawn) < 2:
         return None
     numbers = ends([one["difference"] for one in drawn])
@@ -207,19 +207,19 @@ def picture(found: Changes, labels: tuple[str, str]) -> Panel | None:
 
 
 def table(
-    found: Changes, labels: tuple[str, str], name: str, first: Mapping[str, str], second: Mapping[str, str]
+    changes: Changes, labels: tuple[str, str], name: str, first: Mapping[str, str], second: Mapping[str, str]
 ) -> ReportTable:
     """All numbers of both windows and their differences, each with a link to the API's answer.
 
     Args:
-        found: differences in the form of the API.
+        changes: differences in the form of the API.
         labels: labels of the two windows.
         name: name of the sketch.
         first: `from`, `to` and `group` of one window.
         second: the same three of the other window.
     """
     rows = []
-    for one in found:
+    for one in changes:
         href = links.difference_address(name, one["metric"], first, second)
         title = Markup('<a href="{}">{}</a>').format(href, one["title"])
         spell = spelling(one.get("spelled", ""))

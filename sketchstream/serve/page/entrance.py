@@ -45,17 +45,17 @@ class Entrance:
             if len(body) > LARGEST:
                 return self._page(request, "/", 413, "The form is too large.")
         fields = parse_qs(body.decode("ascii", "replace"))
-        token, wanted = fields.get("token", [""])[0].strip(), _inside(fields.get("next", ["/"])[0])
+        token, target = fields.get("token", [""])[0].strip(), _inside(fields.get("next", ["/"])[0])
         address, guesses = request.state.address, self._access.guesses
         wait = guesses.wait_s(address)
         if wait:
             late = f"Too many wrong tokens came from your address. Try again in {math.ceil(wait)} seconds."
-            return self._page(request, wanted, 429, late)
+            return self._page(request, target, 429, late)
         known_token = self._access.match(token)
         if known_token is None:
             guesses.wrong(address)
-            return self._page(request, wanted, 401, "This token is not known here. Ask the operator for one.")
-        answer = RedirectResponse(wanted, 303)
+            return self._page(request, target, 401, "This token is not known here. Ask the operator for one.")
+        answer = RedirectResponse(target, 303)
         secure = request.url.scheme == "https"
         session = self._access.session(known_token)
         answer.set_cookie(COOKIE, session, SESSION_S, httponly=True, samesite="strict", secure=secure, path="/")
@@ -67,7 +67,7 @@ class Entrance:
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict", path="/")
         return answer
 
-    def _page(self, request: Request, wanted: str, status: int = 200, alarm: str = "") -> Response:
+    def _page(self, request: Request, target: str, status: int = 200, alarm: str = "") -> Response:
         """The form."""
         return rendering.html(
             "login.html",
@@ -75,7 +75,7 @@ class Entrance:
             title="Sign in",
             needed=self._access.needed,
             inside=self._access.resume(request.cookies.get(COOKIE, "")) is not None,
-            wanted=_inside(wanted),
+            wanted=_inside(target),
             alarm=alarm,
         )
 

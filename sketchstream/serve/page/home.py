@@ -171,13 +171,13 @@ class CardMaker:
             looked = [*before, *now] if len(before) >= len(now) else now
             waiting = sum(answer_groups(service, one, groups) for one in reversed(looked))
             means = {group: self._mean(name, ranges, metric, group, last) for group in groups}
-            known = {group: one for group, one in means.items() if one is not None}
+            with_mean = {group: one for group, one in means.items() if one is not None}
             title = f"{self._title(stored, metric, groups[0])}, mean {_counted(len(now), now)}"
-            lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in known.items()}
-            points = {group + lacks[group]: point for group, (_, point, _) in known.items()}
-            picture = self._bars(name, title, points, spelling(metric)) if known else None
-            changes = _sentences({group: change for group, (_, _, change) in known.items()}, last)
-            changes += self._exceeded(now, list(known))
+            lacks = {group: f" ({one[0]:,} windows)" if one[0] < len(now) else "" for group, one in with_mean.items()}
+            points = {group + lacks[group]: point for group, (_, point, _) in with_mean.items()}
+            picture = self._bars(name, title, points, spelling(metric)) if with_mean else None
+            changes = _sentences({group: change for group, (_, _, change) in with_mean.items()}, last)
+            changes += self._exceeded(now, list(with_mean))
             return Card(stored, groups=picture, changes=changes, note=note, waiting=waiting)
         tiles = []
         for one in self._beside():

@@ -42,9 +42,9 @@ def day(text: str | None, zone: str, name: str, *, after: bool = False) -> int |
         raise ConfigError(msg) from None
 
 
-def query(given: Mapping[str, str]) -> str:
+def query(parameters: Mapping[str, str]) -> str:
     """Parameters of an address; colons of times stay readable."""
-    return urlencode(given, safe=":")
+    return urlencode(parameters, safe=":")
 
 
 def ends(window: Span) -> dict[str, str]:
@@ -57,16 +57,16 @@ def sketch_address(name: str) -> str:
     return f"/sketches/{quote(name, safe='')}"
 
 
-def api(name: str, what: str, given: Mapping[str, str]) -> str:
+def api(name: str, what: str, parameters: Mapping[str, str]) -> str:
     """A path of the API."""
-    asked = f"?{query(given)}" if given else ""
-    return f"/v1/sketches/{quote(name, safe='')}/{what}{asked}"
+    query_string = f"?{query(parameters)}" if parameters else ""
+    return f"/v1/sketches/{quote(name, safe='')}/{what}{query_string}"
 
 
-def downloads(name: str, what: str, given: Mapping[str, str]) -> Links:
+def downloads(name: str, what: str, parameters: Mapping[str, str]) -> Links:
     """An answer of the API as files, one for each format."""
     forms = {"CSV": {"format": "csv"}, "JSON": {}, "Arrow": {"format": "arrow"}, "Parquet": {"format": "parquet"}}
-    return [(form, api(name, what, {**given, **parameter})) for form, parameter in forms.items()]
+    return [(form, api(name, what, {**parameters, **parameter})) for form, parameter in forms.items()]
 
 
 def link(stored: StoredWindow | None, zone: str, href: Callable[[Span], str]) -> dict[str, str] | None:
@@ -81,22 +81,22 @@ def around(
     stored: Sequence[StoredWindow],
     more: bool,
     since: int | None,
-    given: Mapping[str, str],
+    parameters: Mapping[str, str],
     zone: str,
 ) -> list[tuple[str, str]]:
     """Links to the windows before and after those that are shown."""
-    kept = {key: given[key] for key in ("metric", "order", "group") if given.get(key)}
+    carried = {key: parameters[key] for key in ("metric", "order", "group") if parameters.get(key)}
     out = []
 
     def day(at: int) -> str:
         return f"{datetime.fromtimestamp(at / 1000, ZoneInfo(zone)):%Y-%m-%d}"
 
     if more and since is None:
-        out.append(("Older windows", f"{sketch_address(name)}?{query(kept | {'to': day(stored[0].window[0] - 1)})}"))
+        out.append(("Older windows", f"{sketch_address(name)}?{query(carried | {'to': day(stored[0].window[0] - 1)})}"))
     if more and since is not None:
-        out.append(("Later windows", f"{sketch_address(name)}?{query(kept | {'from': day(stored[-1].window[1])})}"))
-    if given.get("from") or given.get("to"):
-        out.append(("The newest windows", f"{sketch_address(name)}{'?' if kept else ''}{query(kept)}"))
+        out.append(("Later windows", f"{sketch_address(name)}?{query(carried | {'from': day(stored[-1].window[1])})}"))
+    if parameters.get("from") or parameters.get("to"):
+        out.append(("The newest windows", f"{sketch_address(name)}{'?' if carried else ''}{query(carried)}"))
     return out
 
 
@@ -107,10 +107,10 @@ def file_name(address: str, form: str) -> str:
         address: path of the page or the API, below one sketch.
         form: ending of its name, without a dot.
     """
-    path, _, asked = address.partition("?")
-    given = dict(parse_qsl(asked))
+    path, _, query_string = address.partition("?")
+    parameters = dict(parse_qsl(query_string))
     parts = path.rpartition("/sketches/")[2].removesuffix(f".{form}").split("/")
-    parts += [given[key][:40] for key in ("metric", "group", "query", "from") if key in given]
+    parts += [parameters[key][:40] for key in ("metric", "group", "query", "from") if key in parameters]
     return f"{re.sub('[^0-9A-Za-z_.+-]+', '_', '-'.join(map(unquote, parts)).replace(':', ''))}.{form}"
 
 
@@ -188,20 +188,20 @@ def difference_lines(
     ]
 
 
-def overlap_lines(file: str, name: str, where: Mapping[str, str], asked: str, origin: str) -> Links:
+def overlap_lines(file: str, name: str, where: Mapping[str, str], expression: str, origin: str) -> Links:
     """Commands for sets of groups elsewhere.
 
     Args:
         file: name of the configuration.
         name: name of the sketch.
         where: `from` and `to` of the window.
-        asked: expression; empty: the usual ones.
+        expression: expression; empty: the usual ones.
         origin: address by which the visitor calls this service.
     """
-    given = {"query": asked} if asked else {}
-    chosen = f" --query {shlex.quote(asked)}" if asked else ""
+    parameters = {"query": expression} if expression else {}
+    chosen = f" --query {shlex.quote(expression)}" if expression else ""
     return [
-        ("With curl", f"curl '{origin}{api(name, 'overlap', {**where, **given})}'"),
+        ("With curl", f"curl '{origin}{api(name, 'overlap', {**where, **parameters})}'"),
         ("On the command line", f"{_command('overlap', file, name, where)}{chosen} --format json"),
     ]
 
@@ -215,8 +215,8 @@ def difference_address(name: str, metric: str, first: Mapping[str, str], second:
 def _python(file: str, name: str, where: Mapping[str, str]) -> str:
     """Arguments of `ss.windows`."""
     ends = (("since", "from"), ("until", "to"), ("group", "group"))
-    given = "".join(f", {key}={where[end]!r}" for key, end in ends if end in where)
-    return f"{file!r}, sketch={name!r}{given}"
+    arguments = "".join(f", {key}={where[end]!r}" for key, end in ends if end in where)
+    return f"{file!r}, sketch={name!r}{arguments}"
 
 
 def _command(answer: str, file: str, name: str, where: Mapping[str, str]) -> str:

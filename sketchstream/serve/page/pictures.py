@@ -36,7 +36,7 @@ def by_group(
     groups: Sequence[str],
     spans: Sequence[tuple[int, int]],
     timezone: str,
-    found: Sequence[Sequence[Point | None]],
+    points: Sequence[Sequence[Point | None]],
     spell: Spell = charts.spelled,
     note: str = "",
 ) -> Panel:
@@ -47,17 +47,17 @@ def by_group(
         groups: groups of r rows.
         spans: spans of c columns, [start, end) in ms since 1970.
         timezone: time zone of the sketch.
-        found: r rows of c numbers; None if not computed.
+        points: r rows of c numbers; None if not computed.
         spell: writes a number.
         note: note about the groups; empty for none.
     """
     zone = ZoneInfo(timezone)
     labels = start_labels([datetime.fromtimestamp(start / 1000, zone) for start, _ in spans])
     nothing = {"value": None, "low": None, "high": None}
-    known = [[nothing if one is None else number(one) for one in row] for row in found]
-    flat = ends([one for row in known for one in row])
+    numbers = [[nothing if one is None else number(one) for one in row] for row in points]
+    flat = ends([one for row in numbers for one in row])
     grid = charts.GridChart(list(groups), labels, *(one.reshape(len(groups), len(spans)) for one in flat), spell=spell)
-    missing = sum(one is None for row in found for one in row)
+    missing = sum(one is None for row in points for one in row)
     if missing:
         of = f"{missing:,} of {len(groups) * len(spans):,} numbers"
         note = f"{note} {of} are not computed yet: choose their group above.".strip()
@@ -70,7 +70,7 @@ def by_group(
     )
     rows = [
         (group, window_label(*span, timezone), value(one, spell), interval(one, spell))
-        for group, row in zip(groups, known, strict=True)
+        for group, row in zip(groups, numbers, strict=True)
         for span, one in zip(spans, row, strict=True)
         if one["value"] is not None
     ]

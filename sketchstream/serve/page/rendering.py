@@ -101,6 +101,6 @@ def asset(address: str) -> Response | None:
     return Response(body, 200, headers, f"{TYPES[Path(name).suffix]}; charset=utf-8")
 
 
-def _points(found: Sequence[Point]) -> str:
+def _points(points: Sequence[Point]) -> str:
     """The points of a chart for its script."""
-    return orjson.dumps([[one.x, one.y, one.text] for one in found]).decode()
+    return orjson.dumps([[one.x, one.y, one.text] for one in points]).decode()

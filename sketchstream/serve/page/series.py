@@ -74,10 +74,10 @@ def largest(
         independent: whether the noises of all windows are.
         spell: writes a number.
     """
-    known = [(one, span) for one, span in zip(points, spans, strict=True) if one["value"] is not None]
-    if not known:
+    with_value = [(point, span) for point, span in zip(points, spans, strict=True) if point["value"] is not None]
+    if not with_value:
         return "No window in this range has this number yet."
-    best, span = max(known, key=lambda one: one[0]["value"])
+    best, span = max(with_value, key=lambda point: point[0]["value"])
     ends = (
         ""
         if best["low"] is None and best["high"] is None
@@ -88,8 +88,8 @@ def largest(
     text = f"{most} {title}: {window_label(*span, timezone)}, {spell(best['value'])}{ends}{unfinished}."
     if best["low"] is None:
         return text
-    others = [(one, window) for one, window in known if one is not best]
-    close = [window_label(*window, timezone) for one, window in others if _may_be_larger(one, best, independent)]
+    others = [(point, window) for point, window in with_value if point is not best]
+    close = [window_label(*window, timezone) for point, window in others if _may_be_larger(point, best, independent)]
     if not close:
         return f"{text} All other windows have less: no 95% interval of a difference holds 0." if others else text
     few = " and ".join([", ".join(close[:-1]), close[-1]] if len(close) > 1 else close)
@@ -100,11 +100,11 @@ def largest(
     return f"{text} {named} may have more: {why}."
 
 
-def _may_be_larger(one: Point, best: Point, independent: bool) -> bool:
+def _may_be_larger(point: Point, best: Point, independent: bool) -> bool:
     """Whether the data allow that a window has more than the one with the largest estimate."""
     if not independent:
-        return one["high"] is None or bool(one["high"] >= best["low"])
-    first, second = ((each["value"], each["low"], each["high"]) for each in (best, one))
+        return point["high"] is None or bool(point["high"] >= best["low"])
+    first, second = ((each["value"], each["low"], each["high"]) for each in (best, point))
     low = subtract(first, second)[1]
     return low is None or low <= 0
 
@@ -122,15 +122,15 @@ def _ordered(
 
 
 def _row(
-    one: Point, span: tuple[int, int], timezone: str, href: Callable[[tuple[int, int]], str], spell: Spell
+    point: Point, span: tuple[int, int], timezone: str, href: Callable[[tuple[int, int]], str], spell: Spell
 ) -> tuple[str, str, str, str]:
     """A window's line of the table."""
     link = Markup('<a href="{}">{}</a>').format(href(span), window_label(*span, timezone))
     states = {
-        "ready": {True: "complete", None: "not known to be complete"}.get(one["complete"], "not complete"),
+        "ready": {True: "complete", None: "not known to be complete"}.get(point["complete"], "not complete"),
         "pending": "being reconstructed",
         "on_request": "not complete",
         "none": "without an answer",
         "incident": "an incident",
     }
-    return link, value(one, spell), interval(one, spell) + beyond(one.get("bound"), ", "), states[one["answer"]]
+    return link, value(point, spell), interval(point, spell) + beyond(point.get("bound"), ", "), states[point["answer"]]

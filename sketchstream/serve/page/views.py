@@ -143,8 +143,8 @@ class Views:
             raise ConfigError(msg)
         sketches, waiting = [], 0
         cards = home.CardMaker(self._service, self._drawn.get_or_make, metric, int(days or 0))
-        for one in self._service.sketches(request.state.allowed)["sketches"]:
-            name, counts = one["name"], one["counts"]
+        for sketch in self._service.sketches(request.state.allowed)["sketches"]:
+            name, counts = sketch["name"], sketch["counts"]
             plan = self._service.config.find(name)
             zone = self._service.timezone(name)
             what, promise = wording.about(plan, self._service.config.names)
@@ -164,7 +164,7 @@ class Views:
                     "card": card,
                     "window": links.link(card.stored, zone, self._href(name)),
                     "overlap": "" if card.stored is None else self._overlap_address(card.stored),
-                    "next": self._next(plan, one["published_through"]),
+                    "next": self._next(plan, sketch["published_through"]),
                 }
             )
         return rendering.html(
@@ -173,7 +173,7 @@ class Views:
             here="Sketches",
             sketches=sketches,
             metrics=list(self._service.titles(home.CHOICES).items())
-            if any(self._service.answers(one["name"]) == "profile" for one in sketches)
+            if any(self._service.answers(sketch["name"]) == "profile" for sketch in sketches)
             else [],
             metric=metric,
             ranges=list(home.RANGES.items()),
@@ -198,10 +198,10 @@ class Views:
     def sketch(self, request: Request) -> Response:
         """One sketch: a number over time, the calendar of its windows."""
         name = self._name(request)
-        plan, given = self._service.plan(name), request.query_params
+        plan, query = self._service.plan(name), request.query_params
         zone = self._service.timezone(name)
-        since, until = links.day(given.get("from"), zone, "from"), links.day(given.get("to"), zone, "to", after=True)
-        require_order(since, until, texts=(given.get("from"), given.get("to")))
+        since, until = links.day(query.get("from"), zone, "from"), links.day(query.get("to"), zone, "to", after=True)
+        require_order(since, until, texts=(query.get("from"), query.get("to")))
         stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE + 1, newest=since is None)
         more, stored = len(stored) > WINDOWS_OF_A_PAGE, sorted(stored[:WINDOWS_OF_A_PAGE], key=lambda one: one.window)
         what, promise = wording.about(self._service.config.find(name), self._service.config.names)
@@ -213,8 +213,8 @@ class Views:
             "action": links.sketch_address(name),
             "count": len(stored),
             "ranged": since is not None or until is not None,
-            "since": given.get("from", ""),
-            "until": given.get("to", ""),
+            "since": query.get("from", ""),
+            "until": query.get("to", ""),
             "still_open": self._still_open(request, name, plan),
             "overlap": self._overlap_address(stored[-1]) if stored else "",
             "notices": self._notices(request),
@@ -224,7 +224,7 @@ class Views:
             exact = {"from": iso(stored[0].window[0]), "to": iso(stored[-1].window[1])}
         downloads, lines = [("Windows as CSV", links.api(name, "windows", exact | {"format": "csv"}))], []
         if plan is not None:
-            values |= self._series(name, zone, stored, given)
+            values |= self._series(name, zone, stored, query)
             if waiting := values.pop("waiting"):
                 values["notices"] += waiting
                 values["refresh"] = REFRESH_S
@@ -246,7 +246,7 @@ class Views:
             signs=calendar.SIGNS,
             completeness=wording.completeness([one for one, _ in described]),
             calendars=calendar.calendars(described, zone, self._href(name)),
-            pages=links.around(name, stored, more, since, given, zone),
+            pages=links.around(name, stored, more, since, query, zone),
             links=downloads,
             lines=lines,
         )
@@ -294,17 +294,17 @@ class Views:
             where = links.ends(stored.window) | ({"group": group} if group else {})
             panels = _closer(self._pictures(stored, data, group), request.query_params, values["action"])
             pictured = [_at(one, f"{values['action']}/{one.name}", where | part) for one, part in panels]
-            asked, question = shown.of(data).further(data), _further(data)
-            if asked and len(pictured) > 1:
-                table = links.api(name, answers, where | asked | {"format": "csv"})
+            further, question = shown.of(data).further(data), _further(data)
+            if further and len(pictured) > 1:
+                table = links.api(name, answers, where | further | {"format": "csv"})
                 pictured[-1] = replace(pictured[-1], downloads=[*pictured[-1].downloads, ("CSV", table)])
             if question is not None and self._asked(stored, question, ask=True) == (None, None):
                 values["refresh"] = REFRESH_S
                 values["notices"] += ["Distances between rows are being computed; they are not here yet."]
-            known = answers == "estimate" or data["distinct"]["low"] is not None
+            has_interval = answers == "estimate" or data["distinct"]["low"] is not None
             values |= {
                 "headline": shown.of(data).headline(data),
-                "intervals": wording.intervals(data) if known else words.NO_INTERVALS,
+                "intervals": wording.intervals(data) if has_interval else words.NO_INTERVALS,
                 "pictures": pictured,
                 "tables": [*shown.of(data).tables(data), *self._differences(answer, before, zone, group)],
                 "compare": self._compare_address(name, stored, before or after, group),
@@ -331,30 +331,30 @@ class Views:
     @guarded
     def series_picture(self, request: Request) -> Response:
         """The chart of a series, alone."""
-        name, given = self._name(request), request.query_params
+        name, query = self._name(request), request.query_params
         zone = self._service.timezone(name)
-        since, until = _span(given)
+        since, until = _span(query)
         stored = self._service.store.windows(name, since, until, limit=WINDOWS_OF_A_PAGE, newest=since is None)
-        values = self._series(name, zone, sorted(stored, key=lambda one: one.window), given)
+        values = self._series(name, zone, sorted(stored, key=lambda one: one.window), query)
         drawn = [values["series"], *values["chain"]] if "series" in values else []
         return _picture(request, drawn, "there is no number in this range yet")
 
     @guarded
     def open_picture(self, request: Request) -> Response:
         """A chart of positions that have closed, in a window that is still open, alone."""
-        name, given = self._name(request), request.query_params
+        name, query = self._name(request), request.query_params
         plan = self._service.plan(name)
         windows = () if plan is None else self._open_windows(name, plan)
-        drawn = (one for start, _, answer in windows if start == given.get("from") for one in answer[1])
+        drawn = (one for start, _, answer in windows if start == query.get("from") for one in answer[1])
         return _picture(request, drawn, "no position of this window has closed, or it has been sealed since")
 
     @guarded
     def compare(self, request: Request) -> Response:
         """Two windows, or two groups, and what differs between them."""
-        name, given = self._name(request), request.query_params
+        name, query = self._name(request), request.query_params
         zone = self._service.timezone(name)
         stored = self._service.store.windows(name, limit=WINDOWS_OF_A_PAGE, newest=True)
-        chosen = comparison.choose(self._service, name, stored, given)
+        chosen = comparison.choose(self._service, name, stored, query)
         address = f"{links.sketch_address(name)}/compare"
         values: dict[str, Any] = {
             "title": f"{name}: two windows compared",
@@ -375,10 +375,10 @@ class Views:
         """What the groups of a window have in common, and one set of them that is asked for."""
         name, stored = self._chosen(request)
         zone = self._service.timezone(name)
-        asked = request.query_params.get("query", "").strip()
+        expression = request.query_params.get("query", "").strip()
         question = Question(overlap=True)
         groups = self._service.combined(name)
-        self._service.require_sets(name, replace(question, sets=(asked,) if asked else ()))
+        self._service.require_sets(name, replace(question, sets=(expression,) if expression else ()))
         where = links.ends(stored.window)
         described = self._service.describe(stored)
         label = words.window_label(*stored.window, zone)
@@ -390,28 +390,28 @@ class Views:
             "action": f"{links.sketch_address(name)}/overlap",
             "where": where,
             "groups": groups,
-            "asked": asked,
+            "asked": expression,
             "example": overlaps.example(groups),
             "notices": self._notices(request),
         }
         answer, values["failure"] = self._asked(stored, question, ask=described["answer"] != "incident")
         chosen = answer
-        if asked and answer is not None:
-            chosen, values["failure"] = self._asked(stored, replace(question, sets=(asked,)), ask=True)
+        if expression and answer is not None:
+            chosen, values["failure"] = self._asked(stored, replace(question, sets=(expression,)), ask=True)
         if answer is None or chosen is None:
             values |= {} if values["failure"] else {"refresh": REFRESH_S}
             return rendering.html("overlap.html", **values)
         data = answer.to_dict()
         picture = self._drawn.get_or_make(self._service.etag(stored, question, "page"), lambda: upset.picture(data))
-        known = data["people"]["low"] is not None
-        rows = links.downloads(name, "overlap", where | ({"query": asked} if asked else {}))
+        has_interval = data["people"]["low"] is not None
+        rows = links.downloads(name, "overlap", where | ({"query": expression} if expression else {}))
         values |= {
-            "headline": upset.headline(chosen.to_dict(), asked),
-            "note": upset.below(data) if known else words.NO_INTERVALS,
+            "headline": upset.headline(chosen.to_dict(), expression),
+            "note": upset.below(data) if has_interval else words.NO_INTERVALS,
             "picture": _at(picture, f"{values['action']}/upset", where),
             "tables": upset.tables(data),
             "links": rows,
-            "lines": links.overlap_lines(self._service.config.path.name, name, where, asked, _origin(request)),
+            "lines": links.overlap_lines(self._service.config.path.name, name, where, expression, _origin(request)),
         }
         return rendering.html("overlap.html", **values)
 
@@ -550,10 +550,10 @@ class Views:
     def _name(self, request: Request) -> str:
         return self._service.require(request.path_params["name"], request.state.allowed)
 
-    def _group(self, name: str, given: Mapping[str, str]) -> str | None:
+    def _group(self, name: str, query: Mapping[str, str]) -> str | None:
         """The chosen group, by default the first one; None if the sketch has none."""
         groups = self._service.groups(name)
-        group = given.get("group") or (groups[0] if groups else None)
+        group = query.get("group") or (groups[0] if groups else None)
         self._service.require_group(name, group)
         return group
 
@@ -586,8 +586,8 @@ class Views:
         self, stored: StoredWindow, group: str | None = None, *, ask: bool = True
     ) -> tuple[WindowAnswer | None, str | None]:
         """The usual answer of a window, or of one of its groups, or why there is none; neither while it is computed."""
-        wanted = ask and self._service.answer_state(stored) == "on_request"
-        return self._asked(stored, Question(group=group), ask=wanted)
+        compute = ask and self._service.answer_state(stored) == "on_request"
+        return self._asked(stored, Question(group=group), ask=compute)
 
     def _asked(self, stored: StoredWindow, question: Question, *, ask: bool) -> tuple[WindowAnswer | None, str | None]:
         """The answer to a question, or why there is none; neither while it is computed.
@@ -655,15 +655,15 @@ class Views:
         after = store.windows(stored.sketch, start + 1, None, limit=1)
         return (before[0] if before else None), (after[0] if after else None)
 
-    def _series(self, name: str, zone: str, stored: Sequence[StoredWindow], given: Mapping[str, str]) -> dict[str, Any]:
+    def _series(self, name: str, zone: str, stored: Sequence[StoredWindow], query: Mapping[str, str]) -> dict[str, Any]:
         """A number over time."""
-        order = given.get("order", "time")
+        order = query.get("order", "time")
         if order not in series.ORDERS:
             msg = f"order must be one of {', '.join(series.ORDERS)}, found {order!r:.40}"
             raise ConfigError(msg)
-        group = self._group(name, given)
+        group = self._group(name, query)
         offered = self._offered(name, stored, group)
-        metric = given.get("metric") or next(iter(offered), "")
+        metric = query.get("metric") or next(iter(offered), "")
         out: dict[str, Any] = {
             "metric": metric,
             "order": order,
@@ -703,7 +703,7 @@ class Views:
                 _at(one, f"{address}/over-time/{one.name}", {"metric": metric, **times} | part)
                 for one, part in _closer(
                     [*self._by_group(name, stored, metric, title, zone), *self._chain(name, stored, group)],
-                    given,
+                    query,
                     address,
                 )
             ],
@@ -749,8 +749,8 @@ class Views:
             plan = self._service.plan(name)
             largest = {} if plan is None else {"max_count": getattr(plan.spec, "max_count", math.inf)}
             return shown.named("profile").numbers({**self._service.config.names.facts(), **largest})
-        for one in reversed(stored[-WINDOWS_WITH_NAMES:]):
-            answer, _ = self._answer(one, group, ask=False)
+        for window in reversed(stored[-WINDOWS_WITH_NAMES:]):
+            answer, _ = self._answer(window, group, ask=False)
             if answer is not None:
                 return self._numbers(answer, group)
         return {}
@@ -773,8 +773,8 @@ class Views:
         answers: list[dict[str, Any]] = []
         windows: list[StoredWindow] = []
         positions = 0
-        for one in reversed(stored):
-            answer, _ = self._answer(one, group, ask=False)
+        for window in reversed(stored):
+            answer, _ = self._answer(window, group, ask=False)
             if answer is None:
                 continue
             data = answer.to_dict()
@@ -782,16 +782,16 @@ class Views:
             if positions > POSITIONS_OF_A_CHART and answers:
                 break
             answers.insert(0, data)
-            windows.insert(0, one)
-        etags = [self._service.etag(one, Question(group=group), "chain") for one in windows]
+            windows.insert(0, window)
+        etags = [self._service.etag(window, Question(group=group), "chain") for window in windows]
         key = None if None in etags else ("chain", *etags)
         panels: list[Panel] = self._drawn.get_or_make(key, lambda: shown.chained(answers))
-        gaps = any(windows[0].window[0] < one.window[0] and one not in windows for one in stored) if windows else True
+        gaps = not windows or any(windows[0].window[0] < one.window[0] and one not in windows for one in stored)
         if gaps:
             return panels
         span = windows[0].window[0], windows[-1].window[1]
         table = links.api(name, "estimates", links.ends(span) | {"format": "csv"})
-        return [replace(one, downloads=[("CSV", table)]) for one in panels]
+        return [replace(panel, downloads=[("CSV", table)]) for panel in panels]
 
     def _open_windows(self, name: str, plan: SketchPlan) -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
         """The newest windows that are still open, ascending: the start, the answers at closed positions, the shown.
@@ -804,8 +804,8 @@ class Views:
             return []
 
         def read() -> list[tuple[str, dict[str, Any], tuple[str, list[Panel]]]]:
-            found = [one.to_dict() for one in self._service.closed(name)[-OPEN_WINDOWS:]]
-            return [(str(data["window_start"]), data, shown.of(data).so_far(data)) for data in found]
+            answers = [one.to_dict() for one in self._service.closed(name)[-OPEN_WINDOWS:]]
+            return [(str(data["window_start"]), data, shown.of(data).so_far(data)) for data in answers]
 
         windows: list[Any] = self._drawn.get_or_make(("open", *self._service.closed_version(name)), read)
         return windows
@@ -841,7 +841,7 @@ class Views:
         return out
 
     def _changes(
-        self, first: WindowAnswer, second: WindowAnswer, most: int, wanted: Sequence[str] = ()
+        self, first: WindowAnswer, second: WindowAnswer, most: int, metrics: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
         """Changes between two windows, number by number, in the form of the API.
 
@@ -849,13 +849,13 @@ class Views:
             first: the window of interest.
             second: the other one.
             most: numbers.
-            wanted: names of numbers of profiles; empty: those that are offered.
+            metrics: names of numbers of profiles; empty: those that are offered.
         """
         data = first.to_dict()
         names = list(shown.of(data).numbers(data))
         profile = self._service.answers(first.stored.sketch) == "profile"
-        if wanted and profile:
-            names = list(wanted)
+        if metrics and profile:
+            names = list(metrics)
         read, changes = self._service.difference(first, second), []
         for metric in names[:most]:
             try:
@@ -875,14 +875,14 @@ class Views:
             return ["What is published is still being read: windows are missing."]
         return []
 
-    def _incident_cell(self, one: Mapping[str, Any]) -> str:
+    def _incident_cell(self, incident: Mapping[str, Any]) -> str:
         """The start of an incident's window, with a link where something of that window is stored."""
-        start = read_time(one["window_start"], "window_start")
-        windows = self._service.store.windows(one["sketch"], start, limit=1)
+        start = read_time(incident["window_start"], "window_start")
+        windows = self._service.store.windows(incident["sketch"], start, limit=1)
         if not windows or windows[0].window[0] != start:
-            return str(one["window_start"])
-        href = self._href(one["sketch"])(windows[0].window)
-        return Markup('<a href="{}">{}</a>').format(href, one["window_start"])
+            return str(incident["window_start"])
+        href = self._href(incident["sketch"])(windows[0].window)
+        return Markup('<a href="{}">{}</a>').format(href, incident["window_start"])
 
 
 _COUNTED: Final = (
@@ -896,9 +896,9 @@ _LEDGER: Final = (
 )
 
 
-def _span(given: Mapping[str, str]) -> tuple[int | None, int | None]:
+def _span(query: Mapping[str, str]) -> tuple[int | None, int | None]:
     """The range of time of an address, ms."""
-    span = read_time(given.get("from"), "from"), read_time(given.get("to"), "to")
+    span = read_time(query.get("from"), "from"), read_time(query.get("to"), "to")
     require_order(*span)
     return span
 
@@ -909,38 +909,38 @@ def _further(data: Mapping[str, Any]) -> Question | None:
     return Question(rows=RowQuestion(**options)) if options else None
 
 
-def _closer(found: Sequence[Panel], given: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
+def _closer(panels: Sequence[Panel], query: Mapping[str, str], address: str = "") -> list[tuple[Panel, dict[str, str]]]:
     """Pictures, the one whose stretch is chosen as that stretch, with links to others; and what its address says of it.
 
     Args:
-        found: the pictures of a page.
-        given: its parameters.
+        panels: the pictures of a page.
+        query: its parameters.
         address: address of the page.
     """
-    name, *ends = given.get("stretch", "").split(".")
+    name, *ends = query.get("stretch", "").split(".")
     out: list[tuple[Panel, dict[str, str]]] = []
-    for whole in found:
+    for whole in panels:
         if whole.stretches is None:
             out.append((whole, {}))
             continue
         first, last = 0, len(whole.stretches.names)
-        chosen = {"stretch": given["stretch"]} if name == whole.name else {}
-        one = whole
+        chosen = {"stretch": query["stretch"]} if name == whole.name else {}
+        panel = whole
         if chosen:
             places = [int(end) for end in ends if end.isdecimal()]
             if len(places) != 2 or not 0 <= places[0] < places[1] <= last:
-                msg = f"stretch is a picture and two places, as {whole.name}.0.{last}, found {given['stretch']!r:.40}"
+                msg = f"stretch is a picture and two places, as {whole.name}.0.{last}, found {query['stretch']!r:.40}"
                 raise ConfigError(msg)
             first, last = places
-            one = whole.stretches.draw(first, last)
+            panel = whole.stretches.draw(first, last)
         offered = [(f"All: {whole.stretches.label(0, len(whole.stretches.names))}", "")] if chosen else []
         offered += [(text, f"{whole.name}.{a}.{b}") for text, a, b in whole.stretches.within(first, last)]
-        kept = {key: text for key, text in given.items() if key != "stretch"}
+        carried = {key: text for key, text in query.items() if key != "stretch"}
         closer = [
-            (text, f"{address}?{links.query(kept | ({'stretch': at} if at else {}))}#{whole.name}")
+            (text, f"{address}?{links.query(carried | ({'stretch': at} if at else {}))}#{whole.name}")
             for text, at in offered
         ]
-        out.append((replace(one, closer=closer), chosen))
+        out.append((replace(panel, closer=closer), chosen))
     return out
 
 
@@ -955,9 +955,9 @@ def _at(picture: Panel, address: str, where: Mapping[str, str]) -> Panel:
 def _picture(request: Request, drawn: Iterable[Panel], missing: str) -> Response:
     """The chart that a path names, alone; `missing` is what is said where none of those drawn has that name."""
     form = _form(request)
-    for one in drawn:
-        if one.name == request.path_params["picture"] and one.chart is not None:
-            return _file(request, one, form)
+    for panel in drawn:
+        if panel.name == request.path_params["picture"] and panel.chart is not None:
+            return _file(request, panel, form)
     raise NotFoundError(missing)
 
 
@@ -981,7 +981,7 @@ def _form(request: Request) -> str:
     return form
 
 
-def _change(found: Mapping[str, Any]) -> str:
+def _change(change: Mapping[str, Any]) -> str:
     """The cell of a difference's interval, or the reason for a missing one."""
-    spell = spelling(found["spelled"])
-    return interval(found["difference"], spell) if found["independent"] else "none: not independent"
+    spell = spelling(change["spelled"])
+    return interval(change["difference"], spell) if change["independent"] else "none: not independent"

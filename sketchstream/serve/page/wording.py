@@ -137,19 +137,19 @@ def intervals(data: Mapping[str, Any]) -> str:
 
 def completeness(described: Sequence[Mapping[str, Any]]) -> str:
     """Sentence on the number of complete windows."""
-    states = [calendar.state(one) for one in described]
+    states = [calendar.state(window) for window in described]
     done = sum(state in ("complete", "pending") for state in states)
     text = f"{done:,} of {counted(len(states), 'window', 'windows')} shown {'is' if done == 1 else 'are'} complete"
-    for state, one, more in (
+    for state, word, more in (
         ("incomplete", "is not complete", "are not complete"),
         ("unknown", "is not known to be complete", "are not known to be complete"),
         ("incident", "has no answer", "have no answer"),
     ):
         if state in states:
-            text += f", {counted(states.count(state), one, more)}"
+            text += f", {counted(states.count(state), word, more)}"
     return f"{text}."
 
 
-def counted(count: int, one: str, more: str) -> str:
+def counted(count: int, singular: str, more: str) -> str:
     """A number with the words that go with it."""
-    return f"{count:,} {one if count == 1 else more}"
+    return f"{count:,} {singular if count == 1 else more}"

@@ -82,11 +82,11 @@ class Child:
         data = msgpack.packb(frame)
         unsent = memoryview(len(data).to_bytes(8, "big") + data)
         incoming, outgoing = self._process.stdout.fileno(), self._process.stdin.fileno()
-        received, wanted = bytearray(), 8
+        received, expected = bytearray(), 8
         poll = select.poll()
         poll.register(incoming, select.POLLIN)
         poll.register(outgoing, select.POLLOUT)
-        while len(received) < wanted:
+        while len(received) < expected:
             left = until - time.monotonic()
             if left <= 0:
                 self._process.kill()
@@ -102,12 +102,12 @@ class Child:
                     if not unsent:
                         poll.unregister(outgoing)
                 elif descriptor == incoming and event & (select.POLLIN | select.POLLHUP):
-                    part = os.read(incoming, min(wanted - len(received), 1 << 20))
+                    part = os.read(incoming, min(expected - len(received), 1 << 20))
                     if not part:
                         raise EOFError
                     received += part
-                    if len(received) == 8 == wanted:
-                        wanted += int.from_bytes(received, "big")
+                    if len(received) == 8 == expected:
+                        expected += int.from_bytes(received, "big")
         answer: dict[str, Any] = msgpack.unpackb(memoryview(received)[8:], strict_map_key=False)
         return answer
 

@@ -133,9 +133,9 @@ class FairQueue(Generic[T]):
 
     def clear(self) -> list[T]:
         """Take out all jobs."""
-        found = list({job: None for held in self._by_client.values() for job in held})
+        jobs = list({job: None for held in self._by_client.values() for job in held})
         self._by_client.clear()
-        return found
+        return jobs
 
     def _drop_empty(self, client: str) -> None:
         if client in self._by_client and not self._by_client[client]:

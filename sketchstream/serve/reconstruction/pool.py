@@ -312,10 +312,10 @@ class Pool:
     def _fail(self, job: ReconstructionJob, error: SketchstreamError) -> None:
         """Report a failure to waiting requests, and to the store for the usual question."""
         self.failed += 1
-        question, given = job.question, job.stored.input
+        question, digest = job.question, job.stored.input
         lasting = type(error) is errors.EstimateError and question is not None and bool(question.text)
-        if question is not None and lasting and given is not None and not question.names_items:
-            self._refused.put((given, question.text), str(error))
+        if question is not None and lasting and digest is not None and not question.names_items:
+            self._refused.put((digest, question.text), str(error))
         job.fail(error)
         if (job.question is None or not job.question.text) and not isinstance(error, BusyError):
             try:

@@ -99,11 +99,11 @@ class Question:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Question:
         """The question that `to_dict` described."""
-        given: dict[str, Any] = dict(data)
+        fields: dict[str, Any] = dict(data)
         for name in ("items", "sums", "sets", "among"):
-            given[name] = tuple(given[name])
-        given["rows"] = RowQuestion.from_dict(given["rows"])
-        return cls(**given)
+            fields[name] = tuple(fields[name])
+        fields["rows"] = RowQuestion.from_dict(fields["rows"])
+        return cls(**fields)
 
 
 def compute(windows: PublishedWindows, window: SealedWindow, question: Question) -> Computed:
@@ -209,8 +209,8 @@ def titled(numbers: Mapping[str, Any], metric: str) -> tuple[str, Point, str | N
         metric: such as "distinct", "at_least.7" or "quantile.0.9" of profiles; of the other kinds what
             `sketchstream.kinds.shown` knows: "sum", "count.7", "answer.7", "last.0", "norm.7".
     """
-    found = shown.of(numbers).number(numbers, metric)
-    return None if found is None or not is_estimate(found[1]) else (found[0], _ends(found[1]), found[1].get("bound"))
+    name, number = shown.of(numbers).number(numbers, metric) or ("", None)
+    return (name, _ends(number), number.get("bound")) if is_estimate(number) else None
 
 
 def _ends(value: Mapping[str, Any]) -> Point:

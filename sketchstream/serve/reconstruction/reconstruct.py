@@ -95,17 +95,17 @@ def published_in(connection: sqlite3.Connection, config: Any) -> PublishedWindow
     )
 
 
-def answer(windows: PublishedWindows, asked: Mapping[str, Any]) -> dict[str, Any]:
+def answer(windows: PublishedWindows, job: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to one frame: the result, or the error's type and text."""
-    name, span = asked["sketch"], (asked["start"], asked["stop"])
+    name, span = job["sketch"], (job["start"], job["stop"])
     try:
         matching = [one for one in windows.every(name, *span) if one.window == span]
         if not matching:
             return _failed("StoreError", f"no window of sketch {name} is published in that range")
-        if asked["question"] is None:
+        if job["question"] is None:
             both = (_guarantee(windows, matching[0], alone=alone) for alone in (False, True))
             return {"guarantee": "\n".join(both)}
-        computed = compute(windows, matching[0], Question.from_dict(asked["question"]))
+        computed = compute(windows, matching[0], Question.from_dict(job["question"]))
         return {
             "numbers": computed.numbers,
             "csv": computed.csv,
@@ -153,13 +153,13 @@ def main() -> None:
     pipe_in, pipe_out = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not end up between frames
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        given = receive(pipe_in)
-        config = Config.parse(given["text"], given["path"], os.environ)
-        windows = published_in(open_database(Path(given["database"])), config)
+        hello = receive(pipe_in)
+        config = Config.parse(hello["text"], hello["path"], os.environ)
+        windows = published_in(open_database(Path(hello["database"])), config)
         send(pipe_out, {"ready": True})
         while True:
-            asked = receive(pipe_in)
-            send(pipe_out, answer(windows.anew(), asked))
+            job = receive(pipe_in)
+            send(pipe_out, answer(windows.anew(), job))
 
 
 if __name__ == "__main__":

@@ -105,16 +105,16 @@ def parts_of(shapes: Sequence[tuple[int, int]]) -> str:
     for number in sorted(set(numbers)):
         held = sorted(partition for partition, one in shapes if one == number)
         runs = [[at for _, at in run] for _, run in groupby(enumerate(held), lambda pair: pair[1] - pair[0])]
-        said = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-        texts.append(f"{number}:{said}")
+        ranges = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+        texts.append(f"{number}:{ranges}")
     return ";".join(texts)
 
 
 def read_parts(text: str) -> Iterator[tuple[int, int]]:
     """Partition and number of the shape of each publication; see `parts_of`."""
     for piece in text.split(";"):
-        number, _, said = piece.partition(":")
-        for run in said.split(","):
+        number, _, ranges = piece.partition(":")
+        for run in ranges.split(","):
             first, _, last = run.partition("-")
             for partition in range(int(first), int(last or first) + 1):
                 yield partition, int(number)

@@ -140,14 +140,14 @@ class Computed:
     )
 
 
-def answer_key(given: bytes, question: str) -> bytes:
+def answer_key(digest: bytes, question: str) -> bytes:
     """The digest under which an answer is stored.
 
     Args:
-        given: digest of the window's input.
+        digest: digest of the window's input.
         question: canonical text of the question; empty for the usual one.
     """
-    return hashlib.blake2b(given + question.encode(), digest_size=16, person=b"sketch-answer").digest()
+    return hashlib.blake2b(digest + question.encode(), digest_size=16, person=b"sketch-answer").digest()
 
 
 class StoreSource:
@@ -168,9 +168,9 @@ class StoreSource:
 
     def frontiers(self, sketch: str | None = None) -> Sequence[Frontier]:
         """Newest frontier of each (sketch, revision, partition)."""
-        where, given = ("", ()) if sketch is None else (" WHERE s.name = ?", (sketch,))
+        where, values = ("", ()) if sketch is None else (" WHERE s.name = ?", (sketch,))
         rows = self._connection.execute(
-            f"SELECT s.name, f.value FROM frontiers f JOIN sketches s ON s.id = f.sketch{where}", given
+            f"SELECT s.name, f.value FROM frontiers f JOIN sketches s ON s.id = f.sketch{where}", values
         )
         return [_read_frontier(name, value) for name, value in rows.fetchall()]
 
@@ -339,17 +339,17 @@ class Store:
         A failure may come from the configuration, the deadline or the memory of that time: each start tries again.
         """
         with self._transaction() as execute:
-            known = dict(execute("SELECT name, value FROM meta").fetchall())
-            if known.get("format", str(FORMAT)) != str(FORMAT):
+            meta = dict(execute("SELECT name, value FROM meta").fetchall())
+            if meta.get("format", str(FORMAT)) != str(FORMAT):
                 raise DamagedError(self.path)
-            if known.get("feed", feed) != feed:
+            if meta.get("feed", feed) != feed:
                 msg = (
-                    f"{self.path} holds what was published in {known['feed']}, and this configuration reads {feed}: "
+                    f"{self.path} holds what was published in {meta['feed']}, and this configuration reads {feed}: "
                     "choose another serve.database, or remove it, and it is filled again"
                 )
                 raise StoreError(msg)
             now = f"{self._version} {_config_digest(self.config)}"
-            if known.get("config", now) != now:
+            if meta.get("config", now) != now:
                 execute("UPDATE windows SET state = ?, todo = 0, guarantee = NULL WHERE state != ?", (NEW, INCIDENT))
             execute("UPDATE windows SET state = ?, todo = 0, failure = NULL WHERE failure IS NOT NULL", (NEW,))
             for name, value in (("format", str(FORMAT)), ("feed", feed), ("config", now)):
@@ -431,11 +431,11 @@ class Store:
                 self._doubt_guarantees(execute, span)
             for frontier in batch.frontiers:
                 self._take_frontier(execute, frontier)
-            for one in batch.deleted:
-                number = self._sketch(execute, one.sketch)
+            for deletion in batch.deleted:
+                number = self._sketch(execute, deletion.sketch)
                 execute(
                     "INSERT INTO deleted VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET through = max(through, ?)",
-                    (number, one.partition, one.through, one.through),
+                    (number, deletion.partition, deletion.through, deletion.through),
                 )
                 _anew(execute, number, "state IN (?, ?)", MISSING, SETTLED)
             for bad in batch.unreadable:
@@ -452,12 +452,12 @@ class Store:
         digest = _digest(body)
         place = (sketch, start, stop, entry.revision, entry.partition)
         header = _claimed(body)
-        known = execute(
+        updated = execute(
             "INSERT OR IGNORE INTO bodies (sketch, start, stop, revision, partition, digest, seal_id, shape, body)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*place, digest, entry.seal_id, self._shape(execute, header), body),
         )
-        if not known.rowcount:
+        if not updated.rowcount:
             return set()
         self._anew(execute, sketch, entry.window)
         execute(f"DELETE FROM early WHERE {SPAN} AND revision <= ? AND partition = ?", place)
@@ -550,12 +550,12 @@ class Store:
             f"SELECT DISTINCT revision FROM instalments WHERE {SPAN} AND revision <= ?", (sketch, *window, revision)
         ).fetchall()
         copied = False
-        for (one,) in stored:
-            if Ledgers(self._write).copied(sketch, *window, one):
+        for (former,) in stored:
+            if Ledgers(self._write).copied(sketch, *window, former):
                 self._report(execute, sketch, window[0], shared_noise(f"{self._names[sketch]}, an early position"))
                 copied = True
             else:
-                execute(f"DELETE FROM instalments WHERE {SPAN} AND revision = ?", (sketch, *window, one))
+                execute(f"DELETE FROM instalments WHERE {SPAN} AND revision = ?", (sketch, *window, former))
         return copied
 
     def _doubt_guarantees(self, execute: Any, span: Span) -> None:
@@ -594,24 +594,24 @@ class Store:
                     # each by its own name: who sees one of the two sketches may not know the other one
                     own = key if (number, at) == (sketch, start) else f"{self._names[number]} at {iso(at)}"
                     self._report(execute, number, at, shared_noise(own))
-                for where, at, one in ((sketch, start, digest), row):
+                for where, at, noise in ((sketch, start, digest), row):
                     execute(
                         "UPDATE bodies SET shape = ? WHERE sketch = ? AND start = ? AND digest = ?",
-                        (NO_SHAPE, where, at, one),
+                        (NO_SHAPE, where, at, noise),
                     )
                     shared |= set(
                         execute(
                             "SELECT sketch, start, stop, revision FROM bodies"
                             " WHERE sketch = ? AND start = ? AND digest = ?",
-                            (where, at, one),
+                            (where, at, noise),
                         )
                     )
         return shared
 
     def _report(self, execute: Any, sketch: int, start: int, text: str) -> None:
         """Report an incident: these windows are no longer shown, and their computed answers are deleted."""
-        found = execute("INSERT OR IGNORE INTO incidents VALUES (?, ?, ?)", (sketch, start, text))
-        if found.rowcount:
+        inserted = execute("INSERT OR IGNORE INTO incidents VALUES (?, ?, ?)", (sketch, start, text))
+        if inserted.rowcount:
             say(log, logging.ERROR, "incident", sketch=self._names[sketch], window_start_ms=start)
         execute(
             "UPDATE windows SET state = ?, todo = 0, version = version + 1, status = ?, facts = NULL, input = NULL,"
@@ -633,21 +633,21 @@ class Store:
         row = execute(
             "SELECT value FROM frontiers WHERE sketch = ? AND revision = ? AND partition = ?", place
         ).fetchone()
-        known = None if row is None else _read_frontier(frontier.sketch, row[0])
-        if known is not None and known.sequence >= frontier.sequence:
+        former = None if row is None else _read_frontier(frontier.sketch, row[0])
+        if former is not None and former.sequence >= frontier.sequence:
             return
         fields = asdict(replace(frontier, evidence=None))
         fields[EVIDENCE] = None if frontier.evidence is None else frontier.evidence.fields()
         value = orjson.dumps(fields).decode()
         execute("INSERT OR REPLACE INTO frontiers VALUES (?, ?, ?, ?, ?)", (*place, frontier.sequence, value))
         if (
-            known is None
-            or any(getattr(known, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged"))
-            or forgets(known.evidence) != forgets(frontier.evidence)
+            former is None
+            or any(getattr(former, name) != getattr(frontier, name) for name in ("partitions", "partial", "diverged"))
+            or forgets(former.evidence) != forgets(frontier.evidence)
         ):
             _anew(execute, sketch, "state IN (?, ?)", MISSING, SETTLED)  # they speak of all windows of a sketch
         else:
-            for start, stop in _changed_evidence(known, frontier):
+            for start, stop in _changed_evidence(former, frontier):
                 _anew(execute, sketch, "state = ? AND start = ? AND stop = ?", SETTLED, start, stop)
             for stop in _anew(execute, sketch, "state = ? AND stop <= ?", MISSING, frontier.published_through):
                 self._doubt_next(execute, sketch, stop)
@@ -676,27 +676,27 @@ class Store:
 
     def _refresh(self, execute: Any, sketch: int, spans: Sequence[Span]) -> None:
         """Assemble windows of one sketch: neighbours at once, others one by one."""
-        name, wanted = self._names[sketch], set(spans)
+        name, stale = self._names[sketch], set(spans)
         first, last = spans[0][0], max(stop for _, stop in spans)
-        (there,) = execute(
+        (count,) = execute(
             "SELECT count(*) FROM windows WHERE sketch = ? AND start >= ? AND start < ?", (sketch, first, last)
         ).fetchone()
-        ranges = [(first, last)] if there <= 2 * len(spans) else list(spans)
+        ranges = [(first, last)] if count <= 2 * len(spans) else list(spans)
         early = any(plan.name == name and plan.early is not None for plan in self.config.sketches)
         try:
             for since, until in ranges:
                 for window in self._reader.windows(name, since, until, early=early):
-                    if window.window in wanted:
-                        wanted.remove(window.window)
+                    if window.window in stale:
+                        stale.remove(window.window)
                         self._put(execute, sketch, window)
         except (DataLossError, FormatError) as error:
             if len(ranges) == len(spans) == 1:
                 self._report(execute, sketch, spans[0][0], str(error).removeprefix("incident: "))
                 return
-            for span in sorted(wanted):
+            for span in sorted(stale):
                 self._refresh(execute, sketch, [span])
             return
-        for start, stop in wanted:  # of a void revision, or dropped
+        for start, stop in stale:  # of a void revision, or dropped
             execute(f"DELETE FROM windows WHERE {SPAN}", (sketch, start, stop))
             self._doubt_next(execute, sketch, stop)
 
@@ -748,12 +748,12 @@ class Store:
         if not knows_names(self.config.find(window.sketch), window.parts[0].spec):
             digest.update(b"without names")
         former = self._shown.before(window) if continuing(window.parts[0].spec) else None
-        for one in (window,) if former is None else (window, former):
+        for part in (window,) if former is None else (window, former):
             rows = execute(
                 f"SELECT partition, digest FROM bodies WHERE {SPAN} AND revision = ? ORDER BY partition, digest",
-                (sketch, *one.window, one.revision),
+                (sketch, *part.window, part.revision),
             )
-            digest.update(one.window[0].to_bytes(8, "big", signed=True))
+            digest.update(part.window[0].to_bytes(8, "big", signed=True))
             for partition, body in rows:
                 digest.update(partition.to_bytes(4, "big") + body)
         for partition, time_ms in sorted(window.early.items()):
@@ -907,10 +907,10 @@ class Store:
         """A connection for reading, for the present thread until the end of the block."""
         return self._readers.use()
 
-    def _rows(self, query: str, given: Sequence[Any] = ()) -> list[Any]:
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of a query."""
         with self._readers.use() as connection:
-            return connection.execute(query, given).fetchall()
+            return connection.execute(query, values).fetchall()
 
     def positions(self) -> dict[str, str]:
         """Where the feed reads on."""
@@ -941,11 +941,11 @@ class Store:
             after: only windows that come after this one in that order.
         """
         order, sign = ("DESC", "<") if newest else ("ASC", ">")
-        further, given = ("", ()) if after is None else (f" AND (start, stop) {sign} (?, ?)", after)
+        further, values = ("", ()) if after is None else (f" AND (start, stop) {sign} (?, ?)", after)
         rows = self._rows(
             f"SELECT {COLUMNS} FROM windows WHERE sketch = ? AND {IN_RANGE}{further}"
             f" ORDER BY start {order}, stop {order} LIMIT ?",
-            (self._ids.get(sketch), *_range(since, until), *given, limit),
+            (self._ids.get(sketch), *_range(since, until), *values, limit),
         )
         return [self._stored(row) for row in rows]
 
@@ -985,12 +985,12 @@ class Store:
     def answered(self, windows: Iterable[StoredWindow], question: str = "") -> set[bytes]:
         """Inputs of the windows of which an answer is stored; it is not read."""
         inputs = {answer_key(one.input, question): one.input for one in windows if one.input is not None}
-        keys, found = list(inputs), set[bytes]()
+        keys, answered = list(inputs), set[bytes]()
         for start in range(0, len(keys), MOST_KEYS):
             some = keys[start : start + MOST_KEYS]
             rows = self._rows(f"SELECT input FROM answers WHERE input IN ({', '.join('?' * len(some))})", some)
-            found |= {inputs[bytes(key)] for (key,) in rows}
-        return found
+            answered |= {inputs[bytes(key)] for (key,) in rows}
+        return answered
 
     def csv(self, stored: StoredWindow, question: str = "") -> bytes | None:
         """A stored answer as CSV; None: not computed."""
@@ -1005,12 +1005,12 @@ class Store:
         )
         if not rows:
             return None
-        ((found, digest),) = rows
+        ((text, digest),) = rows
         half = len(digest) // 2
-        if not _sound(found, digest[:half] if column == "numbers" else digest[half:]):
+        if not _sound(text, digest[:half] if column == "numbers" else digest[half:]):
             self.note_damage(rebuilds)
             raise DamagedError(self.path)
-        return bytes(found)
+        return bytes(text)
 
     def points(
         self, sketch: str, metric: str, since: int | None = None, until: int | None = None
@@ -1050,8 +1050,8 @@ class Store:
 
     def pending(self) -> int:
         """Windows with something left to compute."""
-        ((found,),) = self._rows("SELECT total(windows) FROM tally WHERE waiting")
-        return int(found)
+        ((number,),) = self._rows("SELECT total(windows) FROM tally WHERE waiting")
+        return int(number)
 
     def close(self) -> None:
         """Close all connections, and leave the database to another service."""
@@ -1108,24 +1108,24 @@ def _range(since: int | None, until: int | None) -> tuple[int, int, int]:
     return -LATEST if since is None else since, last, last
 
 
-def _anew(execute: Any, sketch: int, condition: str, *given: object) -> list[int]:
+def _anew(execute: Any, sketch: int, condition: str, *values: object) -> list[int]:
     """Have windows of a sketch put together again.
 
     Args:
         execute: method `execute` of a transaction.
         sketch: its number.
         condition: condition of SQL that selects windows.
-        given: its values.
+        values: its values.
 
     Returns:
         The ends of these windows.
     """
-    found = execute(
+    updated = execute(
         "UPDATE windows SET state = ?, todo = 0, version = version + 1"
         f" WHERE sketch = ? AND {condition} RETURNING stop",
-        (NEW, sketch, *given),
+        (NEW, sketch, *values),
     )
-    return [stop for (stop,) in found.fetchall()]
+    return [stop for (stop,) in updated.fetchall()]
 
 
 def _read_frontier(sketch: str, value: str) -> Frontier:
@@ -1136,11 +1136,11 @@ def _read_frontier(sketch: str, value: str) -> Frontier:
     return Frontier(**(fields | {"sketch": sketch}), evidence=None if evidence is None else Reported.read(evidence))
 
 
-def _changed_evidence(known: Frontier, frontier: Frontier) -> list[Span]:
+def _changed_evidence(former: Frontier, frontier: Frontier) -> list[Span]:
     """Windows of which a frontier tells something else than the one before."""
     if frontier.evidence is None:
         return []
-    before = {} if known.evidence is None else known.evidence.every()
+    before = {} if former.evidence is None else former.evidence.every()
     return [window for window, shown in frontier.evidence.every().items() if before.get(window) != shown]
 
 

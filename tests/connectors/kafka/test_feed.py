@@ -83,7 +83,7 @@ def test_a_topic_is_followed_over_a_restart(kafka: str, tmp_path: Path) -> None:
                     with open_published(app.config) as published:
                         wanted = history(published, "seen")
                         found = store.windows("seen")
-                        assert [one.window for one in found] == [window._found.window for window in wanted]
+                        assert [one.window for one in found] == [window._sealed.window for window in wanted]
                         for one, window in zip(found, wanted, strict=True):
                             computed = service.ready(one, Question())
                             if computed is None:
