@@ -252,16 +252,16 @@ def _look_then_state(spec_of: Callable[[int], ProfileSpec], *, before: int, afte
         for _ in range(after if active else 0):
             sketch.update(np.arange(trials))
         sealed: Any = sketch.seal()
-        moved = sealed.state.astype(np.int64) - seen
-        codes: Codes = seen * MODULUS + moved % MODULUS if spec.modulus else _clip(seen) * 13 + _clip(moved)
+        change = sealed.state.astype(np.int64) - seen
+        codes: Codes = seen * MODULUS + change % MODULUS if spec.modulus else _clip(seen) * 13 + _clip(change)
         return codes
 
     return run
 
 
-def _rounds(each: int, trials: int, one: Callable[[], Codes]) -> Codes:
+def _rounds(each: int, trials: int, draw: Callable[[], Codes]) -> Codes:
     """Enough rounds of `each` trials."""
-    return np.concatenate([one() for _ in range(-(-trials // each))])
+    return np.concatenate([draw() for _ in range(-(-trials // each))])
 
 
 def _seen_one(values: Ints) -> Codes:
@@ -308,14 +308,14 @@ def _release_given_state(spec: ProfileSpec) -> Callable[[bool, int], Codes]:
 
     def run(active: bool, trials: int) -> Codes:
         state = np.tile(places, LEVELS).astype(spec.dtype)
-        known = profile.exact_counts(spec, state)
+        exact = profile.exact_counts(spec, state)
         state += int(active)
 
         def once() -> Codes:
-            moved = profile.noised_counts(spec, state, RELEASE) - known
+            noise = profile.noised_counts(spec, state, RELEASE) - exact
             if cumulative:
-                return _clip(moved[:, : len(places)], 4).ravel()
-            return (_clip(moved[:, ::2], 4) * 9 + _clip(moved[:, 1::2], 4)).ravel()
+                return _clip(noise[:, : len(places)], 4).ravel()
+            return (_clip(noise[:, ::2], 4) * 9 + _clip(noise[:, 1::2], 4)).ravel()
 
         return _rounds(LEVELS * len(places), trials, once)
 

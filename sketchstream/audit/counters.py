@@ -56,31 +56,31 @@ def counters(case: Case, number: int) -> Outcome:
 def _one(case: Case, at: int, names: set[str], drawn: dict[tuple[str, str], list[int]]) -> str | None:
     """Follow the counters of one sketch; text on what is wrong, None if nothing is."""
     sketch = case.few()
-    held = counters_of(sketch)
-    if set(held) != names:
-        return f"the counters are {', '.join(held) or 'none'}"
+    inside_values = counters_of(sketch)
+    if set(inside_values) != names:
+        return f"the counters are {', '.join(inside_values) or 'none'}"
     inside = names - {ADMITTED}
     for name in names:
-        drawn["create", name].append(held[name])
+        drawn["create", name].append(inside_values[name])
     items, weights, moves = case.moves[at % len(case.moves)] if case.moves else ([], None, {})
     if len(items):
         sketch.update(list(items), None if weights is None else list(weights), invalid="noop")
     sketch.admit(at % 4)
     after = counters_of(sketch)
-    expected = {name: held[name] + moves.get(name, 0) + (at % 4 if name == ADMITTED else 0) for name in names}
+    expected = {name: inside_values[name] + moves.get(name, 0) + (at % 4 if name == ADMITTED else 0) for name in names}
     if after != expected:
-        return f"events add { ({name: after[name] - held[name] for name in names}) }"
+        return f"events add { ({name: after[name] - inside_values[name] for name in names}) }"
     if "refresh" in case.costs:
         sketch.refresh(*case.asked)
         before, after = after, counters_of(sketch)
         for name in names:
             drawn["refresh", name].append(after[name] - before[name])
     if "release" in case.costs:
-        shown = {one.name: one.value for one in sketch.release(*case.asked).counters}
-        if set(shown) != inside:
-            return f"a release shows {', '.join(shown) or 'none'}"
+        released = {one.name: one.value for one in sketch.release(*case.asked).counters}
+        if set(released) != inside:
+            return f"a release shows {', '.join(released) or 'none'}"
         for name in inside:
-            drawn["release", name].append(shown[name] - after[name])
+            drawn["release", name].append(released[name] - after[name])
     final = {one.name: one.value for one in sketch.seal().counters}
     if set(final) != names:
         return f"the seal shows {', '.join(final) or 'none'}"
@@ -118,11 +118,11 @@ def _spread(values: Any, law: Any) -> float:
 
 def _shared(drawn: Mapping[tuple[str, str], list[int]]) -> str | None:
     """Text on two noises of the same sketches that correlate, or on one that repeats; None if there are none."""
-    kept = {key: np.array(values, np.float64) for key, values in drawn.items() if len(set(values)) > 1}
+    varied = {key: np.array(values, np.float64) for key, values in drawn.items() if len(set(values)) > 1}
     for key in drawn:
-        if key not in kept:
+        if key not in varied:
             return f"WITHOUT NOISE: {key[1]} by {key[0]}"
-    ranks = np.stack([np.clip(one / one.std(), -4, 4) for one in kept.values()])
+    ranks = np.stack([np.clip(one / one.std(), -4, 4) for one in varied.values()])
     products = np.abs(np.corrcoef(ranks)) if len(ranks) > 1 else np.zeros((1, 1))
     np.fill_diagonal(products, 0)
     worst = float(products.max())

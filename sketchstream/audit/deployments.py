@@ -74,51 +74,51 @@ def brute_force(parts: Sequence[Any], *, keyed: bool) -> Totals:
     out: Totals = {"event": 0.0, "item": 0.0, "event_gaussian": 0.0, "item_gaussian": 0.0}
     for at in starts:
         for partition in {place[3] for place in last}:
-            held = [one for place, one in last.items() if place[2][0] <= at < place[2][1] and place[3] == partition]
+            holding = [one for place, one in last.items() if place[2][0] <= at < place[2][1] and place[3] == partition]
             for field, gaussian in (("event", False), ("event_gaussian", True)):
-                total = sum(_event(one) for one in held if _gaussian(one) == gaussian)
+                total = sum(_event(one) for one in holding if _gaussian(one) == gaussian)
                 out[field] = max(out[field], total)
     windows: dict[Any, list[Any]] = {}
     for place, one in last.items():
         if one.ledger.unit == "item":
             windows.setdefault(place[:3], []).append(one)
-    for found in windows.values():
+    for records in windows.values():
         for field, gaussian in (("item", False), ("item_gaussian", True)):
-            each = [float(_loss(one)) for one in found if _gaussian(one) == gaussian]
+            each = [float(_loss(one)) for one in records if _gaussian(one) == gaussian]
             out[field] += (max(each) if keyed else sum(each)) if each else 0.0
     return out
 
 
-def same(total: Any, wanted: Totals) -> str | None:
+def same(total: Any, expected: Totals) -> str | None:
     """Text on the first total that differs; None if all agree."""
-    for field, value in wanted.items():
-        found = getattr(total, field)
-        found = float(found.mu2 if field.endswith("gaussian") else found)
-        if math.isinf(found) or math.isinf(value):
-            agrees = found == value
+    for field, value in expected.items():
+        stated = getattr(total, field)
+        stated = float(stated.mu2 if field.endswith("gaussian") else stated)
+        if math.isinf(stated) or math.isinf(value):
+            agrees = stated == value
         else:
-            agrees = abs(found - value) <= TIGHT * max(value, 1e-9)
+            agrees = abs(stated - value) <= TIGHT * max(value, 1e-9)
         if not agrees:
-            return f"{field.replace('_', ', ')} {found:.9g}, wanted {value:.9g}"
+            return f"{field.replace('_', ', ')} {stated:.9g}, wanted {value:.9g}"
     rho = float(total.event) ** 2 / 2
     if float(total.event_zcdp) > rho * (1 + TIGHT) or (total.event and not total.event_zcdp):
         return f"event, rho {float(total.event_zcdp):.9g}, at most {rho:.9g}"
     return None
 
 
-def _gaussian(one: Any) -> bool:
-    return hasattr(one.ledger.loss(), "mu2")
+def _gaussian(record: Any) -> bool:
+    return hasattr(record.ledger.loss(), "mu2")
 
 
-def _loss(one: Any) -> Any:
+def _loss(record: Any) -> Any:
     """mu^2 or epsilon of one sketch."""
-    loss = one.ledger.loss()
+    loss = record.ledger.loss()
     return loss.mu2 if hasattr(loss, "mu2") else loss
 
 
-def _event(one: Any) -> float:
+def _event(record: Any) -> float:
     """Loss of one event to one sketch: for unit "item" that of an event, which may be smaller."""
-    return float(_loss(one) if _gaussian(one) else one.ledger.most_of_event)
+    return float(_loss(record) if _gaussian(record) else record.ledger.most_of_event)
 
 
 # Copies.
@@ -131,25 +131,25 @@ def copies(case: Case) -> Outcome:
     sketch = case.few()
     data = sketch.to_bytes()
     other = Sketch.from_bytes(data, case.key if case.spec.needs_key else None)
-    given = [sketch.seal(), other.seal()]
+    seals = [sketch.seal(), other.seal()]
     layer, views = case.costs["create"], [case.costs.get("seal")] * 2
     wrong: list[str] = []
-    for published in (given, given[::-1]):
-        found = Deployment.of(published)
-        total = found.total()
-        value = total.event_gaussian.mu2 if _gaussian(given[0]) else total.event
+    for published in (seals, seals[::-1]):
+        deployment = Deployment.of(published)
+        total = deployment.total()
+        value = total.event_gaussian.mu2 if _gaussian(seals[0]) else total.event
         loss = float(value)
         least = _of_two(case, float(layer), [None if view is None else float(view) for view in views])
         most = sum(float(view) for view in views if view is not None) if None not in views else math.inf
         most = most**2 if case.measure == "norm" else most
         if case.measure != "mean" and loss > most * (1 + case.slack):
             wrong.append(f"a loss of {loss:.6g}, wanted at most {most:.6g}")
-        if not found.copied():
+        if not deployment.copied():
             wrong.append("no incident")
         if loss < least * (1 - case.slack) and not (math.isinf(loss) and math.isinf(least)):
             wrong.append(f"a loss of {loss:.6g}, wanted at least {least:.6g}")
         if case.spec.unit == "item":
-            item = float(total.item_gaussian.mu2 if _gaussian(given[0]) else total.item)
+            item = float(total.item_gaussian.mu2 if _gaussian(seals[0]) else total.item)
             if item < least * (1 - case.slack):
                 wrong.append(f"an item's loss of {item:.6g}, wanted at least {least:.6g}")
     found_text = "an incident" if not wrong else f"WRONG: {wrong[0]}"
@@ -181,16 +181,16 @@ def copied_series(case: Case) -> Outcome:
     for what in ("early, early", "early, cut elsewhere", "early, seal", "seal, early", "seal, seal"):
         first, second = _two_series(case, what)
         for published in ([*first, *second], [*second, *first]):
-            found = Deployment.of(published)
-            total = found.total()
+            deployment = Deployment.of(published)
+            total = deployment.total()
             loss = total.event_gaussian.mu2 if _gaussian(published[0]) else total.event
-            if len(found.copied()) != 1 or loss != math.inf:
-                wrong.append(f"{what}: a loss of {float(loss):.6g}, {len(found.copied())} incidents")
+            if len(deployment.copied()) != 1 or loss != math.inf:
+                wrong.append(f"{what}: a loss of {float(loss):.6g}, {len(deployment.copied())} incidents")
     once = _regular(case)
     alone = Deployment.of(once[:1]).total()
     for published in (once, once[::-1], once[1:] + once):
-        found = Deployment.of(published)
-        if found.copied() or found.total().to_dict() != alone.to_dict():
+        deployment = Deployment.of(published)
+        if deployment.copied() or deployment.total().to_dict() != alone.to_dict():
             wrong.append("one series is taken for copies, or costs more than its first positions")
     text = "no bound, one incident each" if not wrong else f"WRONG: {wrong[0]}"
     return not wrong, claim, text, "two copies that count as one, or positions that count again"

@@ -150,13 +150,13 @@ def _shared_residues(drawn: Ints, modulus: int) -> str | None:
     n = drawn.shape[1]
     shares = np.stack([np.bincount(row, minlength=modulus) for row in drawn]) / n
     mirrored = np.roll(shares[:, ::-1], 1, axis=1)
-    for one, other in combinations(range(len(drawn)), 2):
+    for first, other in combinations(range(len(drawn)), 2):
         for word, seen, law in (("equal", drawn[other], shares[other]), ("opposite", -drawn[other], mirrored[other])):
-            found = int(np.count_nonzero((drawn[one] - seen) % modulus == 0))
-            mean = n * float(shares[one] @ law)
+            equal = int(np.count_nonzero((drawn[first] - seen) % modulus == 0))
+            mean = n * float(shares[first] @ law)
             most = mean + math.sqrt(2 * SURE * mean) + 2 * SURE / 3
-            if found > most:
-                return f"SHARED NOISE: two draws are {word} in {found:,} slots, at most {most:,.0f} by chance"
+            if equal > most:
+                return f"SHARED NOISE: two draws are {word} in {equal:,} slots, at most {most:,.0f} by chance"
     return None
 
 

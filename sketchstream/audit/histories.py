@@ -47,11 +47,11 @@ def ledger(case: Case) -> Outcome:
         f"one entry; a cost wrong by {case.slack:g}",
     )
     sketch = case.few()
-    wanted: Wanted = [("layer", case.costs["create"])]
+    expected: Wanted = [("layer", case.costs["create"])]
     seen: list[Any] = []
 
     def wrong() -> str | None:
-        return differs(case, sketch.ledger, wanted) or losses(case, sketch.ledger, wanted)
+        return differs(case, sketch.ledger, expected) or losses(case, sketch.ledger, expected)
 
     text = wrong()
     for step in ("release", "refresh", "copy", "release"):
@@ -62,20 +62,20 @@ def ledger(case: Case) -> Outcome:
         elif step in case.costs:
             if step == "release":
                 seen.append(sketch.release(*case.asked))
-                wanted.append(("release", case.costs["release"]))
-                text = text or differs(case, seen[-1].ledger, wanted) or accounted(case, seen[-1], "release")
+                expected.append(("release", case.costs["release"]))
+                text = text or differs(case, seen[-1].ledger, expected) or accounted(case, seen[-1], "release")
             else:
                 sketch.refresh(*case.asked)
-                wanted += [("look", None), ("layer", case.costs["refresh"])]
+                expected += [("look", None), ("layer", case.costs["refresh"])]
         text = text or wrong()
     sealed = sketch.seal()
-    wanted += publication(case)
+    expected += publication(case)
     seen.append(sealed)
-    text = text or wrong() or differs(case, sealed.ledger, wanted) or losses(case, sealed.ledger, wanted)
+    text = text or wrong() or differs(case, sealed.ledger, expected) or losses(case, sealed.ledger, expected)
     text = text or accounted(case, sealed, "seal")
-    for one in seen:
-        text = text or _survives(one)
-    return text is None, claim, text or f"{len(wanted)} entries as they happened", power
+    for release in seen:
+        text = text or _survives(release)
+    return text is None, claim, text or f"{len(expected)} entries as they happened", power
 
 
 def publication(case: Case) -> Wanted:
@@ -85,44 +85,44 @@ def publication(case: Case) -> Wanted:
     return [*([("layer", case.costs["seal"])] if case.publishes == "fresh" else []), ("publication", None)]
 
 
-def differs(case: Case, found: Any, wanted: Wanted) -> str | None:
+def differs(case: Case, ledger: Any, wanted: Wanted) -> str | None:
     """Text on the first difference of a ledger and the expected one; None if there is none."""
-    entries = costs(found)
+    entries = costs(ledger)
     if [kind for kind, _ in entries] != [kind for kind, _ in wanted]:
         return f"{', '.join(kind for kind, _ in entries)}; wanted {', '.join(kind for kind, _ in wanted)}"
     for (kind, cost), (_, expected) in zip(entries, wanted, strict=True):
         if not _close(cost, expected, case.slack):
             return f"{kind} of cost {_text(cost)}; wanted {_text(expected)}"
-    if found.unit != case.spec.unit:
-        return f"the unit is {found.unit}; wanted {case.spec.unit}"
+    if ledger.unit != case.spec.unit:
+        return f"the unit is {ledger.unit}; wanted {case.spec.unit}"
     return None
 
 
-def accounted(case: Case, one: Any, step: str) -> str | None:
+def accounted(case: Case, published: Any, step: str) -> str | None:
     """Text on a publication whose own fields say another cost than its ledger; None if they agree."""
-    cost = getattr(one, "cost", None)
+    cost = getattr(published, "cost", None)
     if cost is not None and not _close(cost, case.costs[step], case.slack):  # type: ignore[index]
         return f"published at cost {_text(cost)}; wanted {_text(case.costs[step])}"  # type: ignore[index]
-    layers = sum(kind == "layer" for kind, _ in costs(one.ledger))
-    if len(one.layers) != layers:
-        return f"{len(one.layers)} layers in the header, {layers} in the ledger"
-    if len({layer.lineage for layer in one.layers}) != layers:
+    layers = sum(kind == "layer" for kind, _ in costs(published.ledger))
+    if len(published.layers) != layers:
+        return f"{len(published.layers)} layers in the header, {layers} in the ledger"
+    if len({layer.lineage for layer in published.layers}) != layers:
         return "two layers of one name"
-    names = [entry.lineage for entry in one.ledger.layers]
-    return None if names == [layer.lineage for layer in one.layers] else "header and ledger name different layers"
+    names = [entry.lineage for entry in published.ledger.layers]
+    return None if names == [layer.lineage for layer in published.layers] else "header and ledger name different layers"
 
 
-def _survives(one: Any) -> str | None:
+def _survives(sketch: Any) -> str | None:
     """Text on a publication that changes when it is written and read; None if it stays as it is."""
-    data = one.to_bytes()
+    data = sketch.to_bytes()
     return None if published.read(data).to_bytes() == data else "the bytes change when they are read"
 
 
-def _close(found: Number | None, wanted: Number | None, slack: float) -> bool:
+def _close(value: Number | None, expected: Number | None, slack: float) -> bool:
     """Whether two costs agree; exact fractions exactly."""
-    if found is None or wanted is None:
-        return found is wanted
-    return found == wanted if isinstance(wanted, Fraction) else abs(float(found) / wanted - 1) <= slack
+    if value is None or expected is None:
+        return value is expected
+    return value == expected if isinstance(expected, Fraction) else abs(float(value) / expected - 1) <= slack
 
 
 def _text(cost: Number | None) -> str:
@@ -132,30 +132,30 @@ def _text(cost: Number | None) -> str:
 # Losses.
 
 
-def losses(case: Case, found: Any, wanted: Wanted) -> str | None:
+def losses(case: Case, ledger: Any, expected: Wanted) -> str | None:
     """Text on a claimed loss that is not that of the expected history; None if all are right.
 
     Costs are those of the ledger itself, which have been compared; the promised publication is added.
     """
-    entries = list(_entries(case, found, wanted))
-    sealed = wanted[-1][0] == "publication"
+    entries = list(_entries(case, ledger, expected))
+    sealed = expected[-1][0] == "publication"
     if not sealed:
-        entries += _promised(case, found)
+        entries += _promised(case, ledger)
     history = History(tuple(entries), (), len(publication(case)))
     if case.measure in ("mu^2", "mean"):
         exact, looked = of_gaussians(history), of_gaussians_with_look(history)
         field = "mu2" if case.measure == "mu^2" else "mean"
-        claims = (getattr(found.loss(), field), getattr(found.loss(intrusion=True), field))
+        claims = (getattr(ledger.loss(), field), getattr(ledger.loss(intrusion=True), field))
         for claim, true in zip(claims, (exact, looked), strict=True):
             if not _same_loss(float(claim), true):
                 return f"a loss of mu^2 {float(claim):.9g}; wanted {true:.9g}"
         return None
     if sum(isinstance(entry, View) for entry in entries) > LONGEST:
         return None
-    return _pure_losses(case, found, history)
+    return _pure_losses(case, ledger, history)
 
 
-def _pure_losses(case: Case, found: Any, history: History) -> str | None:
+def _pure_losses(case: Case, ledger: Any, history: History) -> str | None:
     """As `losses`, for epsilons and norms: never below the enumerated loss, and finite where that is."""
     item = case.spec.unit == "item" and case.measure == "epsilon" and case.modulus is not None
     looks = [history, *_looked(history)]
@@ -166,7 +166,7 @@ def _pure_losses(case: Case, found: Any, history: History) -> str | None:
         return max(oracle.exact_event_losses(one, oracle.EVENT_RING).values())
 
     true = [exact(history), max(exact(one) for one in looks) if len(looks) < 5 or not item else 0.0]
-    for claim, loss in zip((_size(found.loss()), _size(found.loss(intrusion=True))), true, strict=True):
+    for claim, loss in zip((_size(ledger.loss()), _size(ledger.loss(intrusion=True))), true, strict=True):
         if claim < loss - 1e-9 or (math.isinf(claim) and not math.isinf(loss) and loss > 0):
             return f"a loss of {claim:.6g}; wanted at least {loss:.6g}"
     return None
@@ -177,15 +177,15 @@ def _size(loss: Any) -> float:
     return math.sqrt(2 * float(loss.rho)) if hasattr(loss, "rho") else float(loss)
 
 
-def _entries(case: Case, found: Any, wanted: Wanted) -> Iterator[Entry]:
+def _entries(case: Case, ledger: Any, expected: Wanted) -> Iterator[Entry]:
     """The expected entries, with the exact costs of the ledger."""
-    for (kind, cost), (_, _) in zip(costs(found), wanted, strict=True):
+    for (kind, cost), (_, _) in zip(costs(ledger), expected, strict=True):
         yield _entry(kind, cost)
 
 
-def _promised(case: Case, found: Any) -> list[Entry]:
+def _promised(case: Case, ledger: Any) -> list[Entry]:
     """The entries of the publication, with the exact costs of the promise where they are those of the case."""
-    exact = found.promised.cost
+    exact = ledger.promised.cost
     out: list[Entry] = []
     for kind, cost in publication(case):
         right = exact is not None and _close(exact, cost, case.slack)
@@ -232,10 +232,10 @@ def distance2(covariance: Any, shift: Any) -> float:
     """Squared Mahalanobis length of a shift; infinite if it has a part without noise."""
     if not len(shift):
         return 0.0
-    found, *_ = np.linalg.lstsq(covariance, shift, rcond=1e-11)
-    if np.abs(covariance @ found - shift).max() > 1e-6:
+    solution, *_ = np.linalg.lstsq(covariance, shift, rcond=1e-11)
+    if np.abs(covariance @ solution - shift).max() > 1e-6:
         return math.inf
-    return float(shift @ found)
+    return float(shift @ solution)
 
 
 def of_gaussians_with_look(history: History) -> float:
@@ -259,13 +259,13 @@ def merged(case: Case) -> Outcome:
     open_parts = [] if getattr(case.spec, "publish", "state") == "closed" else [False]  # refused, with closed positions
     for seal in [*open_parts, *([True] if case.publishes != "histogram" else [])]:
         parts = [case.few() for _ in range(3)]
-        given = [part.seal() for part in parts] if seal else parts
-        states = [_state(part) for part in given]
-        counters = [_counters(part) for part in given]
-        names = [layer.lineage for part in given for layer in part.layers]
-        total: Any = merge(given)
-        moved = _state(total) - np.sum(states, axis=0)
-        if (moved if case.modulus is None else moved % case.modulus).any():
+        published = [part.seal() for part in parts] if seal else parts
+        states = [_state(part) for part in published]
+        counters = [_counters(part) for part in published]
+        names = [layer.lineage for part in published for layer in part.layers]
+        total: Any = merge(published)
+        difference = _state(total) - np.sum(states, axis=0)
+        if (difference if case.modulus is None else difference % case.modulus).any():
             wrong.append("state")
         sums = {name: sum(one[name] for one in counters) for name in counters[0]}
         if _counters(total) != sums:
@@ -275,8 +275,8 @@ def merged(case: Case) -> Outcome:
         if [layer.lineage for layer in total.ledger.layers] != names or len(total.ledger.history.parts) != 3:
             wrong.append("ledger")
         for part in total.ledger.history.parts:
-            kept = part.without_copies().entries
-            if not _close(kept[0].cost, case.costs["create"], case.slack):
+            layers = part.without_copies().entries
+            if not _close(layers[0].cost, case.costs["create"], case.slack):
                 wrong.append("costs")
         wrong += _merged_loss(case, total)
     found = "the sum" if not wrong else f"WRONG: {', '.join(dict.fromkeys(wrong))}"

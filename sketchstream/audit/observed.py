@@ -38,8 +38,8 @@ def state_of(sketch: Any) -> Ints:
 
 def counters_of(sketch: Any) -> dict[str, int]:
     """The counters besides the slots in an open sketch's bytes, noise included, by name."""
-    held = wire.unpack(sketch.to_bytes())[0].get("counters", ())
-    return {one["name"]: int.from_bytes(one["value"], "little", signed=True) for one in held}
+    counters = wire.unpack(sketch.to_bytes())[0].get("counters", ())
+    return {one["name"]: int.from_bytes(one["value"], "little", signed=True) for one in counters}
 
 
 def created(make: Make, rounds: int) -> Ints:
@@ -49,17 +49,17 @@ def created(make: Make, rounds: int) -> Ints:
 
 def sealed(make: Make, rounds: int) -> Ints:
     """(rounds, slots) the noise that seals add to the states they publish."""
-    moved = []
+    noise = []
     for _ in range(rounds):
         sketch = make()
         before = state_of(sketch)
-        moved.append(sketch.seal().state - before)
-    return np.stack(moved)
+        noise.append(sketch.seal().state - before)
+    return np.stack(noise)
 
 
-def untouched(moved: Ints) -> Outcome:
+def untouched(change: Ints) -> Outcome:
     """Check that a seal publishes the state unchanged, from the difference that it made."""
-    same = not moved.any()
+    same = not change.any()
     return same, "the state as it was", "the same" if same else "CHANGED", "one counter"
 
 
@@ -100,12 +100,12 @@ def variance_of_unit(epsilon: Fraction, delta: Fraction) -> float:
     """Variance of Gaussian noise for sensitivity 1, from the divergence of two normal laws."""
     from scipy.special import log_ndtr
 
-    eps, wanted = float(epsilon), math.log(delta)
+    eps, target = float(epsilon), math.log(delta)
     low, high = 1e-3, 1e3
     for _ in range(80):
         middle = math.sqrt(low * high)
         upper, lower = log_ndtr(0.5 / middle - eps * middle), eps + log_ndtr(-0.5 / middle - eps * middle)
-        above = upper + math.log1p(-math.exp(min(lower - upper, -1e-16))) > wanted
+        above = upper + math.log1p(-math.exp(min(lower - upper, -1e-16))) > target
         low, high = (middle, high) if above else (low, middle)
     return high**2
 
@@ -137,7 +137,7 @@ def resolution(law: Any, n: int) -> float:
     else:
         around = (law.epsilon - step, law.epsilon, law.epsilon + step)
         masses = [laws.RandomizedResponse(law.modulus, e).pmf(here) for e in around]
-    held = masses[1] > 1e-300
-    slope = (masses[2][held] - masses[0][held]) / (2 * float(step))
-    information = float((slope**2 / masses[1][held]).sum())
+    positive = masses[1] > 1e-300
+    slope = (masses[2][positive] - masses[0][positive]) / (2 * float(step))
+    information = float((slope**2 / masses[1][positive]).sum())
     return SURE / math.sqrt(n * information) / epsilon

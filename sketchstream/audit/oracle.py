@@ -54,9 +54,9 @@ def bits(indicator: npt.NDArray[np.bool_], cost: float) -> Floats:
         cost: e^cost is the largest likelihood ratio of one bit.
     """
     a = math.exp(-cost)
-    one = np.where(indicator, 1 / (1 + a), a / (1 + a))
+    response = np.where(indicator, 1 / (1 + a), a / (1 + a))
     law: Floats = np.ones((indicator.shape[0], 1))
-    for column in one.T:
+    for column in response.T:
         law = np.concatenate([law * (1 - column)[:, None], law * column[:, None]], axis=1)
     return law
 
@@ -119,21 +119,21 @@ class Transcript:
         return out
 
     def _walk(self, history: History, path: tuple[int, ...]) -> frozenset[int]:
-        held: frozenset[int] = frozenset()
+        layers: frozenset[int] = frozenset()
         for index, part in enumerate(history.parts):
-            held |= self._walk(part, (*path, index))
+            layers |= self._walk(part, (*path, index))
         closed = len(history.entries) - (history.seal or 0)
         for at, entry in enumerate(history.entries):
-            if held and at <= closed:
+            if layers and at <= closed:
                 self.places.append((path, at))
             if isinstance(entry, LayerEntry):
-                held |= {len(self.layers)}
+                layers |= {len(self.layers)}
                 self.layers.append(entry)
             else:
-                self.views.append(_Seen((path, at), entry.cost, held))
-        if held and history.seal is None:
+                self.views.append(_Seen((path, at), entry.cost, layers))
+        if layers and history.seal is None:
             self.places.append((path, len(history.entries)))
-        return held
+        return layers
 
     def sees(self, view: _Seen, place: Place) -> bool:
         """Whether a view comes after what was applied at a place, in the same part or in one that holds it."""

@@ -66,10 +66,10 @@ def worker(audit: Audit, block: str) -> Outcome:
     places = {(part.origin.window, part.origin.partition) for part in parts}
     if case is None or len(parts) < (HOURS - 1) * PARTITIONS or len(places) != len(parts):
         return False, claim, f"{len(parts)} parts of {len(places)} places", power
-    wanted: histories.Wanted = [("layer", case.costs["create"]), *histories.publication(case)]
+    expected: histories.Wanted = [("layer", case.costs["create"]), *histories.publication(case)]
     for part in parts:
-        wrong = histories.differs(case, part.ledger, wanted) or histories.accounted(case, part, "seal")
-        wrong = wrong or histories.losses(case, part.ledger, wanted)
+        wrong = histories.differs(case, part.ledger, expected) or histories.accounted(case, part, "seal")
+        wrong = wrong or histories.losses(case, part.ledger, expected)
         if wrong:
             return False, claim, f"WRONG: {wrong}", power
     wrong = _noise(case, parts) or _counters(case, parts) or _together(parts)
@@ -112,17 +112,17 @@ def _counters(case: Case, parts: list[Any]) -> str | None:
     """Text on counters of other laws, or other names; None if they are right."""
     admitted = {"admitted"} if case.admitted else set()
     for name in {*case.counters(case.costs["create"]), *admitted}:
-        values = [{one.name: one.value for one in part.counters}.get(name) for part in parts]
+        values = [{counter.name: counter.value for counter in part.counters}.get(name) for part in parts]
         if None in values:
             return f"WRONG: no counter {name}"
         noise = np.array(values, np.int64) - (EACH_HOUR if name == "admitted" else 0)
         if len(np.unique(noise)) == 1:
             return f"WITHOUT NOISE: {name}"
-        given = case.admitted if name == "admitted" else case.counters(case.costs["create"])[name]
+        law = case.admitted if name == "admitted" else case.counters(case.costs["create"])[name]
         if name == "admitted" or case.publishes == "bare":
-            worst = min(laws.battery(noise, given), key=lambda one: one.p_value)  # type: ignore[arg-type]
+            worst = min(laws.battery(noise, law), key=lambda counter: counter.p_value)  # type: ignore[arg-type]
             if worst.p_value < UNLIKELY:
-                power = f"would find {resolution(given, len(noise)):.0%}"
+                power = f"would find {resolution(law, len(noise)):.0%}"
                 return f"p = {worst.p_value:.2g} ({name}, {worst.name}), {power}"
     return None
 

@@ -94,20 +94,20 @@ def shrinkage_error(square: float, variance: float, d: int, *, positive: bool = 
         positive: whether a negative factor is replaced by 0.
     """
     mean = square / (2 * variance)
-    wanted = d - 2
+    freedom = d - 2
     if mean > DENSE:
-        middle = wanted + 2 * mean
+        middle = freedom + 2 * mean
         inverse = (1 + 4 * mean / middle**2) / middle  # to second order; the rest is below 1e-11 of it
-        return variance * (d - wanted**2 * inverse)
+        return variance * (d - freedom**2 * inverse)
     reach = SPREAD * math.sqrt(mean) + 40
     k = np.arange(max(0, math.floor(mean - reach)), math.ceil(mean + reach) + 1, dtype=np.float64)
     weights = np.exp(k * math.log(mean) - mean - gammaln(k + 1)) if mean > 0 else (k == 0).astype(np.float64)
     weights /= weights.sum()
     n = d + 2 * k
     if not positive:
-        return variance * (d - wanted**2 * float(weights @ (1 / (n - 2))))
-    above = chi2.sf(wanted, n - 2) / (n - 2)  # E[V / W; W >= wanted V]
-    risks = d * chi2.sf(wanted, n) - wanted**2 * above + n * chi2.cdf(wanted, n + 2) - d * chi2.cdf(wanted, n)
+        return variance * (d - freedom**2 * float(weights @ (1 / (n - 2))))
+    above = chi2.sf(freedom, n - 2) / (n - 2)  # E[V / W; W >= freedom V]
+    risks = d * chi2.sf(freedom, n) - freedom**2 * above + n * chi2.cdf(freedom, n + 2) - d * chi2.cdf(freedom, n)
     return variance * float(weights @ risks)
 
 

@@ -120,8 +120,8 @@ def denoised(counts: Floats, variance: float, method: str = "auto", target: Floa
         if target.shape != counts.shape or not np.isfinite(target).all():
             msg = f"target must be {len(counts)} finite numbers, one for each slot, found shape {target.shape}"
             raise EstimateError(msg)
-        moved = shrunk(counts - target, variance)
-        return Denoised("target", target + moved.values, moved.risk, moved.setting, moved.deviation)
+        shrunken = shrunk(counts - target, variance)
+        return Denoised("target", target + shrunken.values, shrunken.risk, shrunken.setting, shrunken.deviation)
     if method == "auto":
         method = "weighted" if len(counts) >= AUTO_FROM else "js_mean" if len(counts) >= SHRUNK_FROM else "raw"
     if method == "soft":
@@ -154,9 +154,9 @@ def soft(counts: Floats, variance: float, threshold: float) -> Denoised:
     """Each count moved towards 0 by the threshold, at most to 0."""
     size = np.abs(counts)
     values = np.sign(counts) * np.maximum(size - threshold, 0.0)
-    kept = np.minimum(size, threshold)
+    cut_off = np.minimum(size, threshold)
     d, zero = len(counts), int(np.count_nonzero(size <= threshold))
-    risk = variance * (d - 2 * zero) + float(kept @ kept)
+    risk = variance * (d - 2 * zero) + float(cut_off @ cut_off)
     return Denoised("soft", values, risk, threshold, _deviation(variance, d, 1 - zero / d))
 
 
@@ -175,8 +175,8 @@ def cut(counts: Floats, variance: float) -> Denoised:
         place = int(np.argmin(np.where(allowed, risks, math.inf)))
         if risks[place] < best:
             best, threshold = float(risks[place]), float(size[place])
-    found = soft(counts, variance, threshold)
-    return Denoised("soft_sure", found.values, best, threshold, found.deviation)
+    best_cut = soft(counts, variance, threshold)
+    return Denoised("soft_sure", best_cut.values, best, threshold, best_cut.deviation)
 
 
 def posterior(counts: Floats, variance: float) -> Denoised:
@@ -193,12 +193,12 @@ def weighted(counts: Floats, variance: float) -> Denoised:
     that is lost in the noise, all of them count. A threshold is not among them: posterior means do what it does, and
     better. The mean of their estimated errors is at least the estimated error of their mean.
     """
-    found = [method(counts, variance) for method in (centred, shrunk, posterior)]
-    risks = np.array([one.risk for one in found])
+    candidates = [method(counts, variance) for method in (centred, shrunk, posterior)]
+    risks = np.array([one.risk for one in candidates])
     seeming = risks / (TEMPERATURE * variance) + (0, 0, 1)  # a whole law is fitted for the last one: it begins with 1/e
     weights = np.exp(seeming.min() - seeming)
     weights /= weights.sum()
-    values, slope = weights @ [one.values for one in found], float(weights @ [one.setting for one in found])
+    values, slope = weights @ [one.values for one in candidates], float(weights @ [one.setting for one in candidates])
     return Denoised("weighted", values, float(weights @ risks), slope, _deviation(variance, len(counts), slope))
 
 
@@ -218,8 +218,8 @@ def refined(values: Floats, *, nonnegative: bool = False, total: float | None = 
     """
     out = np.maximum(values, 0.0) if nonnegative else values
     if total is not None:
-        found = float(out.sum())
-        out = out * (total / found) if found > 0 else out
+        total_now = float(out.sum())
+        out = out * (total / total_now) if total_now > 0 else out
     return np.rint(out) if whole else out
 
 
@@ -228,15 +228,15 @@ def _deviation(variance: float, d: int, slope: float) -> float:
 
     The estimate is V (d - d^2 V / W), and W has the variance V^2 (2 d + 4 |x|^2 / V), with 1 - V d / W = slope.
     """
-    kept = min(max(slope, 0.0), 1.0)
-    return variance * math.sqrt(2 * d * (1 - kept) ** 3 * (1 + kept))
+    share = min(max(slope, 0.0), 1.0)
+    return variance * math.sqrt(2 * d * (1 - share) ** 3 * (1 + share))
 
 
-def _shrinkage(square: float, variance: float, dimensions: int, wanted: int) -> tuple[float, float]:
+def _shrinkage(square: float, variance: float, dimensions: int, freedom: int) -> tuple[float, float]:
     """The positive part factor 1 - wanted V / W, and the estimated error in this many dimensions."""
-    if square <= wanted * variance:
+    if square <= freedom * variance:
         return 0.0, square - dimensions * variance
-    return 1 - wanted * variance / square, variance * (dimensions - wanted**2 * variance / square)
+    return 1 - freedom * variance / square, variance * (dimensions - freedom**2 * variance / square)
 
 
 def _enough(counts: Floats, least: int) -> int:

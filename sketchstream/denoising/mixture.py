@@ -55,11 +55,11 @@ def posterior_means(counts: Floats, variance: float) -> tuple[Floats, float, flo
     at = places[near] - first
     size = math.floor(at.max()) + 3
     signs = np.where(scrambled(len(at)) >> np.uint64(63), 1.0, -1.0)
-    found, moved = (_decoded(one, size) for one in (at, at + NUDGE * signs))
-    away = found - at
-    slope = float(signs @ (moved - found)) / NUDGE
+    means, nudged = (_decoded(one, size) for one in (at, at + NUDGE * signs))
+    away = means - at
+    slope = float(signs @ (nudged - means)) / NUDGE
     values = counts.copy()
-    values[near] = (found + first) / scale + middle
+    values[near] = (means + first) / scale + middle
     risk = variance * (len(counts) - 2 * len(at) + 2 * slope) + float(away @ away) / scale**2
     return values, risk, (slope + len(counts) - len(at)) / len(counts)
 

@@ -301,8 +301,8 @@ def arguments_of(items: object, columns: tuple[object, ...], weights: object, *,
     if pairs and not _are_pairs(items):
         batch = Pairs(items, rest.pop(0))
     if len(rest) > (weights is None):
-        wanted = "rows, items and weights" if pairs else "items and weights"
-        msg = f"update takes {wanted}, found {len(rest) - (weights is None)} more"
+        expected = "rows, items and weights" if pairs else "items and weights"
+        msg = f"update takes {expected}, found {len(rest) - (weights is None)} more"
         raise ItemError(msg)
     return batch, rest[0] if rest else weights
 
@@ -399,9 +399,9 @@ def _kind_of(item: object, position: int) -> Kind:
 
 def _plain(item: object, kind: Kind, position: int) -> int | str | bytes:
     """One item as a plain int, str or bytes."""
-    found = _kind_of(item, position)
-    if found != kind:
-        msg = f"a batch holds items of one type, found {found} at position {position} in a batch of {kind}"
+    kind_here = _kind_of(item, position)
+    if kind_here != kind:
+        msg = f"a batch holds items of one type, found {kind_here} at position {position} in a batch of {kind}"
         raise ItemError(msg)
     if isinstance(item, str):
         try:
@@ -553,9 +553,9 @@ def _from_arrow_array(array: Any, before: int) -> Items:
         array = array.dictionary_decode()
     if str(array.type) in ("string_view", "binary_view"):  # pyarrow 15 has no other way to request them
         array = array.cast(pa.large_string() if str(array.type) == "string_view" else pa.large_binary())
-    n, offset, found = len(array), array.offset, array.type
-    if pa.types.is_integer(found):
-        if found != pa.int64():
+    n, offset, arrow_type = len(array), array.offset, array.type
+    if pa.types.is_integer(arrow_type):
+        if arrow_type != pa.int64():
             try:
                 array, offset = array.cast(pa.int64()), 0
             except pa.ArrowInvalid:
@@ -565,12 +565,12 @@ def _from_arrow_array(array: Any, before: int) -> Items:
         data = array.buffers()[1]
         values = np.frombuffer(data, np.int64, n, 8 * offset) if n else _NO_INTS
         return Items("int", (values,))
-    text = pa.types.is_string(found) or pa.types.is_large_string(found)
-    if text or pa.types.is_binary(found) or pa.types.is_large_binary(found):
+    text = pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)
+    if text or pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type):
         kind: Kind = "str" if text else "bytes"
         if n == 0:
             return Items(kind)
-        large = pa.types.is_large_string(found) or pa.types.is_large_binary(found)
+        large = pa.types.is_large_string(arrow_type) or pa.types.is_large_binary(arrow_type)
         _, offsets, data = array.buffers()
         bounds: Offsets
         if large:
@@ -579,9 +579,9 @@ def _from_arrow_array(array: Any, before: int) -> Items:
             bounds = np.frombuffer(offsets, np.int32, n + 1, 4 * offset)
         buffer = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
         return Items.packed(buffer, bounds, kind)
-    if pa.types.is_fixed_size_binary(found):
+    if pa.types.is_fixed_size_binary(arrow_type):
         data = array.buffers()[1]
         buffer = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
-        return Items.packed(buffer, (offset + np.arange(n + 1, dtype=np.int64)) * found.byte_width, "bytes")
-    msg = f"{_WANTED}, found an Arrow array of {found}"
+        return Items.packed(buffer, (offset + np.arange(n + 1, dtype=np.int64)) * arrow_type.byte_width, "bytes")
+    msg = f"{_WANTED}, found an Arrow array of {arrow_type}"
     raise ItemError(msg)

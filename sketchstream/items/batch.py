@@ -120,8 +120,8 @@ def locate(piece: Items, route: Any, out: npt.NDArray[np.uint64]) -> None:
         if piece.kind == "int"
         else (kernels.locate_spans, kernels.plain.locate_spans)
     )
-    known = route.way in kernels.plain.ROUTES
-    (twin if known and kernels.spared(loop, piece.work, None, arguments) else loop)(*arguments)
+    has_twin = route.way in kernels.plain.ROUTES
+    (twin if has_twin and kernels.spared(loop, piece.work, None, arguments) else loop)(*arguments)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -61,8 +61,8 @@ class RecordColumn:
     @property
     def absent(self) -> Flags:
         """(n,) bool: whether the field is missing or null."""
-        found: Flags = self.kinds <= NULL
-        return found
+        absent: Flags = self.kinds <= NULL
+        return absent
 
     def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> RecordColumn:
         """Select records by a mask or an array of positions; the buffer is shared."""
@@ -100,8 +100,8 @@ class RecordColumn:
     @property
     def _numbers(self) -> Flags:
         """(n,) bool: whether the value is a binary integer."""
-        found: Flags = (self.kinds == INTEGER) & (self.ends < 0)
-        return found
+        numbers: Flags = (self.kinds == INTEGER) & (self.ends < 0)
+        return numbers
 
     def _binary_items(self) -> tuple[Items, Flags]:
         """Items of type "int": numbers as they are, the others read from their texts."""
@@ -134,8 +134,8 @@ class RecordColumn:
 
     def _named(self, item_type: ItemType) -> Flags:
         """(n,) bool: whether the value is a string, or a number that stands for its digits."""
-        found: Flags = self.kinds == STRING
-        return found if item_type == "bytes" else found | (self.kinds == INTEGER)
+        texts: Flags = self.kinds == STRING
+        return texts if item_type == "bytes" else texts | (self.kinds == INTEGER)
 
     @property
     def texts(self) -> Flags:

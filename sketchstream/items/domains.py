@@ -135,9 +135,9 @@ class Index:
     ) -> None:
         """Add a batch, see `sketchstream.kinds.interface.ItemIndex`."""
         _require_ungrouped(items)
-        given = weights if self.units is None else self.units(weights, len(items), alone=invalid == "noop")
+        units = weights if self.units is None else self.units(weights, len(items), alone=invalid == "noop")
         self.batch(
-            state, items, given, max_weight=self.max_weight, modulus=self.modulus, invalid=invalid, counters=counters
+            state, items, units, max_weight=self.max_weight, modulus=self.modulus, invalid=invalid, counters=counters
         ).apply()
 
     def batch(

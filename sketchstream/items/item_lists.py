@@ -45,8 +45,8 @@ def read_items(path: Path, item_type: str = "text", what: str = "domain.items_fi
                     raise ValueError
                 item = int(line)
         except ValueError:
-            wanted = "a whole number" if item_type == "int" else "UTF-8 text"
-            msg = f"line {number} of {what} {path} is not {wanted}"
+            expected = "a whole number" if item_type == "int" else "UTF-8 text"
+            msg = f"line {number} of {what} {path} is not {expected}"
             raise ConfigError(msg) from None
         same = str(item).encode() if item_type == "int" else line
         if same in seen:

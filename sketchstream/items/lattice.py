@@ -113,9 +113,9 @@ class Lattice:
                 return self._integers(values)
             if values.dtype.kind == "f" and values.dtype.itemsize <= 8:
                 return self._floats(values.astype(np.float64))
-        found = [self.weight(value) for value in values]
-        units = np.fromiter((one or 0 for one in found), np.int64, len(found))
-        return units, np.fromiter((one is not None for one in found), np.bool_, len(found))
+        weights = [self.weight(value) for value in values]
+        units = np.fromiter((one or 0 for one in weights), np.int64, len(weights))
+        return units, np.fromiter((one is not None for one in weights), np.bool_, len(weights))
 
     def checked(self, values: Any) -> Ints:
         """Many weights in lattice units, see `weights`; a weight that is not an event is an error.
@@ -149,9 +149,9 @@ class Lattice:
         status = np.zeros(len(starts), np.uint8)
         _read_decimals(data, starts, ends, good, self.bits, self._decimal_limits(), units, status)
         for place in np.flatnonzero(status == UNDECIDED).tolist():
-            found = self.weight(data[starts[place] : ends[place]].tobytes())
-            units[place] = found or 0
-            status[place] = REFUSED if found is None else DECIDED
+            weight = self.weight(data[starts[place] : ends[place]].tobytes())
+            units[place] = weight or 0
+            status[place] = REFUSED if weight is None else DECIDED
         good &= status == DECIDED
         return units
 
@@ -214,10 +214,10 @@ def exact_number(value: object, places: int) -> Fraction | None:
             return None
     if not isinstance(value, bytes) or len(value) > LONGEST_TEXT:
         return None
-    found = _NUMBER.fullmatch(value)
-    if found is None:
+    match = _NUMBER.fullmatch(value)
+    if match is None:
         return None
-    minus, whole, part, power = found.groups()
+    minus, whole, part, power = match.groups()
     part = part or b""
     return _decimal(bool(minus), int(whole + part), int(power or b"0") - len(part), places)
 

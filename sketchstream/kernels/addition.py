@@ -223,13 +223,13 @@ def _add(state: Any, slots: Any, weights: Any, modulus: Any, sign: Any) -> None:
                 state[here[i]] += sign * np.int64(values[i])
         else:
             # Counters are in 0..modulus - 1 whatever was added before: the order of events does not matter.
-            one = _modular(1, modulus, sign)
+            amount = _modular(1, modulus, sign)
             for i in range(len(here)):
                 if part == 0:
                     prefetch(state, ahead[i])
                 if many:
-                    one = _modular(values[i], modulus, sign)
-                total = np.int64(state[here[i]]) + one
+                    amount = _modular(values[i], modulus, sign)
+                total = np.int64(state[here[i]]) + amount
                 state[here[i]] = total - modulus if total >= modulus else total
 
 
@@ -497,7 +497,7 @@ def update_spans(
 @kernel
 def add_to_groups(
     state: Any,
-    found: U64,
+    located: U64,
     codes: Any,
     size: Any,
     weights: Any,
@@ -517,7 +517,7 @@ def add_to_groups(
 
     Args:
         state: (groups x size,) slots of the first group, then of the second, and so on.
-        found: (n,) slots in the domain, NOWHERE or UNSAMPLED; overwritten.
+        located: (n,) slots in the domain, NOWHERE or UNSAMPLED; overwritten.
         codes: (n,) int32 positions of groups, -1 for none.
         size: number of slots of one group.
         weights: (n,) weights, or (0,) for ones.
@@ -536,10 +536,10 @@ def add_to_groups(
     kept: Any = 0
     late = filled[0]
     many = len(weights) > 0
-    one = _modular(1, modulus, sign) if modulus > 0 else np.int64(sign)
-    for i in range(len(found)):
+    amount = _modular(1, modulus, sign) if modulus > 0 else np.int64(sign)
+    for i in range(len(located)):
         code: Any = np.int64(codes[i])
-        slot = found[i]
+        slot = located[i]
         inside = code >= 0 and slot < size
         weight = np.int64(1)
         valid = True
@@ -547,13 +547,13 @@ def add_to_groups(
             weight = np.int64(weights[i])
             valid = max_weight == 0 or -max_weight <= weight <= max_weight
             scratch[kept] = weights[i]
-            one = _modular(weight, modulus, sign) if modulus > 0 else sign * weight
+            amount = _modular(weight, modulus, sign) if modulus > 0 else sign * weight
         # Written before it is known whether the event counts: `kept` and `late` move on only where it does, and the
         # next event overwrites the others. Then `place` may be anything, but is no index of `state`.
         place = slot + np.uint64(code) * size
-        found[kept] = place
+        located[kept] = place
         later_slots[late] = np.uint32(place)
-        later_weights[late] = np.int32(one)
+        later_weights[late] = np.int32(amount)
         now = place < begins
         kept += inside and valid and now
         late += inside and valid and not now
@@ -564,10 +564,10 @@ def add_to_groups(
             counts[code] += sign
     part = scratch[:kept] if many else weights[:]
     if sign > 0:
-        _add(state, found[:kept], part, modulus, 1)
-        done[0] += len(found)
+        _add(state, located[:kept], part, modulus, 1)
+        done[0] += len(located)
     else:
-        _add(state, found[:kept], part, modulus, -1)
+        _add(state, located[:kept], part, modulus, -1)
     filled[0] = late
 
 

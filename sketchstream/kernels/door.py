@@ -193,18 +193,18 @@ def spared(function: Any, work: Callable[[], int], variant: Hashable, arguments:
         arguments: those of the call.
     """
     global _few_left
-    known = (function, variant)
-    left = _left.get(known, SPARED)
+    key = (function, variant)
+    left = _left.get(key, SPARED)
     if left == 0:
         return False
     if "numba" not in sys.modules and (elements := work()) < min(_few_left, SPARED):
         _few_left -= elements
         return True
-    if (known not in _left or function.overloads) and _is_compiled(function, arguments):
+    if (key not in _left or function.overloads) and _is_compiled(function, arguments):
         left = 0
     else:
         left = max(left - work(), 0)
-    _left[known] = left
+    _left[key] = left
     return left > 0
 
 
@@ -253,11 +253,11 @@ def _take_turns(stored: Any) -> None:
         @functools.wraps(method)
         def waits(*arguments: Any) -> Any:
             try:
-                held = lock.open("w")
+                file = lock.open("w")
             except OSError:  # the cache does not exist yet, or is read-only
                 return method(*arguments)
-            with held:
-                fcntl.flock(held, turn)
+            with file:
+                fcntl.flock(file, turn)
                 return method(*arguments)
 
         return waits

@@ -75,8 +75,8 @@ def check_spans(starts: Any, ends: Any, size: int) -> int:
 
 def _texts(data: Bytes, starts: I64, ends: I64, valid: Any) -> Iterator[tuple[int, bytes]]:
     """The texts that are there, each with its place among all."""
-    there = np.flatnonzero(valid)
-    for i, start, end in zip(there.tolist(), starts[there].tolist(), ends[there].tolist(), strict=True):
+    present = np.flatnonzero(valid)
+    for i, start, end in zip(present.tolist(), starts[present].tolist(), ends[present].tolist(), strict=True):
         yield i, data.data[start:end].tobytes()
 
 
@@ -220,8 +220,8 @@ def fill_table(hashes: U64, table: U64) -> None:
     """Open addressing, linear probing; see `routing.fill_table`."""
     mask = len(table) - 1
     taken, places = bytearray(len(table)), []
-    for wanted in (hashes & np.uint64(mask)).tolist():
-        place = wanted
+    for home in (hashes & np.uint64(mask)).tolist():
+        place = home
         while taken[place]:
             place = (place + 1) & mask
         taken[place] = 1
@@ -251,13 +251,13 @@ def _look_up(route: Any, out: U64, same: Callable[[I64, I64], npt.NDArray[np.boo
             listed = rows[alike, 1].view(np.int64)
             listed -= 1
             equal = same(left[alike], listed)  # equal hashes are no proof
-            found = listed[equal]
-            slots = route.slots[found]
+            positions = listed[equal]
+            slots = route.slots[positions]
             out[left[alike[equal]]] = slots
             place += np.uint64(1)
             place &= mask
             places[left] = place
-            scratch += [place, hashed, rows, listed, found, slots]
+            scratch += [place, hashed, rows, listed, positions, slots]
             undecided[alike[equal]] = False
             left = left[undecided]
     finally:
@@ -300,8 +300,8 @@ def locate_spans(buffer: Bytes, starts: npt.NDArray[Any], ends: npt.NDArray[Any]
         def same(events: I64, listed: I64) -> npt.NDArray[np.bool_]:
             bounds = (starts[events], ends[events], route.starts[listed], route.ends[listed])
             spans = zip(*(bound.tolist() for bound in bounds), strict=True)
-            found = (here[start:end] == there[first:last] for start, end, first, last in spans)
-            return np.fromiter(found, np.bool_, len(events))
+            equal = (here[start:end] == there[first:last] for start, end, first, last in spans)
+            return np.fromiter(equal, np.bool_, len(events))
 
         _look_up(route, out, same)
 
@@ -345,20 +345,20 @@ def add(
             return False
         unsampled = int(((slots == UNSAMPLED) & valid).sum())
         inside &= valid
-        found, amounts = slots[inside].view(np.int64), amounts[inside]
+        inner, amounts = slots[inside].view(np.int64), amounts[inside]
         with np.errstate(over="ignore"):
             total = amounts.sum() * np.int64(sign)
         signed = np.remainder(amounts, modulus) * sign if modulus else amounts * np.int64(sign)
-        order = np.argsort(found)
-        chosen, moved = found[order], signed[order]
-        scratch += [found, amounts, signed, order, chosen, moved]
+        order = np.argsort(inner)
+        chosen, amounts_in_order = inner[order], signed[order]
+        scratch += [inner, amounts, signed, order, chosen, amounts_in_order]
         begins = np.flatnonzero(np.diff(chosen, prepend=-1))
         touched = chosen[begins]
         before = state[touched]
         after = before.astype(np.int64)
         scratch += [begins, touched, before, after]
         if len(touched):
-            after += np.add.reduceat(moved, begins)
+            after += np.add.reduceat(amounts_in_order, begins)
         if modulus:
             after %= modulus
         _write(

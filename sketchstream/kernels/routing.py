@@ -152,12 +152,12 @@ def _hash_to_slots(items: I64, route: Any, out: U64) -> None:
     if whole < n:
         # The last items are filled up to a group, so that one loop serves all; what they leave is overwritten.
         last = np.zeros(GROUP, np.int64)
-        found = np.empty(GROUP, np.uint64)
+        group_slots = np.empty(GROUP, np.uint64)
         last[: n - whole] = items[whole:n]
-        slot_group(last, 0, route.key0, route.key1, found, 0, route.per_level, route.last_level)
-        out[whole:] = found[: n - whole]
+        slot_group(last, 0, route.key0, route.key1, group_slots, 0, route.per_level, route.last_level)
+        out[whole:] = group_slots[: n - whole]
         last[:] = 0
-        found[:] = 0
+        group_slots[:] = 0
 
 
 @kernel
@@ -225,16 +225,16 @@ def _look_up_ints(items: I64, route: Any, out: U64) -> None:
     for i in range(n):
         value = out[i]
         place = value & mask
-        found = NOWHERE
+        slot = NOWHERE
         while table[place, 1] != 0:
             if table[place, 0] == value:
                 position = table[place, 1] - ONE
                 # Equal hashes are no proof: two items may share one.
                 if route.ints[position] == items[i]:
-                    found = route.slots[position]
+                    slot = route.slots[position]
                     break
             place = (place + ONE) & mask
-        out[i] = found
+        out[i] = slot
 
 
 @kernel
@@ -249,25 +249,25 @@ def _look_up_spans(buffer: Bytes, starts: Any, ends: Any, route: Any, out: U64) 
     for i in range(n):
         value = out[i]
         place = value & mask
-        found = NOWHERE
+        slot = NOWHERE
         while table[place, 1] != 0:
             if table[place, 0] == value:
                 position = table[place, 1] - ONE
                 here = first + np.uint64(starts[i])
                 length = np.uint64(ends[i]) - np.uint64(starts[i])
-                there = listed + np.uint64(route.starts[position])
+                stored = listed + np.uint64(route.starts[position])
                 same = np.uint64(route.ends[position]) - np.uint64(route.starts[position]) == length
                 while same and length >= WORD:  # from the end, where names differ most
                     length -= WORD
-                    same = word_at(here + length) == word_at(there + length)
+                    same = word_at(here + length) == word_at(stored + length)
                 while same and length > 0:
                     length -= ONE
-                    same = byte_at(here + length) == byte_at(there + length)
+                    same = byte_at(here + length) == byte_at(stored + length)
                 if same:
-                    found = route.slots[position]
+                    slot = route.slots[position]
                     break
             place = (place + ONE) & mask
-        out[i] = found
+        out[i] = slot
 
 
 @kernel

@@ -162,21 +162,21 @@ def has_shape(at: Any, size: Any, sample: Any, masks: Any) -> Any:
 
 
 @part
-def judge_shape(known: Any, length: Any, shaped: Any, others: Any) -> None:
+def judge_shape(shape: Any, length: Any, shaped: Any, others: Any) -> None:
     """Keep a shape that has just been taken, and one that half of the texts of its layout had.
 
     Args:
-        known: (3,) in and out: what is known of the shape.
+        shape: (3,) in and out: what is known of the shape.
         length: length of the shape.
         shaped: texts of a round that had it.
         others: texts of that round that followed the layout otherwise.
     """
-    if known[LENGTH] == 0:
-        known[LENGTH] = length
+    if shape[LENGTH] == 0:
+        shape[LENGTH] = length
     elif shaped + others >= ENOUGH:
         if shaped >= others:
-            known[FAILED] = 0
+            shape[FAILED] = 0
         else:
-            known[FAILED] = min(known[FAILED] + 1, MOST_FAILED)
-            known[WAIT] = 1 << known[FAILED]
-            known[LENGTH] = 0
+            shape[FAILED] = min(shape[FAILED] + 1, MOST_FAILED)
+            shape[WAIT] = 1 << shape[FAILED]
+            shape[LENGTH] = 0

@@ -92,12 +92,12 @@ def _sorted_tally(state: Counters, low: int, width: int, edges: I64) -> tuple[I6
 @kernel
 def _outside(state: Any, low: Any, width: Any, out: Any) -> Any:
     """Copy the counters outside low..low+width-1 to `out`; returns how many."""
-    found = 0
+    number = 0
     for i in range(len(state)):
         if np.uint64(np.int64(state[i]) - low) >= np.uint64(width):
-            out[found] = state[i]
-            found += 1
-    return found
+            out[number] = state[i]
+            number += 1
+    return number
 
 
 def _counted(state: Counters, low: int, width: int, edges: I64) -> tuple[I64, I64]:
@@ -114,9 +114,9 @@ def _counted(state: Counters, low: int, width: int, edges: I64) -> tuple[I64, I6
     if len(state) < _PAIR:
         return part(state)
     with ThreadPoolExecutor(1, "sketchstream-tally") as other:
-        there = other.submit(part, state[: len(state) // 2])
+        second = other.submit(part, state[: len(state) // 2])
         inner, outer = part(state[len(state) // 2 :])
-        more, beyond = there.result()
+        more, beyond = second.result()
     return inner + more, outer + beyond
 
 

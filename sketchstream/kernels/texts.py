@@ -112,10 +112,10 @@ def check_payloads(data: Bytes, starts: Ints, ends: Ints, others: Ints, text: bo
     limit = last_run(first, data.size)
     unsure = 0
     for i in range(starts.size):
-        there = starts[i] >= 0 and others[i] >= 0
-        absent[i] = not there
-        valid[i] = there
-        if there and text:
+        present = starts[i] >= 0 and others[i] >= 0
+        absent[i] = not present
+        valid[i] = present
+        if present and text:
             at, end = first + np.uint64(starts[i]), first + np.uint64(ends[i])
             # The last bytes of the buffer are left to `check_utf8`, as is what is not ASCII.
             step = np.uint64(WIDTH)
@@ -251,7 +251,7 @@ def find_texts(
     second, more, mask = first_byte(listed), np.uint64(listed.size), np.uint64(table.size - 1)
     shift = _BITS - trailing_zeros(np.uint64(table.size))
     for i in range(len(out)):
-        found = np.int32(-1)
+        place = np.int32(-1)
         if valid[i]:
             start = np.uint64(starts[i])
             length = np.uint64(ends[i]) - start
@@ -261,7 +261,7 @@ def find_texts(
                 begin = np.uint64(offsets[entry])
                 same = np.uint64(offsets[entry + _ONE]) - begin == length
                 if same and _equal(first, start, second, begin, length, size, more):
-                    found = table[at]
+                    place = table[at]
                     break
                 at = (at + _ONE) & mask
-        out[i] = found
+        out[i] = place

@@ -157,7 +157,7 @@ def literal_size(text: Any, p: Any) -> Any:
 
 
 @part
-def short_number(text: Any, p: Any, wanted: Any) -> Any:
+def short_number(text: Any, p: Any, kind: Any) -> Any:
     """End of a number without exponent, and whether it is whole.
 
     The end is 0 if the number has more than 15 digits before or after its point, is malformed, or is a wanted one that
@@ -168,7 +168,7 @@ def short_number(text: Any, p: Any, wanted: Any) -> Any:
         p += 1
     digits = digit_run(text + U(p))
     # A run of RUN digits may go on, and a leading zero must stand alone.
-    if digits in (0, RUN) or (byte(text, p) == ZERO and (digits > 1 or (negative and wanted))):
+    if digits in (0, RUN) or (byte(text, p) == ZERO and (digits > 1 or (negative and kind))):
         return 0, True
     p += digits
     if byte(text, p) != POINT:

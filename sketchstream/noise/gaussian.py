@@ -316,13 +316,13 @@ def settled(
     product = rest * (2 * left + rest)
     least_x = product * ready.coefficient >> ready.scale
     most_x = (product * (ready.coefficient + 1) >> ready.scale) + 1
-    known = most_x < 1 << WIDTH  # x below 1
-    least, most = exponential_ends(*(np.where(known, x, 0).astype(np.uint64) for x in (least_x, most_x)))
+    small = most_x < 1 << WIDTH  # x below 1
+    least, most = exponential_ends(*(np.where(small, x, 0).astype(np.uint64) for x in (least_x, most_x)))
     spare = np.uint64(WIDTH - ready.width)  # narrow words: the first bits of 32
     below = np.uint64(ready.shift) + spare
     first = words[1][columns].astype(np.uint64) >> np.uint64(ready.shift)
-    accepted = known & ((first + np.uint64(1)) << below <= least)
-    refused = (known & (first << below >= most)) | (
+    accepted = small & ((first + np.uint64(1)) << below <= least)
+    refused = (small & (first << below >= most)) | (
         (size == 0) & (words[0][columns] >> np.uint32(ready.width - 1) == 1)
     )
     tied[columns[~accepted & ~refused]] = True
@@ -371,16 +371,16 @@ def complete(words: list[int], ready: GaussianTables, draw: Draw) -> int | None:
     if ready.shift == 0:
         return sign * k
     if ready.packed:
-        rest, known = words[1] & ((1 << ready.shift) - 1), ready.width - ready.shift
+        rest, drawn = words[1] & ((1 << ready.shift) - 1), ready.width - ready.shift
         first = words[1] >> ready.shift
     else:
-        rest, known, first = 0, ready.width, words[1]
+        rest, drawn, first = 0, ready.width, words[1]
         for word in words[2:]:
             rest = (rest << ready.width) | word
         rest >>= (ready.rows - 2) * ready.width - ready.shift
     left = k << ready.shift
     exponent = rest * (2 * left + rest) / (2 * ready.sigma2)
-    accepted = below_exponential(first, known, exponent, ready.width, draw)
+    accepted = below_exponential(first, drawn, exponent, ready.width, draw)
     value = left + rest
     return sign * value if accepted and not (sign < 0 and value == 0) else None
 

@@ -69,17 +69,17 @@ def joint_response(
     with Scratch(columns, 1 + rows, entropy) as scratch:
         for block in blocks(columns, 1 + rows):
             words = scratch.fill(block.stop - block.start)
-            moved = np.empty(words.shape[1], np.int64)
+            shift = np.empty(words.shape[1], np.int64)
             moves = words[0] < word
             for position in np.flatnonzero(words[0] == word):
                 moves[position] = below(threshold, int(words[0][position]), scratch.draw)
             for row, line in zip(out, words[1:], strict=True):
-                write_residues(line, modulus, scratch, moved)
-                moved *= moves
-                moved += row[block]
-                wraps = moved >= modulus
-                np.subtract(moved, np.int64(modulus), out=moved, where=wraps)
-                row[block] = moved
-                moved.fill(0)
+                write_residues(line, modulus, scratch, shift)
+                shift *= moves
+                shift += row[block]
+                wraps = shift >= modulus
+                np.subtract(shift, np.int64(modulus), out=shift, where=wraps)
+                row[block] = shift
+                shift.fill(0)
                 wraps.fill(0)
             moves.fill(0)

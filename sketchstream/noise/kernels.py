@@ -65,8 +65,8 @@ def response_block(words: Words, threshold: np.uint32, values: np.uint64, refuse
     for i in range(len(shift)):
         # The high half is a value, each one equally likely once low halves below `refused` are left out.
         product = np.uint64(second[i]) * values
-        moved = first[i] < threshold
-        shift[i] = (np.int32(product >> np.uint64(32)) + np.int32(1)) * np.int32(moved)
+        moves = first[i] < threshold
+        shift[i] = (np.int32(product >> np.uint64(32)) + np.int32(1)) * np.int32(moves)
         doubt |= np.uint32(first[i] == threshold) | np.uint32((product & np.uint64(0xFFFFFFFF)) < refused)
     return bool(doubt)
 

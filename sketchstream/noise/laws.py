@@ -255,11 +255,11 @@ def chi_square(name: str, observed: Values, expected: Floats) -> Check:
     """
     from scipy.special import gammaincc
 
-    seen, wanted = _merged(np.asarray(observed, dtype=np.float64), expected)
+    seen, merged = _merged(np.asarray(observed, dtype=np.float64), expected)
     freedom = len(seen) - 1
     if freedom < 1:
         return Check(name, 0.0, 0, 1.0)
-    statistic = float(np.sum((seen - wanted) ** 2 / wanted))
+    statistic = float(np.sum((seen - merged) ** 2 / merged))
     return Check(name, statistic, freedom, float(gammaincc(freedom / 2, statistic / 2)))
 
 
@@ -336,11 +336,11 @@ def _zero(samples: Values, law: Law) -> Check:
     """The exact binomial test of how many samples are not 0: the only one with power where nearly all are."""
     from scipy.special import betainc
 
-    n, moved = samples.size, int(np.count_nonzero(samples))
+    n, nonzero = samples.size, int(np.count_nonzero(samples))
     share = law.moved
-    at_least = float(betainc(moved, n - moved + 1, share)) if moved else 1.0
-    at_most = 1 - float(betainc(moved + 1, n - moved, share)) if moved < n else 1.0
-    return Check("zero", float(moved), 1, min(1.0, 2 * min(at_least, at_most)))
+    at_least = float(betainc(nonzero, n - nonzero + 1, share)) if nonzero else 1.0
+    at_most = 1 - float(betainc(nonzero + 1, n - nonzero, share)) if nonzero < n else 1.0
+    return Check("zero", float(nonzero), 1, min(1.0, 2 * min(at_least, at_most)))
 
 
 def _spread(samples: Values, law: Law) -> Check:
@@ -358,21 +358,21 @@ def _merged(observed: Floats, expected: Floats) -> tuple[Floats, Floats]:
     if np.all(expected >= LEAST_EXPECTED):
         return observed, expected
     seen: list[float] = []
-    wanted: list[float] = []
+    expected_merged: list[float] = []
     open_seen = open_wanted = 0.0
     for count, mass in zip(observed.tolist(), expected.tolist(), strict=True):
         open_seen += count
         open_wanted += mass
         if open_wanted >= LEAST_EXPECTED:
             seen.append(open_seen)
-            wanted.append(open_wanted)
+            expected_merged.append(open_wanted)
             open_seen = open_wanted = 0.0
-    if wanted:
+    if expected_merged:
         seen[-1] += open_seen
-        wanted[-1] += open_wanted
+        expected_merged[-1] += open_wanted
     else:
-        seen, wanted = [open_seen], [open_wanted]
-    return np.array(seen), np.array(wanted)
+        seen, expected_merged = [open_seen], [open_wanted]
+    return np.array(seen), np.array(expected_merged)
 
 
 def _folded(values: Values, masses: Floats, modulus: int) -> Floats:

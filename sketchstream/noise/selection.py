@@ -29,7 +29,7 @@ def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Wor
     candidates = list(scores)
     best = max(scores.values())
     acceptance = {
-        one: exponential(epsilon * (best - score) / 2) for one, score in scores.items() if score != best
+        candidate: exponential(epsilon * (best - score) / 2) for candidate, score in scores.items() if score != best
     }  # the best is always accepted
     limit = (1 << WIDTH) // len(candidates) * len(candidates)
     with words_of(entropy) as source:
@@ -38,6 +38,6 @@ def choose(scores: Mapping[Candidate, Fraction], epsilon: Fraction, entropy: Wor
             drawn = draw()
             if drawn >= limit:
                 continue
-            one = candidates[drawn % len(candidates)]
-            if one not in acceptance or below(acceptance[one], draw(), draw):
-                return one
+            candidate = candidates[drawn % len(candidates)]
+            if candidate not in acceptance or below(acceptance[candidate], draw(), draw):
+                return candidate

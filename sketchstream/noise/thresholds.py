@@ -114,7 +114,7 @@ def exponential(x: Fraction, bits: int = CACHED_BITS) -> Threshold:
     below.
     """
     _positive(x)
-    return Threshold(lambda wanted: exp_minus(x, wanted), bits)
+    return Threshold(lambda bits_wanted: exp_minus(x, bits_wanted), bits)
 
 
 def digit(x: Fraction) -> Threshold:

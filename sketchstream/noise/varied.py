@@ -119,10 +119,10 @@ def draw_thinned(
         sigma2s: the exact parameters.
         source: words.
     """
-    coefficients = {int(one): (1 / sigma2s[one] - 1 / table) / 2 for one in np.unique(which)}
+    coefficients = {int(sigma2): (1 / sigma2s[sigma2] - 1 / table) / 2 for sigma2 in np.unique(which)}
     roots = np.zeros(len(sigma2s), np.int64)
-    for one, coefficient in coefficients.items():
-        roots[one] = _root(coefficient)
+    for sigma2, coefficient in coefficients.items():
+        roots[sigma2] = _root(coefficient)
     pending = np.arange(len(noise))
     while pending.size:
         drawn = np.zeros(pending.size, np.int64)
@@ -130,14 +130,14 @@ def draw_thinned(
         thinned = np.flatnonzero(roots[which[pending]])
         words = np.empty(thinned.size, np.uint32)
         source.fill(words)
-        kept = np.ones(pending.size, np.bool_)
-        kept[thinned], unsure = decide(words, drawn[thinned], roots[which[pending[thinned]]])
+        accepted = np.ones(pending.size, np.bool_)
+        accepted[thinned], unsure = decide(words, drawn[thinned], roots[which[pending[thinned]]])
         for place in np.flatnonzero(unsure).tolist():
             at = int(thinned[place])
             exponent = int(drawn[at]) ** 2 * coefficients[int(which[pending[at]])]
-            kept[at] = gaussian.below_exponential(int(words[place]), WIDTH, exponent, WIDTH, word_by_word(source))
+            accepted[at] = gaussian.below_exponential(int(words[place]), WIDTH, exponent, WIDTH, word_by_word(source))
         noise[pending] = drawn
-        pending = pending[~kept]
+        pending = pending[~accepted]
         drawn.fill(0)
         words.fill(0)
 

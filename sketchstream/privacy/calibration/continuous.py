@@ -236,16 +236,16 @@ _POSITIVE: Final = (MIN_DELTA, None, "at least 1e-300")
 _Range = tuple[Fraction, Fraction | None, str]
 
 
-def _arguments(**given: tuple[Any, _Range]) -> tuple[tuple[int, ...] | None, list[Floats]]:
+def _arguments(**arguments: tuple[Any, _Range]) -> tuple[tuple[int, ...] | None, list[Floats]]:
     """The shape of the result (None for a number) and the arguments as flat float64 arrays of one length."""
-    values = [_floats(value, name, allowed) for name, (value, allowed) in given.items()]
+    values = [_floats(value, name, allowed) for name, (value, allowed) in arguments.items()]
     try:
         joined = np.broadcast_arrays(*values)
     except ValueError:
-        shapes = ", ".join(f"{name} {value.shape}" for name, value in zip(given, values, strict=True))
+        shapes = ", ".join(f"{name} {value.shape}" for name, value in zip(arguments, values, strict=True))
         msg = f"arrays must have shapes that broadcast together, found {shapes}"
         raise SpecError(msg) from None
-    scalar = all(not isinstance(value, (np.ndarray, list, tuple)) for value, _ in given.values())
+    scalar = all(not isinstance(value, (np.ndarray, list, tuple)) for value, _ in arguments.values())
     return None if scalar else joined[0].shape, [np.array(one, np.float64).reshape(-1) for one in joined]
 
 
@@ -260,7 +260,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     Floats narrower than 64 bits are read by their shortest decimal form, as single numbers are.
     """
     low, high, range_text = allowed
-    wanted = f"{name} must be {range_text}"
+    expected = f"{name} must be {range_text}"
     if not isinstance(value, (np.ndarray, list, tuple)):
         return np.array(checked_float(value, name, allowed))
     try:
@@ -268,7 +268,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     except ValueError:
         array = np.array("")
     if array.dtype.kind not in "iufOU" or (array.dtype.kind == "U" and array.ndim == 0):
-        msg = f"{wanted}: a number or an array of numbers, found an array of {array.dtype}"
+        msg = f"{expected}: a number or an array of numbers, found an array of {array.dtype}"
         raise SpecError(msg)
     if array.dtype.kind in "OU":
         flat = [checked_float(one, name, allowed) for one in array.reshape(-1).tolist()]
@@ -277,7 +277,7 @@ def _floats(value: Any, name: str, allowed: _Range) -> Floats:
     floats = (array.astype(str) if narrow else array).astype(np.float64)
     inside = np.isfinite(floats) & (floats >= float(low)) & (floats <= (math.inf if high is None else float(high)))
     if not np.all(inside):
-        msg = f"{wanted}, found {floats[~inside].flat[0]}"
+        msg = f"{expected}, found {floats[~inside].flat[0]}"
         raise SpecError(msg)
     return floats
 
@@ -290,9 +290,9 @@ def checked_float(value: Any, name: str, allowed: _Range) -> float:
 def checked(value: Any, name: str, allowed: _Range) -> Fraction:
     """The exact number that a user wrote, which is in range."""
     low, high, range_text = allowed
-    wanted = f"{name} must be {range_text}"
-    exact = exact_rational(value, wanted)
+    expected = f"{name} must be {range_text}"
+    exact = exact_rational(value, expected)
     if exact < low or (high is not None and exact > high) or exact > sys.float_info.max:
-        msg = f"{wanted}, found {str(value)[:40]}"
+        msg = f"{expected}, found {str(value)[:40]}"
         raise SpecError(msg)
     return exact

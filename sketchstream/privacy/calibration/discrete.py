@@ -113,17 +113,17 @@ def calibrate_discrete(
     fine = sigma2 >= COARSE
     below = [] if fine else [_on_grid(sigma2 - min(sigma2, Fraction(1)) * k / 32) for k in range(8, 0, -1)]
     sigma2 = next((one for one in below if _worst(eps, one, vectors, target) <= target), sigma2)
-    found = None
+    best = None
     for _ in range(MOST_TRIALS):
         if sigma2 <= 0 or not _summable(vectors, float(sigma2), float(target)):
             break
         bound = _worst(eps, sigma2, vectors, target)
         if bound <= target:
-            found = DiscreteCalibration(sigma2, bound, "exact")
-        if found is not None and (fine or bound > target):
+            best = DiscreteCalibration(sigma2, bound, "exact")
+        if best is not None and (fine or bound > target):
             break
-        sigma2 += Fraction(1 if found is None else -1, GRID)
-    return found or _smoothed(eps, target, _longest(vectors), max(map(len, vectors)))
+        sigma2 += Fraction(1 if best is None else -1, GRID)
+    return best or _smoothed(eps, target, _longest(vectors), max(map(len, vectors)))
 
 
 def verify_discrete(
@@ -150,17 +150,17 @@ def verify_discrete(
     eps, target = _checked(epsilon, delta)
     parameter = checked(sigma2, "sigma2", _PARAMETER)
     if sensitivity2 is not None or coordinates is not None:
-        found = _best_smoothing(eps, parameter, *_reach(sensitivity2, coordinates))
+        calibration = _best_smoothing(eps, parameter, *_reach(sensitivity2, coordinates))
     else:
         vectors = normalised(shapes)
         if _summable(vectors, float(parameter), float(target)):
-            found = DiscreteCalibration(parameter, _worst(eps, parameter, vectors, target), "exact")
+            calibration = DiscreteCalibration(parameter, _worst(eps, parameter, vectors, target), "exact")
         else:
-            found = _best_smoothing(eps, parameter, _longest(vectors), max(map(len, vectors)))
-    if found.delta > target:
-        msg = f"sigma2 {parameter} is too small: expected delta at most {delta}, found {found.delta:.6g}"
+            calibration = _best_smoothing(eps, parameter, _longest(vectors), max(map(len, vectors)))
+    if calibration.delta > target:
+        msg = f"sigma2 {parameter} is too small: expected delta at most {delta}, found {calibration.delta:.6g}"
         raise SpecError(msg)
-    return found
+    return calibration
 
 
 def discrete_delta_of(epsilon: Epsilon, sigma2: Epsilon, shape: Sequence[int] = (1,)) -> float:
@@ -246,33 +246,33 @@ def _parts_bound(
     """Least bound of delta by the smoothing lemma, applied to each coordinate with its own variance."""
     cost = parts[0][0] / (sigma2 * parts[0][2])
     touched = sum(coordinates for _, coordinates, _ in parts)
-    found = [(1.0, ROUNDINGS[0])]
+    bounds = [(1.0, ROUNDINGS[0])]
     for rounding in ROUNDINGS:
         left = [(square, square / (cost * share) - rounding) for square, _, share in parts]
         if all(variance > 0 for _, variance in left):
             mu2 = sum((square / variance for square, variance in left), Fraction(0))
-            found.append((delta_near(epsilon, mu2, touched * closeness(rounding)), rounding))
-    return min(found)
+            bounds.append((delta_near(epsilon, mu2, touched * closeness(rounding)), rounding))
+    return min(bounds)
 
 
 def normalised(shapes: Iterable[Sequence[int]]) -> list[Shape]:
     """Shifts up to order and sign, each once: entries descending and positive."""
-    wanted = "shapes must be vectors of whole numbers other than 0, such as [(1,), (2, 1)]"
-    found: dict[Shape, None] = {}
+    expected = "shapes must be vectors of whole numbers other than 0, such as [(1,), (2, 1)]"
+    vectors: dict[Shape, None] = {}
     for shape in shapes:
         entries: tuple[object, ...] = tuple(shape) if np.iterable(shape) else ()
         if not entries or any(isinstance(one, bool) or not isinstance(one, (int, np.integer)) for one in entries):
-            msg = f"{wanted}, found {shape!r:.60}"
+            msg = f"{expected}, found {shape!r:.60}"
             raise SpecError(msg)
         sizes = sorted((abs(int(one)) for one in shape), reverse=True)
         if sizes[-1] == 0 or sizes[0] > 1 << 40:
-            msg = f"{wanted} and at most 2^40, found {shape!r:.60}"
+            msg = f"{expected} and at most 2^40, found {shape!r:.60}"
             raise SpecError(msg)
-        found[tuple(sizes)] = None
-    if not found:
-        msg = f"{wanted}, found none"
+        vectors[tuple(sizes)] = None
+    if not vectors:
+        msg = f"{expected}, found none"
         raise SpecError(msg)
-    return list(found)
+    return list(vectors)
 
 
 def closeness(rounding: Fraction) -> float:
@@ -350,8 +350,8 @@ def _on_grid(value: Fraction) -> Fraction:
 def _require_room(sigma2: Fraction) -> None:
     """Refuse noise that needs more than 64 bits."""
     if sigma2 > MOST_SIGMA2:
-        found = math.isqrt(math.ceil(sigma2)).bit_length()
-        msg = f"epsilon or delta is too small: expected sigma at most 2^40, found about 2^{found}"
+        bits = math.isqrt(math.ceil(sigma2)).bit_length()
+        msg = f"epsilon or delta is too small: expected sigma at most 2^40, found about 2^{bits}"
         raise SpecError(msg)
 
 
@@ -373,8 +373,8 @@ def _summable(vectors: Sequence[Shape], sigma2: float, delta: float) -> bool:
         divisor = math.gcd(*vector)
         radius = _radius(sigma2, len(vector), delta)
         width = 1
-        for one in vector:
-            row = 2 * radius * (one // divisor) + 1
+        for step in vector:
+            row = 2 * radius * (step // divisor) + 1
             products += width * row
             width += row - 1
         if width > MOST_TERMS or len(vector) > MOST_TERMS:
@@ -439,9 +439,9 @@ def _smoothed(epsilon: float, delta: Fraction, sensitivity2: int, coordinates: i
     sigma2 = _on_grid(min(candidates))
     while True:
         _require_room(sigma2)
-        found = _best_smoothing(epsilon, sigma2, sensitivity2, coordinates)
-        if found.delta <= delta:
-            return found
+        calibration = _best_smoothing(epsilon, sigma2, sensitivity2, coordinates)
+        if calibration.delta <= delta:
+            return calibration
         sigma2 += max(Fraction(1, GRID), _on_grid(sigma2 / 10**13))
 
 

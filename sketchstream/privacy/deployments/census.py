@@ -107,13 +107,13 @@ class Census(Deployment):
             for day in days_of((start, end)):
                 begins = day * DAY_MS
                 days[day].append((kind, (max(start - begins, 0), min(end - begins, DAY_MS))))
-        known: dict[frozenset[Any], Total] = {}
+        totals: dict[frozenset[Any], Total] = {}
         out = {}
         for day, windows in sorted(days.items()):
             alike = frozenset(Counter(windows).items())
-            if alike not in known:
-                known[alike] = self._total(windows)
-            out[utc_day(day * DAY_MS)] = known[alike]
+            if alike not in totals:
+                totals[alike] = self._total(windows)
+            out[utc_day(day * DAY_MS)] = totals[alike]
         return out
 
     def rows(self) -> list[dict[str, str]]:
@@ -144,8 +144,8 @@ class Census(Deployment):
             return max((self._at(instant, loss, gaussian) for instant in instants), default=Fraction(0))
 
         def item(loss: Measured, gaussian: bool) -> Loss:
-            found = ((times, self._window_item(kind, loss, gaussian)) for kind, times in counts.items())
-            return sum((times * lost for times, lost in found if lost), Fraction(0))
+            losses = ((times, self._window_item(kind, loss, gaussian)) for kind, times in counts.items())
+            return sum((times * lost for times, lost in losses if lost), Fraction(0))
 
         return Total(
             event(Record.event, False),
@@ -170,17 +170,17 @@ class Census(Deployment):
         return total
 
     def _gaussian(
-        self, counts: Mapping[WindowClass, int], total: Callable[[Measured], Loss], wanted: Callable[[Record], bool]
+        self, counts: Mapping[WindowClass, int], total: Callable[[Measured], Loss], belongs: Callable[[Record], bool]
     ) -> GaussianLoss:
         """A total of losses to Gaussian noise."""
-        found = [
+        measured = [
             record
             for kind, times in counts.items()
             for record in self.kinds[kind]
-            if record.gaussian and wanted(record)
+            if record.gaussian and belongs(record)
             for _ in range(min(times, 2))  # one record has its own loss; for several only the sums matter
         ]
-        return gaussian_total(found, total)
+        return gaussian_total(measured, total)
 
     def _instants(self, windows: Sequence[tuple[WindowClass, Window]]) -> set[Instant]:
         """The sets of windows that are open at an instant before something ends, each set once."""
@@ -190,15 +190,15 @@ class Census(Deployment):
             begins[start].append(kind)
             ends[end].append(kind)
         now: Counter[WindowClass] = Counter()
-        found: set[Instant] = set()
+        instants: set[Instant] = set()
         for at in sorted(begins.keys() | ends.keys()):
             now.subtract(ends.get(at, ()))
             now.update(begins.get(at, ()))
             if at in ends:
                 now = +now
             if at in begins:
-                found.add(frozenset(now.items()))
-        return found
+                instants.add(frozenset(now.items()))
+        return instants
 
     def _at(self, instant: Instant, loss: Measured, gaussian: bool) -> Loss:
         """Loss of one event that lies in all windows that are open."""

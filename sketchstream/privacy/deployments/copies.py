@@ -82,9 +82,9 @@ class Chain:
         place = _place(self.history, history)
         if positions is not None and place is not None:
             layers = frozenset(layer.lineage for layer in history.layers())
-            for known, noise, other in self.closed:
+            for closed_name, noise, other in self.closed:
                 # words under other noise cannot be compared: a layer was added, and a look recorded, between the two
-                if known != name and noise == layers and not positions.of_one_state(other):
+                if closed_name != name and noise == layers and not positions.of_one_state(other):
                     return False
             if not positions.sealed:
                 self.closed.append((name, layers, positions))
@@ -99,8 +99,8 @@ class Chain:
 
 def before_seal(history: History) -> History:
     """The open state's history when an instalment was published: its ledger says what the seal will publish."""
-    kept = len(history.entries) - (history.seal or 0)
-    return replace(history, entries=history.entries[:kept], seal=None)
+    before = len(history.entries) - (history.seal or 0)
+    return replace(history, entries=history.entries[:before], seal=None)
 
 
 def families(
@@ -119,9 +119,9 @@ def families(
     for number, (history, _) in enumerate(published):
         shared = {layer.lineage for layer in history.layers()}
         lists = {id(found): found for lineage in shared if (found := relatives.get(lineage)) is not None}
-        joined = [one for found in lists.values() for one in found] + [number]
-        for one in joined if len(lists) > 1 else ():
-            shared |= {layer.lineage for layer in published[one][0].layers()}
+        joined = [member for found in lists.values() for member in found] + [number]
+        for member in joined if len(lists) > 1 else ():
+            shared |= {layer.lineage for layer in published[member][0].layers()}
         if len(lists) == 1:
             joined = next(iter(lists.values()))
             joined.append(number)
@@ -135,18 +135,18 @@ def _chains(
     published: Sequence[tuple[History, bytes]], shown: Sequence[CopiedPositions | None], numbers: Sequence[int]
 ) -> list[Chain]:
     """The smallest number of chains that explains these publications, the longest first."""
-    found: list[Chain] = []
+    chains: list[Chain] = []
     early = {number for number in numbers if (one := shown[number]) is not None and not one.sealed}
     histories = {n: before_seal(published[n][0]) if n in early else published[n][0] for n in numbers}
     for number in sorted(numbers, key=lambda one: _size(histories[one]), reverse=True):
         history, name, positions = histories[number], published[number][1], shown[number]
-        if any(chain.takes(history, name, number, positions) for chain in found):
+        if any(chain.takes(history, name, number, positions) for chain in chains):
             continue
         layers = frozenset(layer.lineage for layer in history.layers())
         closed = [] if positions is None else [(name, layers, positions)]
         taken: dict[Place, bytes] = {} if number in early else {((), len(history.entries)): name}
-        found.append(Chain(history, taken, [number], closed))
-    return found
+        chains.append(Chain(history, taken, [number], closed))
+    return chains
 
 
 def copied_loss(histories: Sequence[History]) -> Loss:
@@ -189,9 +189,9 @@ def _place(longer: History, shorter: History, path: tuple[int, ...] = ()) -> Pla
     if whole and longer.parts == shorter.parts and longer.entries[:n] == shorter.entries:
         return path, n
     for index, part in enumerate(longer.parts):
-        found = _place(part, shorter, (*path, index))
-        if found is not None:
-            return found
+        inner = _place(part, shorter, (*path, index))
+        if inner is not None:
+            return inner
     return None
 
 

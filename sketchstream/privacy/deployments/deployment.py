@@ -263,21 +263,21 @@ class Deployment:
         evidence: Mapping[str, FrontierNoise] | None = None,
     ) -> Deployment:
         """Make a deployment from records."""
-        found = [part for record in records for part in record.parts()]
-        kept: list[Record] = []
-        named = [(one.ledger.history.without_copies(), one.seal_id) for one in found]
-        for family in families(named, [one.positions for one in found]):
-            heads = [found[chain.members[0]] for chain in family]
+        parts = [part for record in records for part in record.parts()]
+        distinct: list[Record] = []
+        named = [(one.ledger.history.without_copies(), one.seal_id) for one in parts]
+        for family in families(named, [one.positions for one in parts]):
+            heads = [parts[chain.members[0]] for chain in family]
             places: set[Any] = set()
             for number, head in enumerate(heads):
                 if head.place not in places:
                     places.add(head.place)
                     others = tuple(one.ledger for at, one in enumerate(heads) if at != number)
-                    kept.append(replace(head, copies=others, positions=None))
-        held = Counter(record.place for record in kept)
+                    distinct.append(replace(head, copies=others, positions=None))
+        by_place = Counter(record.place for record in distinct)
         # sketches without a name are different sketches
-        kept = [replace(record, conflicts=held[record.place] - 1 if record.name else 0) for record in kept]
-        return cls(tuple(in_order(kept)), keyed, limit, budget, evidence or {})
+        distinct = [replace(record, conflicts=by_place[record.place] - 1 if record.name else 0) for record in distinct]
+        return cls(tuple(in_order(distinct)), keyed, limit, budget, evidence or {})
 
     def total(self, records: Sequence[Record] | None = None, within: Window | None = None) -> Total:
         """Total losses to some of the records, or to all of them.
@@ -405,8 +405,8 @@ class Deployment:
                     f"{show(again)} more by being counted again, above privacy.budget = {self.budget}: count "
                     "only new events, or raise it"
                 )
-                asked = again if isinstance(again, Fraction) else self.budget.epsilon
-                raise BudgetError(msg, asked=asked, spent=spent, limit=self.budget.epsilon)
+                price = again if isinstance(again, Fraction) else self.budget.epsilon
+                raise BudgetError(msg, asked=price, spent=spent, limit=self.budget.epsilon)
         if self.limit is None:
             return
         recount = [Record("", 0, None, None, (), ledger) for ledger in ledgers]
@@ -417,8 +417,8 @@ class Deployment:
                 f"events have lost up to {show(spent)} by what was published, and would lose {show(more)} more by "
                 f"being counted again, above privacy.max_epsilon = {self.limit}: count only new events, or raise it"
             )
-            asked = more if isinstance(more, Fraction) else self.limit
-            raise BudgetError(msg, asked=asked, spent=spent, limit=self.limit)
+            price = more if isinstance(more, Fraction) else self.limit
+            raise BudgetError(msg, asked=price, spent=spent, limit=self.limit)
 
     def rows(self) -> list[dict[str, str]]:
         """One row for each name and revision: windows, partitions, and what one window and all of them cost."""
@@ -523,8 +523,8 @@ class Deployment:
         if self.budget is None:
             return None
         event, item = self.period()
-        kept = max(event, item) <= self.budget.epsilon
-        return {"limit": str(self.budget), "event": show(event), "item": show(item), "kept": kept}
+        within = max(event, item) <= self.budget.epsilon
+        return {"limit": str(self.budget), "event": show(event), "item": show(item), "kept": within}
 
     def _item_total(self, records: Sequence[Record], loss: Measured) -> Loss:
         """Over windows the losses of an item add."""
@@ -537,12 +537,12 @@ class Deployment:
         for record in records:
             if record.ledger.unit == "item":
                 key = record.name, record.revision, record.window
-                held = windows.setdefault(key, {})
-                held[record.partition] = held.get(record.partition, Fraction(0)) + loss(record)
+                by_partition = windows.setdefault(key, {})
+                by_partition[record.partition] = by_partition.get(record.partition, Fraction(0)) + loss(record)
                 counts.setdefault(key, set()).update(record.counts)
-        for key, held in windows.items():
-            lies_in = max(1, len(counts[key])) if self.keyed else len(held)
-            yield key[2], sum(sorted(held.values(), reverse=True)[:lies_in], Fraction(0))
+        for key, by_partition in windows.items():
+            lies_in = max(1, len(counts[key])) if self.keyed else len(by_partition)
+            yield key[2], sum(sorted(by_partition.values(), reverse=True)[:lies_in], Fraction(0))
 
 
 def table_row(name: str, revision: int, records: Sequence[Record], *, windows: int, total: Total) -> dict[str, str]:

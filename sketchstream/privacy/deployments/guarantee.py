@@ -192,7 +192,7 @@ class Guarantee(PrintedStatement):
             lost = ("raw data: they are kept in the table that was counted", *lost)
             if spec.unit == "event":
                 assumes = (*assumes, "an event is one row of the table, as it was read, whatever it was made from")
-        total, kept = over_a_day(ledger, around, whole=whole), over_all_windows(ledger, around, whole=whole)
+        total, all_windows = over_a_day(ledger, around, whole=whole), over_all_windows(ledger, around, whole=whole)
         mixed = [isinstance(published, GaussianLoss), bool(total.gaussian.mu2)]
         return cls(
             unit=spec.unit,
@@ -200,10 +200,10 @@ class Guarantee(PrintedStatement):
             published=published,
             looked=looked,
             total=total,
-            kept=kept,
+            kept=all_windows,
             protects=tuple(protects),
             seen=(
-                *_seen(spec, delta, published, looked, total, kept, around, whole),
+                *_seen(spec, delta, published, looked, total, all_windows, around, whole),
                 *_early(around),
                 *[MEANING] * any(mixed),
             ),
@@ -372,7 +372,7 @@ def _seen(
     published: AnyLoss,
     looked: Loss | GaussianLoss,
     total: Losses,
-    kept: Losses,
+    all_windows: Losses,
     around: Context,
     whole: bool,
 ) -> list[str]:
@@ -406,9 +406,9 @@ def _seen(
         )
     if spec.unit == "item" and (around.window_ms is not None or around.beside):
         span = "kept without limit" if around.published_ms is None else f"kept for {duration(around.published_ms)}"
-        text = plain(kept, delta)
+        text = plain(all_windows, delta)
         bound = "no bound, every window adds its loss" if text == UNLIMITED else f"at most {text}"
-        if kept != total:
+        if all_windows != total:
             lines.append(f"over all windows, publications being {span}: {bound}")
     return lines
 

@@ -293,11 +293,11 @@ def readers_of_the_topic(around: Context) -> str:
     base = "records that the topic still holds, for those who can read it"
     if around.retention_ms is None or around.window_ms is None:
         return f"{base} (unless its retention is shorter than the window, a copied state tells them nothing new)"
-    kept = duration(around.retention_ms)
-    kept = "for ever" if around.retention_ms == math.inf else f"for {kept}"
+    retention = duration(around.retention_ms)
+    retention = "for ever" if around.retention_ms == math.inf else f"for {retention}"
     if around.retention_ms >= around.window_ms:
         return (
-            f"{base}: it keeps them {kept}, the window is {duration(around.window_ms)}, so pan-privacy buys nothing "
-            "against a reader of the topic; set retention.ms below the window"
+            f"{base}: it keeps them {retention}, the window is {duration(around.window_ms)}, so pan-privacy buys "
+            "nothing against a reader of the topic; set retention.ms below the window"
         )
-    return f"{base}: {kept}, less than the window of {duration(around.window_ms)}"
+    return f"{base}: {retention}, less than the window of {duration(around.window_ms)}"

@@ -68,8 +68,8 @@ class Beside:
             groups: groups whose losses the ledger adds for an item; an event is in one of them.
             records: loss of a record to the numbers of records in one window.
         """
-        one = ledger.most_of_event / groups if isinstance(ledger, Ledger) else ledger.loss()
-        event, item = Losses.of_sketch(one).times(overlap), Losses.unlimited()
+        loss = ledger.most_of_event / groups if isinstance(ledger, Ledger) else ledger.loss()
+        event, item = Losses.of_sketch(loss).times(overlap), Losses.unlimited()
         if ledger.unit == "item":
             item = Losses.of_sketch(ledger.loss())
         return cls(name, event, item, window_ms, a_day, overlap, every_ms, records * overlap)
@@ -150,9 +150,9 @@ def windows_of(window_ms: int | None, span_ms: float, overlap: int = 1, every_ms
     return max(1, math.ceil(begun)) + overlap - 1
 
 
-def windows_a_day(one: Context | Beside) -> int:
+def windows_a_day(each: Context | Beside) -> int:
     """Most windows of a sketch in one day."""
-    return windows_of(one.window_ms, DAY_MS, one.overlap, one.every_ms) if one.a_day is None else one.a_day
+    return windows_of(each.window_ms, DAY_MS, each.overlap, each.every_ms) if each.a_day is None else each.a_day
 
 
 def copies_of_item(around: Context) -> int:
@@ -176,8 +176,8 @@ def over_a_day(ledger: Any, around: Context, *, whole: bool = False) -> Losses:
     if number == 1 and not around.beside and isinstance(ledger, Ledger):
         return replace(own, rho=ledger.zcdp())  # one sketch by its history (Theorem 5b), several by their pure losses
     total = own.times(number)
-    for one in around.beside:
-        total += one.event if ledger.unit == "event" else one.item.times(windows_a_day(one) * copies_of_item(around))
+    for each in around.beside:
+        total += each.event if ledger.unit == "event" else each.item.times(windows_a_day(each) * copies_of_item(around))
     return total
 
 
@@ -191,12 +191,12 @@ def over_all_windows(ledger: Any, around: Context, *, whole: bool = False) -> Lo
     """
     if ledger.unit == "event":
         return over_a_day(ledger, around)
-    windowed = around.window_ms is not None or any(one.window_ms is not None for one in around.beside)
+    windowed = around.window_ms is not None or any(each.window_ms is not None for each in around.beside)
     if around.published_ms is None and windowed:
         return Losses.unlimited()
     span, copies = around.published_ms or 0, copies_of_item(around)
     number = windows_of(around.window_ms, span, around.overlap, around.every_ms) * (1 if whole else copies)
     total = Losses.of_sketch(ledger.loss()).times(number)
-    for one in around.beside:
-        total += one.item.times(windows_of(one.window_ms, span, one.overlap, one.every_ms) * copies)
+    for each in around.beside:
+        total += each.item.times(windows_of(each.window_ms, span, each.overlap, each.every_ms) * copies)
     return total

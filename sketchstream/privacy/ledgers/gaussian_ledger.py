@@ -141,8 +141,8 @@ class GaussianLedger(SketchHistory):
         """
         entries = (layers,) if isinstance(layers, LayerEntry) else tuple(layers)
         if unit not in ("event", "item") or not entries or any(one.law not in cls.laws for one in entries):
-            wanted = " or ".join(cls.laws)
-            msg = f"a ledger in {cls.said} needs unit 'event' or 'item' and layers of {wanted}, found {unit!r:.20}"
+            laws = " or ".join(cls.laws)
+            msg = f"a ledger in {cls.said} needs unit 'event' or 'item' and layers of {laws}, found {unit!r:.20}"
             raise ValueError(msg)
         ledger = cls(unit, 1, History(entries), promised, budget, shift, usual)
         loss = ledger.loss()
@@ -284,8 +284,8 @@ class GaussianLedger(SketchHistory):
         if self.budget is not None:
             room = self.affordable()
             number = f"{self.said} {float(room):.4g}"
-            said = "nothing more" if not room else "any release" if room == math.inf else number
-            lines.append(f"budget {self.budget}, at most {said} can be afforded now")
+            affordable = "nothing more" if not room else "any release" if room == math.inf else number
+            lines.append(f"budget {self.budget}, at most {affordable} can be afforded now")
         return "\n".join(lines)
 
     def of_copies(self, cost: Loss) -> GaussianLoss:

@@ -156,8 +156,8 @@ class Ledger(SketchHistory):
     def epsilon(self, delta: Epsilon | None = None) -> float:
         """The loss as a float, rounded up; infinite if nothing hides the unit. It holds at every delta."""
         exact = self.loss()
-        found = float(exact)
-        return found if exact <= found else math.nextafter(found, math.inf)
+        nearest = float(exact)
+        return nearest if exact <= nearest else math.nextafter(nearest, math.inf)
 
     def zcdp(self, *, intrusion: bool = False) -> Loss:
         """The loss as rho of zCDP, an exact rational or infinity; at most half the square of `loss`.

@@ -145,11 +145,11 @@ class Smoothed:
         if not normal:
             return 2 * self.kappa + zcdp_epsilon(self.mu2 / 2, log_of(delta) - self.kappa)
         inner = max(float(delta) * math.exp(-self.kappa), float(MIN_DELTA))
-        found = 2 * self.kappa + epsilon_of(inner, 1.0, math.sqrt(self.mu2))
+        epsilon = 2 * self.kappa + epsilon_of(inner, 1.0, math.sqrt(self.mu2))
         step = 1e-12
-        while self.delta(found) > delta:
-            found, step = found * (1 + step) + 1e-300, 2 * step
-        return found
+        while self.delta(epsilon) > delta:
+            epsilon, step = epsilon * (1 + step) + 1e-300, 2 * step
+        return epsilon
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,8 @@ class GaussianLoss:
             look: include one unannounced raw look at the worst moment.
             since: number of entries after which that look can come at the earliest.
         """
-        kept = loss_of if history.length <= SHORT else loss_of.__wrapped__
-        return kept(history.unnamed(), shift, unit, look, since)
+        compute = loss_of if history.length <= SHORT else loss_of.__wrapped__
+        return compute(history.unnamed(), shift, unit, look, since)
 
     @classmethod
     def none(cls) -> GaussianLoss:
@@ -363,10 +363,10 @@ class GaussianLoss:
     def _exact_deltas(self) -> Callable[[float], float]:
         """The largest delta of the sets of shifted noises, a function of epsilon."""
         try:
-            known = [discrete_deltas(one.sigma2, one.shape * one.times) for one in self.exact or ()]
+            curves = [discrete_deltas(one.sigma2, one.shape * one.times) for one in self.exact or ()]
         except SpecError:  # a sum of too many terms
             return lambda _: 1.0
-        return lambda epsilon: max(deltas(epsilon) for deltas in known)
+        return lambda epsilon: max(deltas(epsilon) for deltas in curves)
 
     def _exact_epsilon(self, delta: Fraction, high: float) -> float:
         """The least epsilon with that delta, from above, if it is below `high`; by bisection."""
@@ -399,14 +399,14 @@ def _at(loss: GaussianLoss, target: Fraction) -> EpsilonAtDelta:
     if not loss.normal:
         checked(target, "delta", (MIN_DELTA, MAX_DELTA, "in [1e-300, 0.5]"))
         continuous = zcdp_epsilon(loss.mu2 / 2, log_of(target))
-        found, least = min(((one.epsilon(target, normal=False), one) for one in loss.smoothed), key=itemgetter(0))
-        return EpsilonAtDelta(found, float(target), continuous, "none" if math.isinf(found) else "zCDP", least.kappa)
+        value, least = min(((one.epsilon(target, normal=False), one) for one in loss.smoothed), key=itemgetter(0))
+        return EpsilonAtDelta(value, float(target), continuous, "none" if math.isinf(value) else "zCDP", least.kappa)
     continuous = epsilon_of(target, 1, math.sqrt(loss.mu2))
     best, bound = min(((one.epsilon(target), one) for one in loss.smoothed), key=itemgetter(0))
     if loss._summed:
-        found = loss._exact_epsilon(target, best)
-        if found < best:
-            return EpsilonAtDelta(found, float(target), continuous, "exact")
+        value = loss._exact_epsilon(target, best)
+        if value < best:
+            return EpsilonAtDelta(value, float(target), continuous, "exact")
     return EpsilonAtDelta(best, float(target), continuous, "smoothing", bound.kappa, bound.rounding)
 
 
@@ -495,9 +495,9 @@ class _Sums:
     seen: list[float]
 
 
-def _parallel(one: float, two: float) -> float:
+def _parallel(first: float, second: float) -> float:
     """Variance of one of two independent Gaussians given their sum."""
-    return one * two / (one + two)
+    return first * second / (first + second)
 
 
 def _kappa(shift: UnitShift, rounding: Fraction, history: History, *, look: bool) -> float:
@@ -585,15 +585,15 @@ def _integer_shares(
     several = unit == "item" and shift.shapes != ((1,),)
     if not shift.shapes or since or (several and (look or views > 1)):
         return None
-    found: set[_Shares] = set()
+    shares_of_looks: set[_Shares] = set()
     measure = _IntegerShares()
     for place in sides(history, measure, earlier=_IntegerShares(unseen=True)):
-        found |= {place.before, place.later} if look else {measure.join(place.before, place.later)}
-    if any(shares.times == math.inf for shares in found):
+        shares_of_looks |= {place.before, place.later} if look else {measure.join(place.before, place.later)}
+    if any(shares.times == math.inf for shares in shares_of_looks):
         return None
     return frozenset(
         Exact(shift.sigma2(shares.cost), shape, int(shares.times))
-        for shares in found
+        for shares in shares_of_looks
         if shares.times
         for shape in shift.shapes
     )

@@ -115,8 +115,8 @@ class History:
 
     def without_copies(self) -> History:
         """This history without the copies that nobody is known to have read."""
-        kept = tuple(entry for entry in self.entries if not (isinstance(entry, View) and entry.kind == "copy"))
-        return replace(self, entries=kept, parts=tuple(part.without_copies() for part in self.parts))
+        entries = tuple(entry for entry in self.entries if not (isinstance(entry, View) and entry.kind == "copy"))
+        return replace(self, entries=entries, parts=tuple(part.without_copies() for part in self.parts))
 
 
 @dataclass(frozen=True)
