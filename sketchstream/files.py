@@ -263,8 +263,8 @@ def sweep(path: Path, *, secret: bool = True) -> int:
     """
     start = path.name[:_NAME_CHARACTERS]
     try:
-        with os.scandir(path.parent) as found:
-            left = [Path(one.path) for one in found if written_for(Path(one.path)) == start]
+        with os.scandir(path.parent) as entries:
+            left = [Path(one.path) for one in entries if written_for(Path(one.path)) == start]
         removed = sum(_remove_left(one, secret=secret) for one in left)
         if removed:
             sync_folder(path.parent)
@@ -295,8 +295,8 @@ def _remove_left(temporary: Path, *, secret: bool) -> bool:
 
 def written_for(temporary: Path) -> str | None:
     """The intended name of a temporary (the start of a long one); None if this is not a temporary of this module."""
-    found = _TEMPORARY.fullmatch(temporary.name)
-    return None if found is None else found[1]
+    match = _TEMPORARY.fullmatch(temporary.name)
+    return None if match is None else match[1]
 
 
 @contextlib.contextmanager
@@ -378,7 +378,7 @@ def _store_error(path: Path, error: OSError, verb: str) -> StoreError:
     return _with_number(StoreError(f"cannot {verb} {path}: {text}"), error)
 
 
-def _with_number(found: StoreError, error: OSError) -> StoreError:
+def _with_number(failure: StoreError, error: OSError) -> StoreError:
     """The error with the operating system's number."""
-    found.errno = error.errno
-    return found
+    failure.errno = error.errno
+    return failure

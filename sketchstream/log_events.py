@@ -152,9 +152,9 @@ def say_trace(log: logging.Logger, event: str) -> None:
 def _write(log: logging.Logger, level: int, event: str, text: str, fields: dict[str, object], *, trace: bool) -> None:
     if not log.isEnabledFor(level):
         return
-    shown = text or " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())
-    said = {"event": event, "fields": {**({"text": text} if text else {}), **fields}}
-    log.log(level, "event=%s%s", event, f" {shown}" if shown else "", extra=said, exc_info=trace, stacklevel=3)
+    message = text or " ".join(f"{name}={_quoted(value)}" for name, value in fields.items())
+    extra = {"event": event, "fields": {**({"text": text} if text else {}), **fields}}
+    log.log(level, "event=%s%s", event, f" {message}" if message else "", extra=extra, exc_info=trace, stacklevel=3)
 
 
 def _quoted(value: object) -> str:
@@ -169,19 +169,19 @@ class JsonLines(logging.Formatter):
         """One line."""
         event = getattr(record, "event", None)
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        said: dict[str, object] = {
+        line: dict[str, object] = {
             "time": at.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": OTHER if event is None else event,
         }
         if event is None:
-            said["message"] = record.getMessage()
+            line["message"] = record.getMessage()
         else:
-            said |= getattr(record, "fields", {})
+            line |= getattr(record, "fields", {})
         if record.exc_info:
-            said["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(said, default=str, ensure_ascii=False)
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
 
 
 def begin(level: str, log_format: str) -> None:

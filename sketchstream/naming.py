@@ -37,8 +37,8 @@ class Names:
         """`names` of an answer as plain data; empty for the usual ones."""
         return {} if self == USUAL else {"names": asdict(self)}
 
-    def _named(self, found: re.Match[str]) -> str:
-        word = found[0]
+    def _named(self, match: re.Match[str]) -> str:
+        word = match[0]
         name: str = getattr(self, word.lower())
         return name if word[0].islower() else f"{name[:1].upper()}{name[1:]}"
 

@@ -117,15 +117,15 @@ def judge(parts: Sequence[Release | SealedState], rule: Rule = Rule()) -> Qualit
     share, records = _share(counted, admitted), _records(admitted)
     most = admitted.value + NoiseSum.of(admitted.noise).quantile(rule.incomplete.alarm / 3.0)
     said = f"{share.value:.1%} of about {records.value:,.0f} records were counted"
-    found = Quality("good", said, share, records, tolerated=rule.refused * max(most, 0.0))
+    quality = Quality("good", said, share, records, tolerated=rule.refused * max(most, 0.0))
     rules: dict[Verdict, Tolerance] = {"incomplete": rule.incomplete, "warning": rule.warn}
     for verdict, tolerance in rules.items():
         if (1.0 - tolerance.share) * admitted.value - counted.value > threshold(admitted, counted, tolerance.alarm):
             reason = f"{said}: more than {tolerance.share * 100:.3g}% lost (false alarm: {tolerance.alarm:g} a window)"
-            return replace(found, verdict=verdict, reason=reason)
+            return replace(quality, verdict=verdict, reason=reason)
     if admitted.value < FEW * threshold(admitted, counted, rule.warn.alarm):
-        return replace(found, verdict="too few", reason=f"too few records to judge a loss by ({said})")
-    return found
+        return replace(quality, verdict="too few", reason=f"too few records to judge a loss by ({said})")
+    return quality
 
 
 def threshold(admitted: Counter, counted: Counter, alarm: float) -> float:

@@ -84,9 +84,9 @@ class Commands(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
-def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+def _print_version(ctx: click.Context, _parameter: click.Parameter, print_it: bool) -> None:
     """Print the installed version and end."""
-    if wanted and not ctx.resilient_parsing:
+    if print_it and not ctx.resilient_parsing:
         from importlib.metadata import version
 
         click.echo(f"sketchstream {version('sketchstream')}")
@@ -196,8 +196,8 @@ def _silenced() -> bool:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        given = None if arguments is None else list(arguments)
-        outcome = app.main(args=given, prog_name="sketchstream", standalone_mode=False)
+        words = None if arguments is None else list(arguments)
+        outcome = app.main(args=words, prog_name="sketchstream", standalone_mode=False)
         sys.stdout.flush()
     except SystemExit as error:  # click ends so where its own output cannot be written
         return exits.OK if _silenced() else error.code if isinstance(error.code, int) else exits.INPUT

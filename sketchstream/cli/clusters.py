@@ -104,18 +104,18 @@ def names(config: Config) -> TopicNames:
     )
 
 
-def numbered(found: Sequence[Diagnosis], topic: int) -> Iterator[Diagnosis]:
+def numbered(diagnoses: Sequence[Diagnosis], topic: int) -> Iterator[Diagnosis]:
     """Findings about the partitions of one of several topics, with the numbers of the whole input."""
     from sketchstream.topics import APART
 
-    return (replace(one, partition=APART * topic + one.partition) for one in found)
+    return (replace(one, partition=APART * topic + one.partition) for one in diagnoses)
 
 
-def findings(found: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def findings(diagnoses: Sequence[Diagnosis]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Columns and rows of what `recover` and `reset` found, or did."""
     columns = ("partition", "outcome", "what", "position", "revision")
     rows: list[tuple[str, ...]] = [
         (str(one.partition), one.outcome, one.text, "-" if one.position < 0 else str(one.position), str(one.revision))
-        for one in found
+        for one in diagnoses
     ]
     return columns, rows

@@ -44,8 +44,8 @@ def insert(text: str, table: str, key: str, value: str, after: str) -> str | Non
         y = 2
         <BLANKLINE>
     """
-    wanted: dict[str, Any] = tomllib.loads(text)
-    place = wanted.setdefault(table, {})
+    expected: dict[str, Any] = tomllib.loads(text)
+    place = expected.setdefault(table, {})
     if not isinstance(place, dict) or key in place:
         return None
     place[key] = value
@@ -66,7 +66,7 @@ def insert(text: str, table: str, key: str, value: str, after: str) -> str | Non
             new = f'{indent[0] if indent else ""}{written} = "{value}"{end}'
             edited = "".join([*lines[:number], before, new, *lines[number + 1 :]])
             try:
-                if tomllib.loads(edited) == wanted:
+                if tomllib.loads(edited) == expected:
                     return edited
             except tomllib.TOMLDecodeError:
                 continue

@@ -249,8 +249,8 @@ class Around:
         from sketchstream.config.context import of_windows
         from sketchstream.privacy.deployments.guarantee import Context
 
-        known: dict[str, Any] = {} if self._checked else {"partitions": self.partitions, "keyed": False}
-        return Context(**known) if self.windows is None else of_windows(self.windows, **known)
+        fields: dict[str, Any] = {} if self._checked else {"partitions": self.partitions, "keyed": False}
+        return Context(**fields) if self.windows is None else of_windows(self.windows, **fields)
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -271,12 +271,12 @@ class Around:
         )
 
         spec, around = self.spec, self.context
-        one = Beside.of("", self.ledger, around.window_ms, groups=spec.group_losses)
-        event, item = one.event.pure, one.item.pure * copies_of_item(around)
+        sketch = Beside.of("", self.ledger, around.window_ms, groups=spec.group_losses)
+        event, item = sketch.event.pure, sketch.item.pure * copies_of_item(around)
         out: list[tuple[str, int, Loss | None, Loss]] = [("in one window", 1, event, item)]
         if self.overlap > 1:
-            held = self.overlap
-            out.append(("in all windows that hold it", held, event * held, item * held))
+            windows = self.overlap
+            out.append(("in all windows that hold it", windows, event * windows, item * windows))
         if self.windows is not None:
             assert around.window_ms is not None
             day = windows_a_day(around)

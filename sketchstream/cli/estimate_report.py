@@ -79,11 +79,11 @@ def _further(answer: EstimateAnswer) -> list[Panel]:
     beside = answer.answers.further()
     if beside is None:
         return []
-    found = beside.numbers()
-    return shown.of(found).pictures(found)
+    numbers = beside.numbers()
+    return shown.of(numbers).pictures(numbers)
 
 
 def _data(answer: EstimateAnswer) -> dict[str, Any]:
     """An answer as the command line prints it, without a selection."""
-    found: dict[str, Any] = json.loads(answer.to_json())
-    return found
+    data: dict[str, Any] = json.loads(answer.to_json())
+    return data

@@ -133,19 +133,19 @@ def require_picture(path: Path | None, option: str) -> None:
         raise ConfigError(msg)
 
 
-def ask(given: Any, question: str, default: Any, kind: Any, option: str = "", *, must: bool = False) -> Any:
+def ask(value: Any, question: str, default: Any, kind: Any, option: str = "", *, must: bool = False) -> Any:
     """The value of an option; else the answer at the terminal; else the default.
 
     Args:
-        given: The value of the option, None where it was not given.
+        value: The value of the option, None where it was not given.
         question: The question at the terminal.
         default: The default; None if there is none.
         kind: The type of the answer, as click wants it.
         option: The name of the option, for the message where there is neither an answer nor a default.
         must: Whether the default is only a suggestion at the terminal.
     """
-    if given is not None:
-        return given
+    if value is not None:
+        return value
     if sys.stdin.isatty() and sys.stderr.isatty():
         return click.prompt(question, default=default, type=kind, err=True)
     if default is None or must:

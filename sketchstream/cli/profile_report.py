@@ -24,7 +24,7 @@ def page(answer: ProfileAnswer, source: str) -> str:
         answer: reconstructed answer.
         source: says in a word or two where it comes from.
     """
-    profile, known, data = answer.profile, answer.facts, answer.to_dict()
+    profile, facts, data = answer.profile, answer.facts, answer.to_dict()
     kind, say = shown.of(data), profile.names
     pictures = kind.pictures(data)
     sections = [
@@ -41,9 +41,9 @@ def page(answer: ProfileAnswer, source: str) -> str:
             charts=[one.chart for one in pictures if one.chart is not None],
         ),
         report.Section("What is guaranteed", lists=words.statement(profile.guarantee)),
-        report.Section("Where it comes from", tables=[_origin_table(data, source, known)]),
+        report.Section("Where it comes from", tables=[_origin_table(data, source, facts)]),
     ]
-    alarms = [*words.warned(profile.guarantee), *words.unfinished(known)]
+    alarms = [*words.warned(profile.guarantee), *words.unfinished(facts)]
     return report.page(
         f"{say('How often items occurred')}: {source}",
         (kind.headline(data),),
@@ -53,12 +53,12 @@ def page(answer: ProfileAnswer, source: str) -> str:
     )
 
 
-def _origin_table(data: Mapping[str, Any], source: str, known: Mapping[str, Any]) -> report.ReportTable:
+def _origin_table(data: Mapping[str, Any], source: str, facts: Mapping[str, Any]) -> report.ReportTable:
     """Table of the published object and the method."""
     layers, cost = len(data["layers"]), data["epsilon_publish"]
     rows = [
         ("source", source),
-        *show.about(known),
+        *show.about(facts),
         ("domain", f"{data['domain']}, {data['d']:,} slots"),
         ("protected unit", f"one {data['unit']}"),
         ("epsilon of the counters", data["epsilon"]),

@@ -135,9 +135,9 @@ class RowQuestions:
 
         first = windows[0]
         self._require_rows(first)
-        given: dict[str, Any] = dict(names)
+        options: dict[str, Any] = dict(names)
         later = [*windows[1:], *(sketches.read_published(path, "estimate") for path in self.later)]
-        return first.estimate(method=method, **given, **self.question.options(given, later))
+        return first.estimate(method=method, **options, **self.question.options(options, later))
 
     def write(self, answers: Any) -> None:
         """Write the file of all distances, if requested."""

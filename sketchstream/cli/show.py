@@ -28,15 +28,15 @@ PIPE_WIDTH: Final = 160
 """Columns of a table that is not printed on a terminal."""
 
 
-def cell(name: str, one: Estimate | None, *, intervals: bool) -> str:
+def cell(name: str, estimate: Estimate | None, *, intervals: bool) -> str:
     """A number in a table of many windows, with its 95% interval if that is valid; a dash if there is none."""
-    if one is None:
+    if estimate is None:
         return "-"
     from sketchstream.kinds.estimates import beyond
     from sketchstream.pictures import charts, numbers
 
-    spell = charts.resolved(one.low, one.high, numbers.spelling(name))
-    return spell(one.value) + (f" {one.between(spell)}" if intervals else beyond(one.bound, " "))
+    spell = charts.resolved(estimate.low, estimate.high, numbers.spelling(name))
+    return spell(estimate.value) + (f" {estimate.between(spell)}" if intervals else beyond(estimate.bound, " "))
 
 
 def number(value: float | None) -> str:

@@ -50,9 +50,9 @@ class AnswerSource:
         if (self.file is None) == (self.config_file is None):
             msg = "give either a published file, or -c and --sketch"
             raise ConfigError(msg)
-        asked = {"sketch": self.sketch, "from": self.from_, "to": self.to, "all": self.every, **others}
-        if self.file is not None and any(asked.values()):
-            *names, last = (f"--{name}" for name in asked)
+        options = {"sketch": self.sketch, "from": self.from_, "to": self.to, "all": self.every, **others}
+        if self.file is not None and any(options.values()):
+            *names, last = (f"--{name}" for name in options)
             msg = f"{', '.join(names)} and {last} belong to -c"
             raise ConfigError(msg)
 

@@ -66,7 +66,7 @@ class Description:
                 f"--kind must be profile or gaussian, found {kind!r:.40}; other kinds are described in a file: --table"
             )
             raise ConfigError(msg)
-        given = self._told(*OF_PROFILES, *OF_BOTH)
+        named = self._told(*OF_PROFILES, *OF_BOTH)
         _refuse(beside if kind == "profile" else self._told(*OF_PROFILES), kind)
         if self.epsilon is None:
             msg = "--epsilon is needed, such as --epsilon 1"
@@ -75,12 +75,12 @@ class Description:
             if self.unit is None:
                 msg = f"--unit is needed: {units_in_words('--unit ')}"
                 raise ConfigError(msg)
-            given |= {name: _whole(given[name], name) for name in ("max_weight", "max_total", "bits") if name in given}
+            named |= {name: _whole(named[name], name) for name in ("max_weight", "max_total", "bits") if name in named}
         elif "delta" not in beside:
             msg = "--kind gaussian needs --delta, such as --delta 1e-6"
             raise ConfigError(msg)
         unit = self.unit or "event"
-        return kinds.named(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **given, **beside)
+        return kinds.named(kind).spec_type(epsilon=self.epsilon, unit=unit, domain=self.domain(), **named, **beside)
 
     def _told(self, *names: str) -> dict[str, Any]:
         """Options of this command that were given."""

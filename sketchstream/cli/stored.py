@@ -48,16 +48,16 @@ class Answering(click.Command):
             return super().invoke(ctx)
 
 
-def place(command: str, asked: Mapping[str, Any]) -> Path | None:
+def place(command: str, options: Mapping[str, Any]) -> Path | None:
     """Where the answer to a question is, or would be; None: nowhere.
 
     Args:
         command: its name.
-        asked: its options, by their names. Beside files that are read and the terminal, they say all that the printed
+        options: its options, by their names. Beside files that are read and the terminal, they say all that the printed
             text depends on.
     """
     folder = os.environ.get(FOLDER)
-    if folder == "" or any(asked.get(name) for name in WRITTEN):
+    if folder == "" or any(options.get(name) for name in WRITTEN):
         return None
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "sketchstream", "answers")
@@ -66,23 +66,23 @@ def place(command: str, asked: Mapping[str, Any]) -> Path | None:
         owner = home.stat()
         if owner.st_uid != os.geteuid() or owner.st_mode & 0o077:
             return None  # others could read answers there, or put some there
-        package, read = _listed(Path(__file__).parents[1], "*.py"), _read(asked)
+        package, read = _listed(Path(__file__).parents[1], "*.py"), _read(options)
     except (OSError, RuntimeError, ValueError, TypeError, AttributeError):
         return None  # read-only, nobody's home, no files that could identify the answer, or a broken configuration
     screen = (shutil.get_terminal_size(), os.environ.get("TERM"), os.environ.get("NO_COLOR"))
-    question = repr((package, read, command, sorted(asked.items()), screen if sys.stdout.isatty() else None))
+    question = repr((package, read, command, sorted(options.items()), screen if sys.stdout.isatty() else None))
     return home / hashlib.blake2b(question.encode(), digest_size=16).hexdigest()
 
 
-def _read(asked: Mapping[str, Any]) -> list[object]:
+def _read(options: Mapping[str, Any]) -> list[object]:
     """What identifies the contents of the files that a question is about.
 
     Raises:
         ValueError: files do not tell, or cannot be understood.
     """
-    config = asked.get("config_file")
-    given = (one if isinstance(one, tuple) else (one,) for name, one in asked.items() if name != "config_file")
-    files = sorted(one for several in given for one in several if isinstance(one, Path))
+    config = options.get("config_file")
+    values = (one if isinstance(one, tuple) else (one,) for name, one in options.items() if name != "config_file")
+    files = sorted(one for several in values for one in several if isinstance(one, Path))
     contents: list[object] = [hashlib.blake2b(one.read_bytes(), digest_size=16).digest() for one in files]
     if config is None:
         return contents
@@ -103,8 +103,8 @@ def _listed(folder: Path, names: str) -> list[tuple[object, ...]]:
 
 def _state(file: Path) -> tuple[object, ...]:
     """What changes when a file does."""
-    found = file.stat()
-    return (str(file), found.st_ino, found.st_mtime_ns, found.st_size)
+    status = file.stat()
+    return (str(file), status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _named(value: object, folder: Path) -> Iterator[tuple[object, ...]]:
@@ -112,8 +112,8 @@ def _named(value: object, folder: Path) -> Iterator[tuple[object, ...]]:
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
-        for one in value:
-            yield from _named(one, folder)
+        for part in value:
+            yield from _named(part, folder)
     elif isinstance(value, str):
         with contextlib.suppress(OSError, RuntimeError, ValueError):  # a text that cannot be a path
             yield _state(folder / Path(value).expanduser())
@@ -133,9 +133,9 @@ def shown(where: Path) -> bool:
 class _Both(io.StringIO):
     """What is printed, copied and shown."""
 
-    def __init__(self, shown: TextIO) -> None:
+    def __init__(self, screen: TextIO) -> None:
         super().__init__()
-        self.shown = shown
+        self.shown = screen
 
     encoding = property(lambda self: self.shown.encoding)
 

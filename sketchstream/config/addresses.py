@@ -17,11 +17,11 @@ def address(text: str, name: str) -> tuple[str, int]:
     Raises:
         ConfigError: the text is not an address; names the setting.
     """
-    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]+):(\d{1,5})", text)
-    if found is None or int(found[2]) > 65535:
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\s]+):(\d{1,5})", text)
+    if match is None or int(match[2]) > 65535:
         msg = f"{name} must be HOST:PORT, for example '127.0.0.1:9400', found {text!r:.60}"
         raise ConfigError(msg)
-    return found[1].strip("[]"), int(found[2])
+    return match[1].strip("[]"), int(match[2])
 
 
 def is_loopback(host: str) -> bool:

@@ -88,9 +88,9 @@ def item_losses(sketches: Iterable[PlannedLoss], period: Calendar) -> Losses:
     They are refused on topics that are not keyed by item, so an item has losses in one partition of each window.
     """
     losses = (
-        Losses.of_sketch(one.ledger.loss()).times(most_windows(one.calendar, period, one.overlap))
-        for one in sketches
-        if one.of_items
+        Losses.of_sketch(sketch.ledger.loss()).times(most_windows(sketch.calendar, period, sketch.overlap))
+        for sketch in sketches
+        if sketch.of_items
     )
     return sum(losses, Losses())
 
@@ -123,7 +123,7 @@ def require(budget: Budget, sketches: Iterable[PlannedLoss]) -> str:
     unit, loss = ("item", items) if items >= events else ("event", events)
     if loss <= budget.epsilon:
         return f"an {unit} loses at most {show(loss)} of {budget}"
-    gaussian = any(isinstance(one.ledger, GaussianLedger) for one in planned)
+    gaussian = any(isinstance(sketch.ledger, GaussianLedger) for sketch in planned)
     if budget.delta is None and gaussian:
         msg = (
             f"Gaussian noise needs a delta beside epsilon, and privacy.budget = {budget} has none: add one, such as "
@@ -131,12 +131,12 @@ def require(budget: Budget, sketches: Iterable[PlannedLoss]) -> str:
         )
         raise ConfigError(msg)
     shares = []
-    for one in planned:
-        number = most_windows(one.calendar, budget.period, one.overlap) if unit == "item" else one.overlap
-        if unit == "event" or one.of_items:
+    for sketch in planned:
+        number = most_windows(sketch.calendar, budget.period, sketch.overlap) if unit == "item" else sketch.overlap
+        if unit == "event" or sketch.of_items:
             times = f"{number} times " if number > 1 else ""
-            each = one.ledger.loss() if unit == "item" else _of_event(one)
-            shares.append(f"{one.name} {times}{show(Losses.of_sketch(each).epsilon(budget.delta))}")
+            each = sketch.ledger.loss() if unit == "item" else _of_event(sketch)
+            shares.append(f"{sketch.name} {times}{show(Losses.of_sketch(each).epsilon(budget.delta))}")
     msg = (
         f"an {unit} could lose {show(loss)} in one period ({', '.join(shares)}), above privacy.budget = "
         f"{budget}: lower epsilon_publish, use longer windows or fewer sketches, or raise the budget"

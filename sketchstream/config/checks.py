@@ -92,18 +92,18 @@ def apart(table: FileTable) -> tuple[list[FileTable], list[str]]:
     The first keeps the group and the sealed topic. The others have their own, so that each is read, committed and
     published as if it were alone: `{group.id}.{topic}`, and the name of the sealed topic with the topic.
     """
-    given = table.input
-    if not given.topics:
+    block = table.input
+    if not block.topics:
         return [table], []
     mistakes = list(_check_topics(table))
     made: list[FileTable] = []
-    for one in given.topics:
+    for one in block.topics:
         own = {name: getattr(one, name) for name in one.model_fields_set - {"payload"}}
-        form = one.format or given.format or "json"
+        form = one.format or block.format or "json"
         payload = one.payload
         if payload is None and form in formats.names() and formats.named(form).payload_keys:
             payload = table.payload
-        changed: dict[str, Any] = {"input": given.model_copy(update=own), "payload": payload}
+        changed: dict[str, Any] = {"input": block.model_copy(update=own), "payload": payload}
         if made:
             group = str(table.kafka.get("group.id", ""))
             changed["kafka"] = {**table.kafka, "group.id": f"{group}.{one.topic}"}
@@ -117,20 +117,20 @@ def apart(table: FileTable) -> tuple[list[FileTable], list[str]]:
 
 def _check_topics(table: FileTable) -> Iterator[str]:
     """What several topics exclude."""
-    given = table.input
-    if given.topic is not None or given.file is not None:
+    block = table.input
+    if block.topic is not None or block.file is not None:
         yield "input takes one of topic, [[input.topics]] and file, found more"
-    if len(given.topics) < 2:
+    if len(block.topics) < 2:
         return
-    names = [one.topic for one in given.topics]
+    names = [one.topic for one in block.topics]
     if len(set(names)) < len(names):
         yield "input.topics names a topic twice"
-    if given.partitioned_by == "item":
+    if block.partitioned_by == "item":
         yield (
             "input.partitioned_by = 'item' needs one topic: events of one item are in several of these, so its loss "
             "would count once for each; set 'none' (sketches need publish = \"state\" and are merged)"
         )
-    if given.data_loss == "accept":
+    if block.data_loss == "accept":
         yield (
             "input.data_loss = 'accept' needs one topic: a topic that is made again begins a revision of its own, "
             "and windows would wait for the other topics in it; leave it out, and use `sketchstream reset`"
@@ -139,17 +139,17 @@ def _check_topics(table: FileTable) -> Iterator[str]:
 
 def check_input(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
     """Check [input] against itself and [kafka]."""
-    given = table.input
-    if (given.topic is None) == (given.file is None):
+    block = table.input
+    if (block.topic is None) == (block.file is None):
         yield 'input takes either topic = "..." or file = "..." ("-" for stdin), not both and not neither'
-    elif given.topic is not None:
+    elif block.topic is not None:
         yield from _check_topic(table, kafka)
     else:
         yield from _check_file(table)
-    if given.quorum_most < given.quorum:
-        yield f"input.quorum_most must be at least input.quorum ({given.quorum}), found {given.quorum_most}"
-    if not 1 <= given.quorum_time <= DAY_MS:
-        yield f"input.quorum_time must be between 1ms and 1d, found {given.quorum_time}ms"
+    if block.quorum_most < block.quorum:
+        yield f"input.quorum_most must be at least input.quorum ({block.quorum}), found {block.quorum_most}"
+    if not 1 <= block.quorum_time <= DAY_MS:
+        yield f"input.quorum_time must be between 1ms and 1d, found {block.quorum_time}ms"
 
 
 def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
@@ -188,24 +188,24 @@ def _check_topic(table: FileTable, kafka: Mapping[str, Any]) -> Iterator[str]:
 def check_payload(table: FileTable) -> Iterator[str]:
     """Check that [payload] has the keys that the format takes, and that they fit."""
     form = table.input.format or "json"
-    given = table.payload
+    block = table.payload
     if table.input.topic is None:
-        if given is not None:
+        if block is not None:
             yield "payload belongs to input.topic: no file needs it, and an Avro file has its own schema"
         return
     taken = formats.named(form).payload_keys if form in formats.names() else frozenset()
-    if given is None:
+    if block is None:
         if taken:
             yield (
                 f'payload is missing: format = {form!r} needs schemas: [payload] registry = "http://...", or '
                 "schema_file with framing = 'none'"
             )
         return
-    foreign = sorted(given.model_fields_set - taken)
+    foreign = sorted(block.model_fields_set - taken)
     if foreign:
         yield f"payload.{foreign[0]} does not belong to format = {form!r}"
     elif taken:
-        yield from formats.named(form).check_payload(given)
+        yield from formats.named(form).check_payload(block)
 
 
 def _check_file(table: FileTable) -> Iterator[str]:
@@ -235,8 +235,8 @@ def _check_file(table: FileTable) -> Iterator[str]:
 
 def check_columns(table: FileTable, plans: Sequence[SketchPlan]) -> Iterator[str]:
     """Check the fields that sketches need against the format of the input and each other."""
-    given = table.input
-    form = given.format or "json" if given.topic is not None else file_format(given.format, given.file or "")
+    block = table.input
+    form = block.format or "json" if block.topic is not None else file_format(block.format, block.file or "")
     fields = {field for plan in plans for field in plan.fields.values()}
     dotted = form == "jsonl" or (form in formats.names() and formats.named(form).named)
     if not dotted and form not in ("csv", "parquet", None):
@@ -282,17 +282,17 @@ def check_store(table: FileTable) -> Iterator[str]:
 
 def check_metrics(table: FileTable) -> Iterator[str]:
     """Check that the operator's endpoint has an address, and does not show exact counts to others."""
-    given = table.worker.metrics
-    if given is None:
+    block = table.worker.metrics
+    if block is None:
         return
     try:
-        host, _ = address(given, "worker.metrics")
+        host, _ = address(block, "worker.metrics")
     except ConfigError as error:
         yield str(error)
         return
     if table.privacy.diagnostics == "exact" and not table.privacy.diagnostics_public and not is_loopback(host):
         yield (
-            f"worker.metrics = {given!r} is not a loopback address, and privacy.diagnostics = 'exact' would show "
+            f"worker.metrics = {block!r} is not a loopback address, and privacy.diagnostics = 'exact' would show "
             "exact counts of events there: set diagnostics = 'off', or diagnostics_public = true where only the "
             "operator can reach it"
         )

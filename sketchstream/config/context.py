@@ -55,12 +55,12 @@ def context(
     )
 
 
-def of_windows(plan: SketchPlan, **known: Any) -> Context:
+def of_windows(plan: SketchPlan, **fields: Any) -> Context:
     """A deployment of which the windows are known.
 
     Args:
         plan: plan of the sketch.
-        known: further fields of the `Context`.
+        fields: further fields of the `Context`.
     """
     from sketchstream.privacy.deployments.guarantee import Context
 
@@ -74,7 +74,7 @@ def of_windows(plan: SketchPlan, **known: Any) -> Context:
         every_ms=every_ms,
         early=early,
         epsilon_early=epsilon,
-        **known,
+        **fields,
     )
 
 

@@ -187,17 +187,17 @@ def read(options: Mapping[str, Any]) -> tuple[dict[str, Option], list[str]]:
     """Read settings: one spelling and type for each valid one, and a mistake for each other one."""
     settings: dict[str, Option] = {}
     mistakes: list[str] = []
-    for given, value in options.items():
-        client, plain = split(given)
+    for key, value in options.items():
+        client, plain = split(key)
         if plain in IGNORED:
-            mistakes += _ignored(given, plain, value)
+            mistakes += _ignored(key, plain, value)
             continue
         name = ALIASES.get(plain, plain)
-        problem = _unknown(given, client, name)
+        problem = _unknown(key, client, name)
         if problem is not None:
             mistakes.append(problem)
             name = _meant(name)  # so that a misspelled setting is not reported as missing
-        wrong = _wrong(given, name, value) if name in KNOWN else "unknown"
+        wrong = _wrong(key, name, value) if name in KNOWN else "unknown"
         if wrong is not None:
             mistakes += [wrong] if problem is None else []
             continue
@@ -277,21 +277,21 @@ def _missing(settings: Mapping[str, Option], mechanism: object, names: tuple[str
         yield f'kafka "{secret}" or "{secret}.file" is missing: sasl.mechanism = "{mechanism}" needs it'
 
 
-def _unknown(given: str, client: Client | None, name: str) -> str | None:
+def _unknown(key: str, client: Client | None, name: str) -> str | None:
     """Mistake for a name that the worker sets itself, or that does not exist."""
     if name in OWNED:
-        return f'kafka "{given}" cannot be set: {OWNED[name]}'
+        return f'kafka "{key}" cannot be set: {OWNED[name]}'
     clients = KNOWN.get(name)
     if clients is not None and (client is None or client in clients):
         return None
-    if "_" in given and "." not in given:
-        return f'unknown key kafka "{given}"; Kafka\'s names have dots: "{given.replace("_", ".")}"'
+    if "_" in key and "." not in key:
+        return f'unknown key kafka "{key}"; Kafka\'s names have dots: "{key.replace("_", ".")}"'
     if clients is not None:
-        return f'kafka "{given}" is not an option of the {client} ({", ".join(clients)} only)'
+        return f'kafka "{key}" is not an option of the {client} ({", ".join(clients)} only)'
     near = _near(name)
     prefix = "" if client is None else f"{client}."
     hint = "" if near is None else f'; did you mean "{prefix}{near}"?'
-    return f'unknown key kafka "{given}"{hint}'
+    return f'unknown key kafka "{key}"{hint}'
 
 
 def _near(name: str) -> str | None:
@@ -306,39 +306,39 @@ def _meant(name: str) -> str:
     return name if near is None or name in OWNED else ALIASES.get(near, near)
 
 
-def _wrong(given: str, name: str, value: object) -> str | None:
+def _wrong(key: str, name: str, value: object) -> str | None:
     """Mistake for an invalid value of a setting. Secrets are not shown."""
     if not isinstance(value, (str, int, float)):
-        return f'kafka "{given}" must be a text, a number or true/false'
-    shown = "" if name in SECRETS else f", found {value!r:.40}"
+        return f'kafka "{key}" must be a text, a number or true/false'
+    value_text = "" if name in SECRETS else f", found {value!r:.40}"
     if name in _FLAGS and str(value).lower() not in ("true", "false"):
-        return f'kafka "{given}" must be true or false{shown}'
+        return f'kafka "{key}" must be true or false{value_text}'
     if name in _INTS and (isinstance(value, bool) or not re.fullmatch(r"-?\d{1,18}", str(value).strip())):
-        return f'kafka "{given}" must be a whole number{shown}'
+        return f'kafka "{key}" must be a whole number{value_text}'
     if name in _INTS and int(str(value)) < 0:
-        return f'kafka "{given}" must not be negative{shown}'
+        return f'kafka "{key}" must not be negative{value_text}'
     if name in CHOICES and _choice(name, value) is None:
         near = nearest(str(value).upper(), [one.upper() for one in CHOICES[name]])
         hint = next((f'; did you mean "{one}"?' for one in CHOICES[name] if one.upper() == near), "")
-        return f'kafka "{given}" must be {_listed(CHOICES[name])}{shown}{hint}'
+        return f'kafka "{key}" must be {_listed(CHOICES[name])}{value_text}{hint}'
     if name in _TEXTS and isinstance(value, bool):
-        return f'kafka "{given}" must be a text{shown}'
+        return f'kafka "{key}" must be a text{value_text}'
     if name == "bootstrap.servers":
         for server in str(value).split(","):
-            found = _SERVER.fullmatch(server.strip())
-            if found is None or not 0 < int(found[1]) < 1 << 16:
+            match = _SERVER.fullmatch(server.strip())
+            if match is None or not 0 < int(match[1]) < 1 << 16:
                 return (
-                    f'kafka "{given}" must be HOST:PORT, several with commas between them, found {server.strip()!r:.60}'
+                    f'kafka "{key}" must be HOST:PORT, several with commas between them, found {server.strip()!r:.60}'
                 )
     return None
 
 
-def _ignored(given: str, name: str, value: object) -> list[str]:
+def _ignored(key: str, name: str, value: object) -> list[str]:
     """Check Java's settings that must have the value that applies here."""
     if name.endswith("store.type") and str(value).upper() != "PEM":
-        return [f'kafka "{given}" must be PEM: this client reads PEM files, found {value!r:.20}']
+        return [f'kafka "{key}" must be PEM: this client reads PEM files, found {value!r:.20}']
     if name.startswith("ssl.endpoint") and str(value).lower() != "https":
-        return [f'kafka "{given}": say "ssl.check.hostname" = false instead']
+        return [f'kafka "{key}": say "ssl.check.hostname" = false instead']
     return []
 
 

@@ -126,12 +126,12 @@ class Config:
             ConfigError: one line for each mistake, all of them at once.
         """
         mistakes = list(mistakes)
-        table, found, unclear = read_tables(data)
-        mistakes += found
+        table, wrong, unclear = read_tables(data)
+        mistakes += wrong
         config = None
         if table is not None:
-            config, found = _assemble(table, where, unclear)
-            mistakes += found
+            config, wrong = _assemble(table, where, unclear)
+            mistakes += wrong
         if mistakes or config is None:
             raise ConfigError(*(f"{where}: {in_toml(mistake)}" for mistake in mistakes))
         return config
@@ -208,9 +208,9 @@ class Config:
     @property
     def history_path(self) -> Path:
         """Folder of what a backfill has booked and stored."""
-        given = None if self.history is None else self.history.path
-        if given is not None:
-            return self.resolve(given)
+        path = None if self.history is None else self.history.path
+        if path is not None:
+            return self.resolve(path)
         return self.resolve("history") if self.from_kafka else self.store_path / "backfill"
 
     @property
@@ -246,11 +246,11 @@ class Config:
 
     def quality_rule(self, sketch: str) -> Rule:
         """The rule by which answers of this sketch report lost records; the default one for removed sketches."""
-        given = self.quality.get(sketch)
-        if given is None:
+        rule = self.quality.get(sketch)
+        if rule is None:
             return DEFAULT
         return Rule(
-            Tolerance(given.warn, given.warn_alarm), Tolerance(given.incomplete, given.incomplete_alarm), given.refused
+            Tolerance(rule.warn, rule.warn_alarm), Tolerance(rule.incomplete, rule.incomplete_alarm), rule.refused
         )
 
     def load_key(self) -> Key | None:
@@ -309,10 +309,10 @@ class Config:
     @property
     def partitioner(self) -> Partitioner | None:
         """Function from items to partitions; None if it is impossible, not wanted, or not known yet."""
-        given = self.input.partitioner
-        if not self.from_kafka or self.input.partitioned_by != "item" or given == "unchecked":
+        partitioner = self.input.partitioner
+        if not self.from_kafka or self.input.partitioned_by != "item" or partitioner == "unchecked":
             return None
-        return given
+        return partitioner
 
     @property
     def diagnosed(self) -> bool:
@@ -427,15 +427,15 @@ def _assemble(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[C
     """
     tables, mistakes = checks.apart(table)
     configs: list[Config] = []
-    for one in tables:
-        config, found = _assemble_one(one, path, unclear)
+    for topic in tables:
+        config, wrong = _assemble_one(topic, path, unclear)
         configs += [] if config is None else [config]
-        mistakes += [mistake for mistake in found if mistake not in mistakes]
+        mistakes += [mistake for mistake in wrong if mistake not in mistakes]
     if len({config.fingerprint for config in configs}) > 1:
         mistakes.append("input.topics: sketches differ between the topics: give all of them a weight, or none")
     if mistakes or len(configs) < len(tables):
         return None, mistakes
-    return replace(configs[0], beside=tuple(replace(one, history=None) for one in configs[1:])), []
+    return replace(configs[0], beside=tuple(replace(topic, history=None) for topic in configs[1:])), []
 
 
 def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tuple[Config | None, list[str]]:
@@ -464,8 +464,8 @@ def _assemble_one(table: FileTable, path: Path, unclear: Collection[str]) -> tup
         names.add(block.name)
         if f"sketch.{number}" in unclear:
             continue
-        made, found = plan_sketch(block, table, path.parent)
-        mistakes += [f'sketch "{block.name}": {mistake}' for mistake in found]
+        made, wrong = plan_sketch(block, table, path.parent)
+        mistakes += [f'sketch "{block.name}": {mistake}' for mistake in wrong]
         plans += made
         blocks |= {plan.name: block for plan in made}
     for name in sorted({plan.name for plan in plans} - names):

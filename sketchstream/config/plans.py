@@ -37,7 +37,7 @@ SKETCH_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[list[SketchPlan], list[str]]:
     """Turn one block into a plan for each of its series of windows, or into a list of its mistakes."""
-    given = table.input
+    block_input = table.input
     around = _around(table, folder)
     mistakes = list(block.check(around))
     series: list[_Series] = []
@@ -48,7 +48,7 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
         mistakes.append(str(error))
     if block.domain is not None:
         try:
-            domain = _domain(block.domain, given.item_type, folder)
+            domain = _domain(block.domain, block_input.item_type, folder)
         except (ConfigError, SpecError) as error:
             mistakes.append(str(error))
     try:
@@ -72,17 +72,17 @@ def plan_sketch(block: SketchTable, table: FileTable, folder: Path) -> tuple[lis
             )
             mistakes += _misplaced_events(spec, misplaced)
             if series:
-                asked = block.emit_every, block.epsilon_early
-                early = early_answers(spec, series[0][1:3], *asked, given.lateness, len(series))
+                early_options = block.emit_every, block.epsilon_early
+                early = early_answers(spec, series[0][1:3], *early_options, block_input.lateness, len(series))
         except (SpecError, ConfigError) as error:
             mistakes.append(str(error))
     if mistakes:
         return [], mistakes
     for one in caught:
         warnings.warn(f'sketch "{block.name}": {one.message}', one.category, stacklevel=7)
-    said = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.planned(spec)).warning
-    if said is not None:
-        warnings.warn(f'sketch "{block.name}": {said}', NoPrivacyWarning, stacklevel=7)
+    warning = None if spec.no_privacy else kinds.of(spec).guarantee(spec, kinds.planned(spec)).warning
+    if warning is not None:
+        warnings.warn(f'sketch "{block.name}": {warning}', NoPrivacyWarning, stacklevel=7)
     fields, listed = dict(block.fields()), dict(block.listed())
     plans = [
         SketchPlan(name, spec, calendar, steps, fields, stride, refused, misplaced, early, listed)
@@ -188,12 +188,12 @@ def _around(table: FileTable, folder: Path) -> TableContext:
     """Properties of the input for sketches."""
     from sketchstream.kinds.config_tables import TableContext
 
-    given = table.input
-    form = given.format if given.topic is not None else checks.file_format(given.format, given.file or "")
+    block = table.input
+    form = block.format if block.topic is not None else checks.file_format(block.format, block.file or "")
     return TableContext(
-        partitioned_by=given.partitioned_by,
-        unchecked=given.topic is not None and given.partitioner == "unchecked",
-        weights=given.weight is not None,
+        partitioned_by=block.partitioned_by,
+        unchecked=block.topic is not None and block.partitioner == "unchecked",
+        weights=block.weight is not None,
         packed=form in ("packed", "msgpack"),
         folder=folder,
     )
@@ -201,8 +201,8 @@ def _around(table: FileTable, folder: Path) -> TableContext:
 
 def _domain(table: DomainTable, item_type: str, folder: Path) -> ClosedDomain | OpenDomain:
     """Build the domain of a `domain = {...}`."""
-    given = sorted(name for name in ("slots", "size", "items_file") if getattr(table, name) is not None)
-    if len(given) != 1:
+    keys = sorted(name for name in ("slots", "size", "items_file") if getattr(table, name) is not None)
+    if len(keys) != 1:
         msg = "domain takes exactly one of slots (open), size (ids 0..size-1) or items_file (a list)"
         raise ConfigError(msg)
     if table.slots is not None:

@@ -27,8 +27,8 @@ FILE_ONLY = ("jsonl", "lines", "csv", "parquet", "msgpack")
 def _format(value: str) -> str:
     """Refuse a format that nobody knows."""
     if value not in (*formats.names(), *FILE_ONLY):
-        *known, last = (f"'{name}'" for name in (*formats.names(), *FILE_ONLY))
-        msg = f"must be {', '.join(known)} or {last}, found {value!r:.40}"
+        *others, last = (f"'{name}'" for name in (*formats.names(), *FILE_ONLY))
+        msg = f"must be {', '.join(others)} or {last}, found {value!r:.40}"
         raise ValueError(msg)
     return value
 

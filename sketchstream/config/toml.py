@@ -59,7 +59,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 def in_toml(text: str) -> str:
     """A sentence in which true and false are spelled as in TOML, but for what stands in quotes."""
-    return _PYTHON.sub(lambda found: found[0].lower() if found[1] else found[0], text)
+    return _PYTHON.sub(lambda match: match[0].lower() if match[1] else match[0], text)
 
 
 def read_toml_file(path: Path) -> dict[str, Any]:

@@ -63,7 +63,7 @@ EXPECTED: Final[Mapping[str, str]] = {
 """What each kind of error says was expected."""
 
 
-def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], set[str]]:
+def read_tables(written: Mapping[str, Any]) -> tuple[FileTable | None, list[str], set[str]]:
     """Read the valid parts of the file's tables.
 
     Returns:
@@ -74,7 +74,7 @@ def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], 
 
     from sketchstream.config.schema import FileTable
 
-    data: dict[str, Any] = copy.deepcopy(dict(given))
+    data: dict[str, Any] = copy.deepcopy(dict(written))
     mistakes: list[str] = []
     unclear: set[str] = set()
     if isinstance(data.get("kafka"), dict):
@@ -83,11 +83,11 @@ def read_tables(given: Mapping[str, Any]) -> tuple[FileTable | None, list[str], 
         try:
             return FileTable.model_validate(data), mistakes, unclear
         except ValidationError as error:
-            found = _in_the_file(error.errors(), data)
-        names = [one for one in found if one["type"] == "extra_forbidden"]
+            errors = _in_the_file(error.errors(), data)
+        names = [one for one in errors if one["type"] == "extra_forbidden"]
         before = copy.deepcopy(data)
-        for one in names or found:
-            text = _explain(one, given, before)
+        for one in names or errors:
+            text = _explain(one, written, before)
             if text is not None and text not in mistakes:
                 mistakes.append(text)
             _mend(data, one["type"], one["loc"], unclear)
@@ -105,9 +105,9 @@ def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[st
         loc: Path = ()
         key: Path | None = None
         for part in error["loc"]:
-            there = part in place if isinstance(place, dict) else isinstance(place, list) and isinstance(part, int)
-            if there or (error["type"] == "missing" and part == error["loc"][-1]):
-                loc, place = (*loc, part), place[part] if there else None
+            present = part in place if isinstance(place, dict) else isinstance(place, list) and isinstance(part, int)
+            if present or (error["type"] == "missing" and part == error["loc"][-1]):
+                loc, place = (*loc, part), place[part] if present else None
             else:  # the name of an alternative
                 key = loc if key is None else key
         (out if key is None else alternatives.setdefault(key, [])).append({**error, "loc": loc})
@@ -118,7 +118,7 @@ def _in_the_file(errors: Iterable[Any], data: Mapping[str, Any]) -> list[dict[st
     return out
 
 
-def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
+def _explain(error: Any, written: Mapping[str, Any], data: Mapping[str, Any]) -> str | None:
     """Describe a mistake in one line; None if it is a consequence of others."""
     kind, loc, value = error["type"], tuple(error["loc"]), error["input"]
     path = _spelled(loc, data)
@@ -130,7 +130,7 @@ def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> s
         hint = f"; did you mean {parent + '.' if parent else ''}{near}?" if near else ""
         return f"unknown key {path}{hint}"
     if loc == ("sketch",):
-        if kind == "too_short" and given.get("sketch"):
+        if kind == "too_short" and written.get("sketch"):
             return None  # its blocks are wrong, and reported
         if kind in ("missing", "too_short"):
             return "sketch is missing: the file needs at least one [[sketch]] block"
@@ -139,18 +139,18 @@ def _explain(error: Any, given: Mapping[str, Any], data: Mapping[str, Any]) -> s
         return "sketch must be blocks with two brackets on each side: [[sketch]]"
     if kind == "missing":
         return f"{path} is missing" + (f": {units_in_words('unit = ')}" if loc[-1] == "unit" else "")
-    shown = f", found {value!r:.40}" if isinstance(value, (str, int, float)) else ""
+    value_text = f", found {value!r:.40}" if isinstance(value, (str, int, float)) else ""
     if kind == "literal_error":
-        return f"{path} must be {error['ctx']['expected']}{shown}"
+        return f"{path} must be {error['ctx']['expected']}{value_text}"
     if kind == "value_error":
         message = str(error["msg"]).removeprefix("Value error, ")
         return f"{path} {message.removeprefix('a duration ').removeprefix('a size ')}"
     for limit, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
         if limit in error.get("ctx", {}):
-            return f"{path} must be {words} {error['ctx'][limit]}{shown}"
+            return f"{path} must be {words} {error['ctx'][limit]}{value_text}"
     if len(loc) == 1 and EXPECTED.get(kind) == "a table":
         return f"{path} must be a table: [{path}]"
-    return f"{path} must be {error.get('expected') or EXPECTED.get(kind, 'something else')}{shown}"
+    return f"{path} must be {error.get('expected') or EXPECTED.get(kind, 'something else')}{value_text}"
 
 
 def _mend(data: dict[str, Any], kind: str, loc: Path, unclear: set[str]) -> None:

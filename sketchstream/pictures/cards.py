@@ -17,79 +17,79 @@ ROWS: Final = 20
 """Rows of a ledger that a card shows."""
 
 
-def sketch(title: str, found: Any) -> str:
+def sketch(title: str, opened: Any) -> str:
     """Card of an open or closed sketch, or of a sealed state: public parameters."""
-    return report.card(title, tables=[_facts(_sketch_rows(found))], note=found.guarantee().summary)
+    return report.card(title, tables=[_facts(_sketch_rows(opened))], note=opened.guarantee().summary)
 
 
-def release(found: Any, *, histogram: bool) -> str:
+def release(published: Any, *, histogram: bool) -> str:
     """Card of a release: its parameters, and the published numbers, which contain noise.
 
     Args:
-        found: the release.
+        published: the release.
         histogram: whether these numbers are a histogram, which is drawn.
     """
-    rows = [*_sketch_rows(found), ("loss to this publication alone", found.loss)]
+    rows = [*_sketch_rows(published), ("loss to this publication alone", published.loss)]
     return report.card(
-        "Release at seal" if found.final else "Release, the sketch stayed open",
+        "Release at seal" if published.final else "Release, the sketch stayed open",
         tables=[_facts(rows)],
-        charts=[drawn(lambda: _published_chart(found))] if histogram else [],
-        note=f"{found.guarantee().summary} .{found.kind.answer}() takes the noise out of these numbers.",
+        charts=[drawn(lambda: _published_chart(published))] if histogram else [],
+        note=f"{published.guarantee().summary} .{published.kind.answer}() takes the noise out of these numbers.",
     )
 
 
-def stack(found: Any) -> str:
+def stack(published: Any) -> str:
     """Card of a stack: the parameters of its parts."""
-    rows = [("parts", f"{len(found.parts):,}"), *found.kind.facts(found.spec, found.slots)]
-    return report.card("Stack", tables=[_facts(rows)], note=found.guarantee().summary)
+    rows = [("parts", f"{len(published.parts):,}"), *published.kind.facts(published.spec, published.slots)]
+    return report.card("Stack", tables=[_facts(rows)], note=published.guarantee().summary)
 
 
-def ledger(found: Any) -> str:
+def ledger(account: Any) -> str:
     """Card of a ledger: layers, views and their costs."""
-    columns = ("what", f"cost ({found.said})", f"an event after it ({found.said})")
+    columns = ("what", f"cost ({account.said})", f"an event after it ({account.said})")
     rows = [
         (" ".join(filter(None, (row["part"], row["what"]))), row["cost"], row["an event after it"])
-        for row in found.rows()
+        for row in account.rows()
     ]
     caption = "Layers and views" if len(rows) <= ROWS else f"Layers and views, the last {ROWS} of {len(rows):,}"
     return report.card(
-        "Ledger", tables=[report.ReportTable(caption, columns, rows[-ROWS:])], note=str(found).splitlines()[-1]
+        "Ledger", tables=[report.ReportTable(caption, columns, rows[-ROWS:])], note=str(account).splitlines()[-1]
     )
 
 
-def guarantee(found: Any) -> str:
+def guarantee(statement: Any) -> str:
     """Card of a guarantee: its numbers, and folded sentences."""
-    said = found.to_dict()
+    fields = statement.to_dict()
     rows = [
-        (readers, said[name])
+        (readers, fields[name])
         for readers, name in (
             ("readers of what is published", "published"),
             ("readers who also copied the open state once", "published_and_one_copy"),
             ("readers of all sketches and windows of a day", "total"),
             ("readers of everything that is kept", "total_kept"),
         )
-        if name in said
+        if name in fields
     ]
     lists = [
-        ("Protected", found.protects),
-        ("How much, at most", found.seen),
-        ("Not protected", found.lost),
-        ("Assumed", found.assumes),
+        ("Protected", statement.protects),
+        ("How much, at most", statement.seen),
+        ("Not protected", statement.lost),
+        ("Assumed", statement.assumes),
     ]
-    measure = " (epsilon)" if said["measure"] == "epsilon" else ""
-    table = report.ReportTable(f"Most that one {found.unit} loses{measure}", ("against", "at most"), rows)
-    return report.card("Guarantee", tables=[table], lists=lists, note=found.summary)
+    measure = " (epsilon)" if fields["measure"] == "epsilon" else ""
+    table = report.ReportTable(f"Most that one {statement.unit} loses{measure}", ("against", "at most"), rows)
+    return report.card("Guarantee", tables=[table], lists=lists, note=statement.summary)
 
 
 def _facts(rows: Iterable[tuple[str, str]]) -> report.ReportTable:
     return report.ReportTable("Public parameters", ("what", "value"), list(rows))
 
 
-def _sketch_rows(found: Any) -> list[tuple[str, str]]:
+def _sketch_rows(described: Any) -> list[tuple[str, str]]:
     """Public fields of the header of a sketch."""
-    rows: list[tuple[str, str]] = found.kind.facts(found.spec, found.slots)
-    rows.append(("noise layers", f"{len(found.layers)}"))
-    origin = found.origin
+    rows: list[tuple[str, str]] = described.kind.facts(described.spec, described.slots)
+    rows.append(("noise layers", f"{len(described.layers)}"))
+    origin = described.origin
     if origin.name:
         rows.append(("sketch", origin.name))
     if origin.window is not None:
@@ -100,13 +100,13 @@ def _sketch_rows(found: Any) -> list[tuple[str, str]]:
     return rows
 
 
-def _published_chart(found: Any) -> charts.Chart:
+def _published_chart(published: Any) -> charts.Chart:
     """Histogram of published counters, all levels together."""
-    edges, numbers = found.edges, found.noised.sum(axis=0).astype(np.float64)
-    if found.form == "bins":
+    edges, numbers = published.edges, published.noised.sum(axis=0).astype(np.float64)
+    if published.form == "bins":
         numbers = np.cumsum(numbers[::-1])[::-1]
     inside = edges >= 1
-    noise = 3 / float(found.cost)  # about two standard deviations of the publication
+    noise = 3 / float(published.cost)  # about two standard deviations of the publication
     last = int(np.flatnonzero(numbers[inside] > noise).max(initial=4)) + 1
     k, value = edges[inside][:last], numbers[inside][:last]
     return charts.reach_chart(

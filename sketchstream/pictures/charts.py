@@ -739,7 +739,7 @@ def _element(figure: Figure, spoken: str) -> str:
     text = re.sub(r' id="[\w.]+_\d{1,3}"', "", text[text.index("<svg") :])
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", text)
-    text = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), text)
+    text = re.sub(r' style="([^"]*)"', lambda match: _attributes(match[1]), text)
     for color, name in PAGE_COLORS.items():
         text = text.replace(color, f"var({name})")
     label = html.escape(spoken)
@@ -905,12 +905,12 @@ def _whiskers(numbers: CountsCurve | ChartSeries | Bars) -> tuple[Floats, Floats
     return np.maximum(numbers.value - low, 0), np.maximum(high - numbers.value, 0)
 
 
-def _shown_low(one: ChartSeries) -> Floats:
+def _shown_low(series: ChartSeries) -> Floats:
     """Lower ends to draw: numbers that cannot be negative have no band below zero."""
-    least = float(np.nanmin(one.value)) if np.isfinite(one.value).any() else 0.0
-    low = _ends(one)[0]
-    found: Floats = np.maximum(low, 0) if least >= 0 else low
-    return found
+    least = float(np.nanmin(series.value)) if np.isfinite(series.value).any() else 0.0
+    low = _ends(series)[0]
+    lows: Floats = np.maximum(low, 0) if least >= 0 else low
+    return lows
 
 
 def _count_scale(axis: Any) -> None:

@@ -130,18 +130,18 @@ def interval(one: Number, spell: Spell = charts.spelled) -> str:
     return report.exact(low, spell) + " to " + report.exact(high, spell)
 
 
-def ends(found: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
+def ends(numbers: Sequence[Number | None]) -> tuple[charts.Floats, charts.Floats, charts.Floats]:
     """Numbers as values, low and high ends, for charts.
 
     NaN if there is no number; infinite for one missing end; the value if both are missing (no interval).
     """
-    table = np.full((len(found), 3), np.nan)
-    for at, one in enumerate(found):
-        if one is not None and one["value"] is not None:
-            low, high = one["low"], one["high"]
+    table = np.full((len(numbers), 3), np.nan)
+    for at, number in enumerate(numbers):
+        if number is not None and number["value"] is not None:
+            low, high = number["low"], number["high"]
             if low is None and high is None:
-                low = high = one["value"]
-            table[at] = [one["value"], -np.inf if low is None else low, np.inf if high is None else high]
+                low = high = number["value"]
+            table[at] = [number["value"], -np.inf if low is None else low, np.inf if high is None else high]
     return table[:, 0], table[:, 1], table[:, 2]
 
 
@@ -168,11 +168,11 @@ def listed(
         ordered: whether the names are ordered, such as times.
         spell: writes a number.
     """
-    found, low, high = (np.asarray(one, np.float64) for one in numbers)
-    shown, note = table(title, names, (found, low, high), columns, spell)
+    values, low, high = (np.asarray(one, np.float64) for one in numbers)
+    rows, note = table(title, names, (values, low, high), columns, spell)
     chart = wide = None
     if len(names) > 1:
-        bars = charts.Bars(names, found, low, high, spell=spell)
+        bars = charts.Bars(names, values, low, high, spell=spell)
         if len(names) <= FEW and not ordered:
             chart = drawn(lambda: charts.bar_chart(bars, title, columns[1], caption))
             if max(map(len, names)) > charts.LETTERS[0]:
@@ -182,12 +182,12 @@ def listed(
             wide = drawn(lambda: charts.band_chart(bars, title, columns[0], caption, wide=True))
 
     def stretch(first: int, last: int) -> Panel:
-        some, part = (found[first:last], low[first:last], high[first:last]), names[first:last]
+        some, part = (values[first:last], low[first:last], high[first:last]), names[first:last]
         within = f"{title}, {part[0]} to {part[-1]}"
         return replace(listed(name, within, part, some, columns, caption, ordered=True, spell=spell), stretches=parts)
 
     parts = Stretches(names, lru_cache(STRETCHES)(stretch)) if ordered and len(names) > SEEN else None
-    return Panel(name, title, chart, shown, wide, folded=len(names) > SHORT, note=note, stretches=parts)
+    return Panel(name, title, chart, rows, wide, folded=len(names) > SHORT, note=note, stretches=parts)
 
 
 def table(

@@ -43,9 +43,9 @@ def plot(answer: Mapping[str, Any], path: Path | None = None) -> Figure:
         answer: `groups` and `regions`; see `Overlap.to_dict`.
         path: file to write; its ending decides the format.
     """
-    told = _told(answer["regions"], MOST)
-    figure = charts.notebook_figure(*_size(len(told), len(answer["groups"])))
-    _draw(figure, answer, told)
+    regions = _told(answer["regions"], MOST)
+    figure = charts.notebook_figure(*_size(len(regions), len(answer["groups"])))
+    _draw(figure, answer, regions)
     if path is not None:
         figure.savefig(path, dpi=130, bbox_inches="tight")
     return figure
@@ -58,15 +58,15 @@ def chart(answer: Mapping[str, Any], *, wide: bool = False) -> charts.Chart:
         answer: see `plot`.
         wide: whether it is for wide screens.
     """
-    told = _told(answer["regions"], MOST if wide else NARROW)
-    words = [f"{within(row, answer['groups'])}: {_said(row)}" for row in told]
-    places = [(float(at), float(row["value"]), text) for at, (row, text) in enumerate(zip(told, words, strict=True))]
-    width, height = _size(len(told), len(answer["groups"]))
-    size = (charts.WIDE[0] if wide else charts.NARROW[0], height) if len(told) > 1 or not wide else (width, height)
+    regions = _told(answer["regions"], MOST if wide else NARROW)
+    words = [f"{within(row, answer['groups'])}: {_said(row)}" for row in regions]
+    places = [(float(at), float(row["value"]), text) for at, (row, text) in enumerate(zip(regions, words, strict=True))]
+    width, height = _size(len(regions), len(answer["groups"]))
+    size = (charts.WIDE[0] if wide else charts.NARROW[0], height) if len(regions) > 1 or not wide else (width, height)
     say = naming.of(answer)
     caption = say("Bars: items in exactly the groups that have a dark dot below, with 95% intervals. Left: each group.")
     title = f"{say(TITLE)}. {'. '.join(words[:5])}."
-    return charts.chart_of(lambda figure: _draw(figure, answer, told), title, caption, places, size)
+    return charts.chart_of(lambda figure: _draw(figure, answer, regions), title, caption, places, size)
 
 
 def within(row: Region, groups: Sequence[str]) -> str:
@@ -75,22 +75,22 @@ def within(row: Region, groups: Sequence[str]) -> str:
     return f"{names} alone" if len(row["in"]) < len(groups) else names
 
 
-def sentence(title: str, one: Mapping[str, Any], items: str) -> str:
+def sentence(title: str, number: Mapping[str, Any], items: str) -> str:
     """A number of items in a sentence."""
-    ends = "" if one["low"] is None else f" (95% interval: {charts.between(one['low'], one['high'])})"
-    return f"{title}: {charts.spelled(one['value'])} {items}{ends}."
+    ends = "" if number["low"] is None else f" (95% interval: {charts.between(number['low'], number['high'])})"
+    return f"{title}: {charts.spelled(number['value'])} {items}{ends}."
 
 
-def headline(answer: Mapping[str, Any], asked: str) -> str:
+def headline(answer: Mapping[str, Any], expression: str) -> str:
     """The set that was asked for in a sentence, or how many items are in any group.
 
     Args:
         answer: answer of the window.
-        asked: expression; empty: none.
+        expression: expression; empty: none.
     """
     items = naming.of(answer).items
-    if asked:
-        return sentence(asked, next(row for row in answer["answers"] if row["query"] == asked), items)
+    if expression:
+        return sentence(expression, next(row for row in answer["answers"] if row["query"] == expression), items)
     return sentence(f"In at least one of the {len(answer['groups'])} groups", answer["people"], items)
 
 
@@ -127,9 +127,9 @@ def tables(answer: Mapping[str, Any]) -> list[report.ReportTable]:
 
 def card(answer: Mapping[str, Any]) -> str:
     """The answers in the output of a notebook's cell."""
-    found = picture(answer)
-    listed = [*tables(answer), found.table]
-    return report.card(headline(answer, ""), tables=listed, charts=[found.chart], note=below(answer))
+    panel = picture(answer)
+    listed = [*tables(answer), panel.table]
+    return report.card(headline(answer, ""), tables=listed, charts=[panel.chart], note=below(answer))
 
 
 def below(answer: Mapping[str, Any]) -> str:
@@ -139,8 +139,8 @@ def below(answer: Mapping[str, Any]) -> str:
 
 def _told(regions: Sequence[Region], most: int) -> list[Region]:
     """The largest regions of which it is told that they hold items; without intervals, those above 0."""
-    told = [row for row in regions if (row["value"] if row["low"] is None else row["low"]) > 0]
-    return told[:most] or list(regions[:1])
+    certain = [row for row in regions if (row["value"] if row["low"] is None else row["low"]) > 0]
+    return certain[:most] or list(regions[:1])
 
 
 def _size(regions: int, groups: int) -> tuple[float, float]:
@@ -155,20 +155,20 @@ def _said(row: Region) -> str:
     return charts.said(row["value"], row["low"], row["high"])
 
 
-def _draw(figure: Figure, answer: Mapping[str, Any], told: Sequence[Region]) -> Axes:
+def _draw(figure: Figure, answer: Mapping[str, Any], regions: Sequence[Region]) -> Axes:
     """Fill an empty figure; the panel of the bars."""
     names = answer["groups"]
-    number, groups = len(told), len(names)
+    number, groups = len(regions), len(names)
     reaches = [sum(row["value"] for row in answer["regions"] if name in row["in"]) for name in names]
     room = max(2.0, 0.34 * number, float(figure.get_size_inches()[0]) - 4.5)
     grid = figure.add_gridspec(2, 2, width_ratios=(2.2, room), height_ratios=(3.0, 0.28 * groups + 0.4), wspace=0.05)
     bars, matrix, sizes = (
         figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1]), figure.add_subplot(grid[1, 0])
     )  # fmt: skip
-    at, values = np.arange(number), np.array([row["value"] for row in told])
+    at, values = np.arange(number), np.array([row["value"] for row in regions])
     bars.bar(at, values, color=charts.BLUE, width=0.6)
-    if all(row["low"] is not None for row in told):
-        low, high = (np.array([row[end] for row in told], np.float64) for end in ("low", "high"))
+    if all(row["low"] is not None for row in regions):
+        low, high = (np.array([row[end] for row in regions], np.float64) for end in ("low", "high"))
         bars.errorbar(at, values, [values - low, high - values], fmt="none", ecolor=charts.INK, elinewidth=1, capsize=2)
     bars.set_xlim(-0.6, number - 0.4)
     bars.set_ylim(bottom=0)
@@ -176,7 +176,7 @@ def _draw(figure: Figure, answer: Mapping[str, Any], told: Sequence[Region]) -> 
     say = naming.of(answer)
     bars.set_ylabel(say("items in exactly these groups"))
     bars.yaxis.set_major_formatter("{x:,.0f}")
-    _draw_matrix(matrix, names, told)
+    _draw_matrix(matrix, names, regions)
     sizes.barh(np.arange(groups), reaches, color=charts.GREY, height=0.6)
     sizes.invert_xaxis()
     sizes.set_ylim(groups - 0.5, -0.5)
@@ -190,14 +190,14 @@ def _draw(figure: Figure, answer: Mapping[str, Any], told: Sequence[Region]) -> 
     return bars
 
 
-def _draw_matrix(matrix: Axes, names: Sequence[str], told: Sequence[Region]) -> None:
+def _draw_matrix(matrix: Axes, names: Sequence[str], regions: Sequence[Region]) -> None:
     """A column of dots for each region: dark in the groups that its items are in, joined by a line."""
-    for column, row in enumerate(told):
+    for column, row in enumerate(regions):
         inside = [names.index(name) for name in row["in"]]
         outside = [group for group in range(len(names)) if group not in inside]
         matrix.scatter([column] * len(outside), outside, s=28, color=charts.LINE, zorder=2)
         matrix.plot([column] * len(inside), inside, color=charts.INK, linewidth=1.5, marker="o", markersize=5, zorder=3)
-    matrix.set_xlim(-0.6, len(told) - 0.4)
+    matrix.set_xlim(-0.6, len(regions) - 0.4)
     matrix.set_ylim(len(names) - 0.5, -0.5)
     matrix.set_xticks([])
     matrix.set_yticks(range(len(names)), [charts.short(name) for name in names])

@@ -164,10 +164,10 @@ class Driver:
         if count == 1:
             return 0
         if key is None:
-            found = value
+            at = value
             for part in (self.config.input.item or "").split("."):
-                found = found.get(part) if isinstance(found, Mapping) else None
-            key = found if isinstance(found, bytes) else None if found is None else str(found).encode()
+                at = at.get(part) if isinstance(at, Mapping) else None
+            key = at if isinstance(at, bytes) else None if at is None else str(at).encode()
         if key is None:
             return zlib.crc32(payload or b"") % count
         way = self._rules.partitioner or "murmur2"

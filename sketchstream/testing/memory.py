@@ -259,9 +259,9 @@ class MemoryPublisher:
 
     def settle(self, sketch: str, revision: int, claim: Claim) -> Boundary:
         """Add a claim."""
-        found = claim(self.boundaries.get((sketch, revision), Boundary()))
-        self.boundaries[sketch, revision] = found
-        return found
+        boundary = claim(self.boundaries.get((sketch, revision), Boundary()))
+        self.boundaries[sketch, revision] = boundary
+        return boundary
 
     def frontiers(self) -> Mapping[tuple[str, int, int], Frontier]:
         """Newest frontiers, by name."""
@@ -295,15 +295,15 @@ class MemorySealed:
 
     def closed(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Instalments of closed positions."""
-        chosen = [one for one in self._publisher.log if one.positions is not None and one.sketch == sketch]
-        chosen = [one for one in chosen if within(one.window, since, until)]
-        yield from sorted(chosen, key=lambda one: (one.window, one.partition, one.positions or (0, 0)))
+        chosen = [entry for entry in self._publisher.log if entry.positions is not None and entry.sketch == sketch]
+        chosen = [entry for entry in chosen if within(entry.window, since, until)]
+        yield from sorted(chosen, key=lambda entry: (entry.window, entry.partition, entry.positions or (0, 0)))
 
     def early(self, sketch: str, since: int | None = None, until: int | None = None) -> Iterator[SealedEntry]:
         """Releases from windows that were still open."""
-        chosen = [one for one in self._publisher.log if one.early is not None and one.sketch == sketch]
-        chosen = [one for one in chosen if within(one.window, since, until)]
-        yield from sorted(chosen, key=lambda one: (one.window, one.early, one.partition))
+        chosen = [entry for entry in self._publisher.log if entry.early is not None and entry.sketch == sketch]
+        chosen = [entry for entry in chosen if within(entry.window, since, until)]
+        yield from sorted(chosen, key=lambda entry: (entry.window, entry.early, entry.partition))
 
     def sketches(self) -> Sequence[str]:
         """Names."""

@@ -125,7 +125,7 @@ def command(
 
 def _results(
     windows: PublishedWindows,
-    found: Sequence[SealedWindow],
+    sealed: Sequence[SealedWindow],
     method: str,
     names: dict[str, Any],
     questions: RowQuestions,
@@ -136,16 +136,16 @@ def _results(
     from sketchstream.query.estimates import EstimateAnswer, known_names
 
     if not merge and not questions:
-        return [windows.estimates(window, method, names) for window in found]
+        return [windows.estimates(window, method, names) for window in sealed]
     if merge:
-        shown = [windows.merged(found)[0]]
-        facts: Mapping[str, Any] = {"windows": len(found)}
-        guarantee = shown[0].guarantee().to_dict()
+        results = [windows.merged(sealed)[0]]
+        facts: Mapping[str, Any] = {"windows": len(sealed)}
+        guarantee = results[0].guarantee().to_dict()
     else:
-        shown = [windows.result(window) for window in found]
-        facts, guarantee = found[0].fields(), windows.guarantee(found[0])
-    names = {**known_names(windows.config.find(found[0].sketch), shown[0]), **names}
-    return [EstimateAnswer(_ask(shown, method, names, questions), facts, guarantee)]
+        results = [windows.result(window) for window in sealed]
+        facts, guarantee = sealed[0].fields(), windows.guarantee(sealed[0])
+    names = {**known_names(windows.config.find(sealed[0].sketch), results[0]), **names}
+    return [EstimateAnswer(_ask(results, method, names, questions), facts, guarantee)]
 
 
 def _ask(published: Sequence[Published], method: str, names: dict[str, Any], questions: RowQuestions) -> Any:
@@ -225,9 +225,9 @@ def _write(results: Sequence[EstimateAnswer], arrow: Path | None, plot: Path | N
         from sketchstream.kinds.exports import WINDOW, table_of
 
         rows = [
-            {**({"window_start": one.facts["window_start"]} if len(results) > 1 else {}), **row}
-            for one in results
-            for row in one.answers.rows()
+            {**({"window_start": result.facts["window_start"]} if len(results) > 1 else {}), **row}
+            for result in results
+            for row in result.answers.rows()
         ]
         write_arrow(arrow, table_of(rows, {**WINDOW, **types}))
     if plot is not None:

@@ -55,7 +55,7 @@ def command(
     from sketchstream.errors import ConfigError
     from sketchstream.query import overlaps
 
-    asked = list(queries) or None
+    expressions = list(queries) or None
     chosen = [name.strip() for name in groups.split(",")] if groups else None
     source.require_one()
     options.require_picture(upset, "--upset")
@@ -66,13 +66,13 @@ def command(
         answers = [overlaps.of_file(sketches.read_published(source.file, "overlap"), chosen)]
     else:
         answers = _windows(source, chosen)
-    for one in answers[:1]:
-        one.rows(asked)  # refuses what is no set of these groups, before anything is written
+    for answer in answers[:1]:
+        answer.rows(expressions)  # refuses what is no set of these groups, before anything is written
     if upset is not None:
         _draw(answers[0], upset)
     if arrow is not None:
-        _write(answers, asked, arrow)
-    _print(answers, asked, form, every=source.every)
+        _write(answers, expressions, arrow)
+    _print(answers, expressions, form, every=source.every)
 
 
 def _windows(source: AnswerSource, groups: Sequence[str] | None) -> list[OverlapAnswer]:
@@ -99,8 +99,8 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
     from sketchstream.query.overlaps import COLUMNS, columns_of
 
     if form == "json":
-        for one in answers:
-            click.echo(show.as_json(one.to_dict(queries)))
+        for answer in answers:
+            click.echo(show.as_json(answer.to_dict(queries)))
         return
     front = ("window_start", "complete") if every else ()
     rows = columns_of(answers, queries)
@@ -108,16 +108,16 @@ def _print(answers: Sequence[OverlapAnswer], queries: list[str] | None, form: sh
         columns = (*front, *COLUMNS)
         click.echo(show.as_csv(columns, [[row[name] for name in columns] for row in rows]))
         return
-    for one in answers:
-        names = ", ".join(one.overlap.groups)
-        title = f"{one.facts.get('sketch', 'items')} by {names}"
-        cells = [(row["query"], row["value"], row["low"], row["high"]) for row in one.rows(queries)]
+    for answer in answers:
+        names = ", ".join(answer.overlap.groups)
+        title = f"{answer.facts.get('sketch', 'items')} by {names}"
+        cells = [(row["query"], row["value"], row["low"], row["high"]) for row in answer.rows(queries)]
         if every:
-            title = f"{one.facts.get('window_start')}: {title}"
+            title = f"{answer.facts.get('window_start')}: {title}"
         show.table(("set", "estimate", "low", "high"), cells, title)
     if answers:
-        held = all(one.intervals for one in answers)
-        click.echo(below(answers[0].overlap.to_dict(())) if held else words.NO_INTERVALS)
+        intervals = all(answer.intervals for answer in answers)
+        click.echo(below(answers[0].overlap.to_dict(())) if intervals else words.NO_INTERVALS)
 
 
 def _draw(answer: OverlapAnswer, path: Path) -> None:

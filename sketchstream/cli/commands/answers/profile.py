@@ -155,8 +155,8 @@ def command(
             click.echo(f"sketchstream: {len(some)} windows merged, error times up to {factor:.3g}", err=True)
             answer = ProfileAnswer(how.apply(merged), {"windows": len(some), "error_factor": round(factor, 4)})
         else:
-            (one,) = chosen([windows.one()], group)
-            answer = reader.answer(one, how.apply)
+            (window,) = chosen([windows.one()], group)
+            answer = reader.answer(window, how.apply)
         show.remarks(reader, plan.name, still_open=source.newest)
     present(answer, plot, html, plan.name)
     results.print_one(answer, form)

@@ -94,15 +94,15 @@ def command(
             ],
         }
         if dry_run:
-            found = [(plan.name, job.boundary(plan)) for plan in job.plans]
+            boundaries = [(plan.name, job.boundary(plan)) for plan in job.plans]
             bounds = [
-                {"sketch": name, "history_through": _time(one.history), "live_from": _time(one.live)}
-                for name, one in found
+                {"sketch": name, "history_through": _time(boundary.history), "live_from": _time(boundary.live)}
+                for name, boundary in boundaries
             ]
             would = [
                 {**_row(done), "reason": done.reason}
-                for plan, (_, known) in zip(job.plans, found, strict=True)
-                for done in job.planned(plan, known)
+                for plan, (_, boundary) in zip(job.plans, boundaries, strict=True)
+                for done in job.planned(plan, boundary)
             ]
             show.facts({**facts, "boundaries": bounds, "would do": would}, form)
             return

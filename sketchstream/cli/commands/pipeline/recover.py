@@ -45,12 +45,12 @@ def command(config_file: Path, partitions: tuple[int, ...], accept_loss: bool, d
         from sketchstream_connectors.kafka.state import recover
 
         diagnoses: list[Diagnosis] = []
-        for topic, one in enumerate(config.apart()):
+        for topic, cluster in enumerate(config.apart()):
             here = [partition % APART for partition in partitions if partition // APART == topic]
             if partitions and not here:
                 continue
-            with clusters.connected(one) as connection:
-                names = clusters.names(one)
+            with clusters.connected(cluster) as connection:
+                names = clusters.names(cluster)
                 new = recover.recover(
                     connection, names, accept_loss=accept_loss, dry_run=dry_run, partitions=here or None
                 )

@@ -48,10 +48,10 @@ def create(config_file: Path, replication: int | None, dry_run: bool, form: show
         for part in config.apart():
             names = clusters.names(part)
             changes |= dict.fromkeys(topics.create(connection, names, replication=replication, dry_run=dry_run))
-    print_rows(("topic", "outcome", "what"), [(one.topic, one.kind, one.text) for one in changes], form)
-    wrong = [one for one in changes if one.kind == "wrong"]
-    for one in wrong:
-        click.echo(f"sketchstream: warning: topic {one.topic}: {one.text}", err=True)
+    print_rows(("topic", "outcome", "what"), [(change.topic, change.kind, change.text) for change in changes], form)
+    wrong = [change for change in changes if change.kind == "wrong"]
+    for change in wrong:
+        click.echo(f"sketchstream: warning: topic {change.topic}: {change.text}", err=True)
     return exits.INPUT if wrong else exits.OK
 
 

@@ -163,29 +163,29 @@ def _ask(config: Config, records: int, *, write: bool) -> Asked:
         looked = kafka_sample.try_to_read(connection, config, records)
         for text in preflight.check(connection, config, names, looked):
             _warn(text)
-        given, _ = kafka_topics.wanted(connection, names)
-        retention = int(connection.admin.configs(given.name).get("retention.ms", "-1"))
+        topic, _ = kafka_topics.wanted(connection, names)
+        retention = int(connection.admin.configs(topic.name).get("retention.ms", "-1"))
         changes = kafka_topics.create(connection, names, dry_run=True)
     advice = "run `sketchstream topics create`"
     state = {"created": f"missing: {advice}", "grown": f"too few partitions: {advice}"}
     topics = {one.topic: state.get(one.kind, one.text if one.kind == "wrong" else "ready") for one in changes}
-    asked = Asked(config, given.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
+    answers = Asked(config, topic.partitions, float("inf") if retention < 0 else float(retention), {"topics": topics})
     if looked is None:
         _warn("the brokers gave no sample of the input: its fields and its partitioner were not compared with it")
         if config.lacks_partitioner:
-            asked.mistakes.append(checks.NO_PARTITIONER)
+            answers.mistakes.append(checks.NO_PARTITIONER)
     elif not looked.fields.records:
         _warn(f"{looked.extent}: its fields and its partitioner were not compared with it")
         if config.lacks_partitioner:
-            asked.mistakes.append(partitioner_detection.missing("unknown", looked.partitions, looked.extent))
+            answers.mistakes.append(partitioner_detection.missing("unknown", looked.partitions, looked.extent))
     elif config.lacks_partitioner or config.partitioner is not None:
-        _choose_partitioner(config, looked, asked, write=write)
+        _choose_partitioner(config, looked, answers, write=write)
     if looked is not None:
-        asked.mistakes += looked.fields.verdict()[0]
-    return asked
+        answers.mistakes += looked.fields.verdict()[0]
+    return answers
 
 
-def _choose_partitioner(config: Config, looked: TopicSample, asked: Asked, *, write: bool) -> None:
+def _choose_partitioner(config: Config, looked: TopicSample, answers: Asked, *, write: bool) -> None:
     """Find the partitioner where it is not configured, and check it where it is."""
     from sketchstream.cli import config_file
     from sketchstream.stream.input import partitioner_detection
@@ -193,18 +193,18 @@ def _choose_partitioner(config: Config, looked: TopicSample, asked: Asked, *, wr
     choice = looked.placements.choose()
     if config.partitioner is not None:
         wrong = partitioner_detection.contradiction(choice, config.partitioner)
-        asked.mistakes += [] if wrong is None else [wrong]
+        answers.mistakes += [] if wrong is None else [wrong]
         if choice == "unknown" and looked.partitions > 1:
             _warn(f"{looked.extent}, too few distinct items to compare input.partitioner with them")
         return
     if choice != "none" and choice != "unknown":  # noqa: PLR1714 - mypy narrows the type by this only
-        asked.facts["partitioner"] = f'partitioner = "{choice}"'
-        asked.config = config.with_partitioner(choice)  # what sketches lose depends on it
+        answers.facts["partitioner"] = f'partitioner = "{choice}"'
+        answers.config = config.with_partitioner(choice)  # what sketches lose depends on it
         if write:
             config_file.set_partitioner(config.path, choice)
             click.echo(f'sketchstream: wrote partitioner = "{choice}" into {config.path}', err=True)
             return
-    asked.mistakes.append(partitioner_detection.missing(choice, looked.partitions, looked.extent))
+    answers.mistakes.append(partitioner_detection.missing(choice, looked.partitions, looked.extent))
 
 
 def _sketch(config: Config, plan: SketchPlan, partitions: int | None, retention_ms: float | None) -> dict[str, Any]:

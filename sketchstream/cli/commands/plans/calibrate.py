@@ -75,15 +75,15 @@ def _continuous(epsilon: str | None, delta: str | None, sigma: str | None, sensi
     """Results for noise on the real numbers."""
     from sketchstream.privacy.calibration import calibrate, delta_of, epsilon_of
 
-    said: dict[str, Any] = {"noise": "gaussian", "epsilon": epsilon, "delta": delta, "sensitivity": sensitivity}
+    fields: dict[str, Any] = {"noise": "gaussian", "epsilon": epsilon, "delta": delta, "sensitivity": sensitivity}
     if epsilon is None:
         assert delta is not None
         assert sigma is not None
-        return said | {"epsilon": epsilon_of(delta, sigma, sensitivity), "sigma": sigma}
+        return fields | {"epsilon": epsilon_of(delta, sigma, sensitivity), "sigma": sigma}
     if delta is None:
         assert sigma is not None
-        return said | {"delta": delta_of(epsilon, sigma, sensitivity), "sigma": sigma}
-    return said | {"sigma": calibrate(epsilon, delta, sensitivity)}
+        return fields | {"delta": delta_of(epsilon, sigma, sensitivity), "sigma": sigma}
+    return fields | {"sigma": calibrate(epsilon, delta, sensitivity)}
 
 
 def _discrete(
@@ -107,19 +107,19 @@ def _discrete(
     if sum((sensitivity is not None, bool(shapes), sensitivity2 is not None)) > 1:
         msg = "only one of --sensitivity, --shape and --sensitivity2 can be given with --discrete"
         raise ConfigError(msg)
-    found: DiscreteCalibration
+    calibration: DiscreteCalibration
     if sensitivity2 is not None:
-        found = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
+        calibration = calibrate_discrete(epsilon, delta, sensitivity2=sensitivity2, coordinates=coordinates)
         reach: dict[str, Any] = {"sensitivity2": sensitivity2, "coordinates": coordinates}
     else:
         listed = shapes or ("1" if sensitivity is None else sensitivity,)
-        found = calibrate_discrete(epsilon, delta, [_shape(text) for text in listed])
+        calibration = calibrate_discrete(epsilon, delta, [_shape(text) for text in listed])
         reach = {"shapes": list(listed)}
     return {"noise": "discrete gaussian", "epsilon": epsilon, "delta": delta, **reach} | {
-        "sigma2": str(found.sigma2),
-        "sigma": found.sigma,
-        "delta_verified": found.delta,
-        "route": found.route,
+        "sigma2": str(calibration.sigma2),
+        "sigma": calibration.sigma,
+        "delta_verified": calibration.delta,
+        "route": calibration.route,
     }
 
 

@@ -66,19 +66,19 @@ def command(
     from sketchstream.kinds.convolution import forecast
     from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
-    asked = {name: value for name, value in given.items() if value is not None}
-    asked |= _axis(length, window, step, timezone, columns)
-    asked["counted_share"] = counted_share or (COUNTED_SHARE if given["unit"] == "event" else "0")
+    arguments = {name: value for name, value in given.items() if value is not None}
+    arguments |= _axis(length, window, step, timezone, columns)
+    arguments["counted_share"] = counted_share or (COUNTED_SHARE if given["unit"] == "event" else "0")
     kernel = kernels[0] if len(kernels) == 1 else list(kernels)
-    found = forecast.forecast(kernel, parts=parts, **asked)
-    spec = ConvolutionSpec(kernel, noise="auto", layout=found[0].layout, **asked)
+    figures = forecast.forecast(kernel, parts=parts, **arguments)
+    spec = ConvolutionSpec(kernel, noise="auto", layout=figures[0].layout, **arguments)
     advice = forecast.advice(spec)
     if form == "json":
         facts = {"filters": [one.name for one in spec.filters], "length": spec.length, "parts": parts}
-        told = plans.forecast(spec) | facts | {"figures": [one.to_dict() for one in found], "advice": advice}
-        click.echo(show.as_json(told))
+        facts_of_spec = plans.forecast(spec) | facts | {"figures": [one.to_dict() for one in figures], "advice": advice}
+        click.echo(show.as_json(facts_of_spec))
         return
-    table = [_row(one) for one in found]
+    table = [_row(one) for one in figures]
     names = ("noise", "layout", *(f"error {one.name}" for one in spec.filters), "M", "words", "changed by an event")
     if form == "csv":
         click.echo(show.as_csv(names, table))
@@ -120,10 +120,10 @@ def _axis(
     return {"columns": listed}
 
 
-def _row(one: Figure) -> list[str]:
+def _row(figure: Figure) -> list[str]:
     """One line of the table."""
-    counted = (f"{number:,}" for number in (one.transform_length, one.words, one.words_touched))
-    return [one.noise, one.layout, *(f"{rmse:,.2f}" for rmse in one.rmse), *counted]
+    counted = (f"{number:,}" for number in (figure.transform_length, figure.words, figure.words_touched))
+    return [figure.noise, figure.layout, *(f"{rmse:,.2f}" for rmse in figure.rmse), *counted]
 
 
 def _title(spec: ConvolutionSpec, parts: int) -> str:

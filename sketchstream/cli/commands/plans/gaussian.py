@@ -59,17 +59,17 @@ def command(
       sketchstream plan --kind gaussian --size 4000 --epsilon 1 --delta 1e-6 --items 3000 --mean 80
       sketchstream plan --kind gaussian --size 4000 --epsilon 1/2 --delta 1e-6 --items 400 --law zipf --format json
     """
-    found = expected(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
+    errors = expected(size, items, mean, law, exponent, windows, {"epsilon": epsilon, "delta": delta, **promise})
     if form == "json":
-        click.echo(show.as_json(found))
+        click.echo(show.as_json(errors))
         return
-    rows = [(name, one["rmse"], one["relative"]) for name, one in found["methods"].items()]
+    rows = [(name, one["rmse"], one["relative"]) for name, one in errors["methods"].items()]
     if form == "csv":
         click.echo(show.as_csv(("method", "rmse", "relative"), rows))
         return
     click.echo(
-        f"epsilon {found['epsilon']}, delta {found['delta']:g}, unit {found['unit']}, {size:,} slots, {items:,} items "
-        f"with counts of mean {found['mean']:.4g}\n"
+        f"epsilon {errors['epsilon']}, delta {errors['delta']:g}, unit {errors['unit']}, {size:,} slots, "
+        f"{items:,} items with counts of mean {errors['mean']:.4g}\n"
     )
     best = min(rows, key=lambda row: row[1])[0]
     shown = [
@@ -78,15 +78,15 @@ def command(
     ]
     show.table(COLUMNS, shown)
     click.echo(
-        f"\nOne published count has a standard error of {found['stderr']:,.4g}; the sum of n counts sqrt(n) times "
+        f"\nOne published count has a standard error of {errors['stderr']:,.4g}; the sum of n counts sqrt(n) times "
         "that. 'of all': the root of the sum of squared errors, over that of the true counts."
     )
 
 
 def expected(
-    size: int, items: int, mean: float, law: str, exponent: float, windows: int, given: dict[str, Any]
+    size: int, items: int, mean: float, law: str, exponent: float, windows: int, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Expected errors as plain data; `given` are values of the spec, None where the user gave none.
+    """Expected errors as plain data; `options` are values of the spec, None where the user gave none.
 
     Raises:
         ConfigError: more items than slots.
@@ -103,9 +103,9 @@ def expected(
     if items > size:
         msg = f"--items must be at most --size = {size}, found {items}"
         raise ConfigError(msg)
-    told = {name: value for name, value in given.items() if value is not None}
-    told.setdefault("total_share", TOTAL_SHARE if told["unit"] == "event" else "0")
-    spec = GaussianSpec(domain=ClosedDomain(size=size), **told)
+    arguments = {name: value for name, value in options.items() if value is not None}
+    arguments.setdefault("total_share", TOTAL_SHARE if arguments["unit"] == "event" else "0")
+    spec = GaussianSpec(domain=ClosedDomain(size=size), **arguments)
     scale = 1 << spec.fraction_bits
     shares = count_law(law, mean, exponent)
     # the quantiles of the law, one for each item that occurs: an expected sample of it

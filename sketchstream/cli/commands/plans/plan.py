@@ -45,20 +45,20 @@ class PlanOfKind(click.Command):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """The context of the command that answers; kinds without one of their own are planned from a table."""
-        asked = "plan" if _tabled(args) else ""
+        name = "plan" if _tabled(args) else ""
         for kind in kinds.names():
             rest = None if kind in OF_KINDS or kind == "profile" else _without_kind(args, kind)
-            args, asked = (args, asked) if rest is None else (rest, f"plan --kind {kind}")
-        if asked:
-            found = import_module("sketchstream.cli.commands.plans.table").command
-            return options.with_examples(found).make_context(asked, args, parent, **extra)
+            args, name = (args, name) if rest is None else (rest, f"plan --kind {kind}")
+        if name:
+            command = import_module("sketchstream.cli.commands.plans.table").command
+            return options.with_examples(command).make_context(name, args, parent, **extra)
         for kind, home in OF_KINDS.items():
             rest = _without_kind(args, kind)
             if rest is not None:
                 whole = any(one.partition("=")[0] in ("--size", "--help") for one in rest)
                 noise_alone = kind == "gaussian" and not whole
-                found = import_module("sketchstream.cli.commands.plans.calibrate" if noise_alone else home).command
-                return options.with_examples(found).make_context(f"plan --kind {kind}", rest, parent, **extra)
+                command = import_module("sketchstream.cli.commands.plans.calibrate" if noise_alone else home).command
+                return options.with_examples(command).make_context(f"plan --kind {kind}", rest, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
@@ -197,38 +197,38 @@ def command(
         _print_sets(spec, expected, shared, windows_given, form)
         return
     if target is None:
-        found = planner.plan(spec, **expected)
+        plan = planner.plan(spec, **expected)
     else:
-        found = planner.required(spec, target=target, number=number, vary=vary, **expected)
-    around = Around(found.spec, found.items, found.parts, found.merges, windows_given)
+        plan = planner.required(spec, target=target, number=number, vary=vary, **expected)
+    around = Around(plan.spec, plan.items, plan.parts, plan.merges, windows_given)
     early = None if windows_given is None else windows_given.early
     released = (
-        None if early is None else planner.plan(planner.resized(found.spec, epsilon_publish=early.epsilon), **expected)
+        None if early is None else planner.plan(planner.resized(plan.spec, epsilon_publish=early.epsilon), **expected)
     )
     if early is not None:  # the losses of the spec alone would be too small; `_print_around` has all of them
         ledger = around.ledger
-        notes = tuple(one for one in found.notes if " loses " not in one)
-        found = replace(found, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), notes=notes)
+        notes = tuple(note for note in plan.notes if " loses " not in note)
+        plan = replace(plan, loss=ledger.loss(), loss_with_intrusion=ledger.loss(intrusion=True), notes=notes)
     if form == "json":
-        told = plans.forecast(found.spec, lambda one: ("distinct items", _distinct(one, found, expected)))
-        shown = told | found.to_dict() | (around.to_dict() if deployment.given else {})
+        forecast = plans.forecast(plan.spec, lambda tried: ("distinct items", _distinct(tried, plan, expected)))
+        data = forecast | plan.to_dict() | (around.to_dict() if deployment.given else {})
         if early is not None and released is not None:
             numbers = {name: number.to_dict() for name, number in released.numbers.items()}
-            shown["early"] = {"most": early.most, "epsilon": str(early.epsilon), "numbers": numbers}
-        click.echo(show.as_json(shown))
+            data["early"] = {"most": early.most, "epsilon": str(early.epsilon), "numbers": numbers}
+        click.echo(show.as_json(data))
         return
     if form == "csv":
-        click.echo(as_csv(found))
+        click.echo(as_csv(plan))
         return
-    spec, domain = found.spec, found.spec.domain
+    spec, domain = plan.spec, plan.spec.domain
     whose = "" if spec.groups is None else f" in one of {len(spec.groups):,} groups"
     slots = f"{domain.size:,} slots" + (f" in {domain.levels} levels" if domain.levels > 1 else "")
     modulus = "" if spec.modulus is None else f", modulus {spec.modulus}"
     click.echo(
         f"epsilon {spec.epsilon}, epsilon_publish {spec.epsilon_publish}, unit {spec.unit}{modulus}, {slots}, "
-        f"{found.items:,.0f} items expected{whose}\n"
+        f"{plan.items:,.0f} items expected{whose}\n"
     )
-    print_table(found)
+    print_table(plan)
     size, partitions, settings = around.overlap * around.memory.window, around.partitions, StoreTable()
     cost = units.spell_snapshots(size, partitions, settings.snapshot_every, settings.snapshot_rate)
     busy = "the busy window" if around.overlap == 1 else f"the {around.overlap} busy windows"
@@ -236,7 +236,7 @@ def command(
     if deployment.given:
         _print_around(around)
     if early is not None and released is not None:
-        _print_early(early, found, released)
+        _print_early(early, plan, released)
 
 
 def _grouped(deployment: DeploymentOptions, spec: ProfileSpec, chosen: Collection[str]) -> ProfileSpec:
@@ -286,20 +286,20 @@ def _print_early(early: EarlyAnswers, final: planner.Plan, released: planner.Pla
         [
             [
                 name,
-                f"{one.sd:,.4g}",
+                f"{number.sd:,.4g}",
                 f"{released[name].sd:,.4g}",
-                f"{released[name].sd / one.sd:.3g}" if one.sd else "-",
+                f"{released[name].sd / number.sd:.3g}" if number.sd else "-",
             ]
-            for name, one in final.numbers.items()
+            for name, number in final.numbers.items()
         ],
     )
 
 
-def _distinct(spec: ProfileSpec, found: planner.Plan, expected: Mapping[str, Any]) -> float:
+def _distinct(spec: ProfileSpec, plan: planner.Plan, expected: Mapping[str, Any]) -> float:
     """The error of the number of distinct items of a plan, or of another spec with the same expectations."""
     from sketchstream.kinds.profile import planner
 
-    chosen = found if spec is found.spec else planner.plan(spec, **{**expected, "runs": 0})
+    chosen = plan if spec is plan.spec else planner.plan(spec, **{**expected, "runs": 0})
     return chosen["distinct"].sd
 
 
@@ -312,53 +312,53 @@ def _print_around(around: Around) -> None:
     click.echo()
     show.table(LOSSES, around.rows())
     click.echo()
-    said = around.guarantee
-    for sentence in said.protects[:1] + said.seen:
+    guarantee = around.guarantee
+    for sentence in guarantee.protects[:1] + guarantee.seen:
         click.echo(f"  - {sentence}")
     for sentence in assumed_of_groups(around.spec):
         click.echo(f"  - assumed: {sentence}")
 
 
 def _print_sets(
-    spec: ProfileSpec, expected: Mapping[str, Any], shared: float, given: PlannedWindows | None, form: show.Format
+    spec: ProfileSpec, expected: Mapping[str, Any], shared: float, windows: PlannedWindows | None, form: show.Format
 ) -> None:
     """The expected errors of sets of groups."""
     from sketchstream.kinds.profile.overlap.forecast import COLUMNS, forecast
 
-    found = forecast(spec, expected["items"], shared=shared, parts=expected["parts"])
-    around = Around(found.spec, found.items, found.parts, found.merges, given)
+    figures = forecast(spec, expected["items"], shared=shared, parts=expected["parts"])
+    around = Around(figures.spec, figures.items, figures.parts, figures.merges, windows)
     if form == "json":
-        click.echo(show.as_json(found.to_dict() | around.to_dict()))
+        click.echo(show.as_json(figures.to_dict() | around.to_dict()))
         return
-    rows = [[row[name] for name in COLUMNS] for row in found.rows()]
+    rows = [[row[name] for name in COLUMNS] for row in figures.rows()]
     if form == "csv":
         click.echo(show.as_csv(COLUMNS, rows))
         return
     click.echo(
-        f"epsilon {spec.epsilon}, epsilon_overlap {found.overlap.epsilon}, {len(found.overlap.groups)} groups of "
-        f"{found.items:,.0f} items, {shared:.0%} of them in all groups\n"
+        f"epsilon {spec.epsilon}, epsilon_overlap {figures.overlap.epsilon}, {len(figures.overlap.groups)} groups of "
+        f"{figures.items:,.0f} items, {shared:.0%} of them in all groups\n"
     )
     show.table(
         COLUMNS,
         [(name, f"{n:,.0f}", f"{sd:,.0f}", "-" if part is None else f"{part:.2%}") for name, n, sd, part in rows],
     )
     click.echo("\nsd: one standard error; relative: that over the expected number.")
-    for note in found.notes():
+    for note in figures.notes():
         click.echo(f"{note[:1].upper()}{note[1:]}.")
     _print_around(around)
 
 
-def as_csv(found: planner.Plan) -> str:
+def as_csv(plan: planner.Plan) -> str:
     """The numbers of a plan as CSV."""
-    lines = [(name, one.value, one.sd, one.relative, one.simulated, one.central) for name, one in found.numbers.items()]
-    return show.as_csv(tuple(found.COLUMNS), lines)
+    lines = [(name, one.value, one.sd, one.relative, one.simulated, one.central) for name, one in plan.numbers.items()]
+    return show.as_csv(tuple(plan.COLUMNS), lines)
 
 
-def print_table(found: planner.Plan) -> None:
+def print_table(plan: planner.Plan) -> None:
     """Print the numbers of a plan, a legend of the columns, and notes."""
-    show.table(tuple(found.COLUMNS), found.rows())
+    show.table(tuple(plan.COLUMNS), plan.rows())
     click.echo()
-    show.pairs((f"  {name}", meaning) for name, meaning in found.COLUMNS.items())
+    show.pairs((f"  {name}", meaning) for name, meaning in plan.COLUMNS.items())
     click.echo()
-    for note in found.notes:
+    for note in plan.notes:
         click.echo(note)

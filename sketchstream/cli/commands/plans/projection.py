@@ -92,34 +92,34 @@ def command(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IdentityRowsWarning)  # the plan reports it with numbers
         spec: Any = ProjectionSpec(rows, features, columns or 8, epsilon, delta, matrix=family, **given)
-    found = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
+    sized = plan(spec, squared_distance, parts=parts, candidates=None if columns is None else (columns,))
     if form == "json":
-        tried = [{"k": str(one.k), "rmse": one.distance} for one in found.tried]
-        told = plans.forecast(found.spec, lambda _: ("squared distance", found.best.distance), tried)
-        click.echo(show.as_json(told | found.to_dict()))
+        tried = [{"k": str(one.k), "rmse": one.distance} for one in sized.tried]
+        facts = plans.forecast(sized.spec, lambda _: ("squared distance", sized.best.distance), tried)
+        click.echo(show.as_json(facts | sized.to_dict()))
     elif form == "csv":
-        click.echo(show.as_csv(list(found.rows()[0]), [list(row.values()) for row in found.rows()]))
+        click.echo(show.as_csv(list(sized.rows()[0]), [list(row.values()) for row in sized.rows()]))
     else:
-        _print(found)
+        _print(sized)
 
 
-def _print(found: RowsPlan) -> None:
+def _print(sized: RowsPlan) -> None:
     """The table and what follows from it."""
     from sketchstream.stream.windows.units import spell_bytes
 
     lines: list[tuple[str, ...]] = []
-    for one in found.tried:
-        mark = "best" if one.k == found.best.k and len(found.tried) > 1 else ""
-        lines.append(_line(str(one.k), one.distance, found, spell_bytes(8 * found.spec.users.size * one.k), mark))
-    cells = found.spec.users.size * found.spec.features.size
-    mark = "more accurate" if found.best.identity_better else ""
-    lines.append(_line("no projection", found.best.identity, found, spell_bytes(8 * cells), mark))
+    for one in sized.tried:
+        mark = "best" if one.k == sized.best.k and len(sized.tried) > 1 else ""
+        lines.append(_line(str(one.k), one.distance, sized, spell_bytes(8 * sized.spec.users.size * one.k), mark))
+    cells = sized.spec.users.size * sized.spec.features.size
+    mark = "more accurate" if sized.best.identity_better else ""
+    lines.append(_line("no projection", sized.best.identity, sized, spell_bytes(8 * cells), mark))
     show.table(COLUMNS, lines)
     click.echo()
-    for sentence in found.sentences():
+    for sentence in sized.sentences():
         click.echo(sentence)
 
 
-def _line(name: str, error: float, found: RowsPlan, memory: str, mark: str) -> tuple[str, ...]:
+def _line(name: str, error: float, sized: RowsPlan, memory: str, mark: str) -> tuple[str, ...]:
     """One line of the table."""
-    return name, f"{error:,.4g}", f"{error / found.distance2:.1%}", memory, mark
+    return name, f"{error:,.4g}", f"{error / sized.distance2:.1%}", memory, mark

@@ -92,7 +92,7 @@ def command(
     if deployment.group_items is None:
         question = "How many distinct items (people, say) do you expect in a window"
         items = options.ask(items, question, None, float, "--items")
-    found = planner.size(
+    sizing = planner.size(
         items=deployment.items(items, 1 if groups is None else len(groups)),
         groups=groups,
         unit=options.ask(
@@ -114,44 +114,44 @@ def command(
         **expectation,
     )
     around = Context(window_ms=Calendar(width).shortest_ms)
-    guarantee = kinds.of(found.spec).guarantee(found.spec, kinds.planned(found.spec), around)
-    block = found.block(name, window, group_by, deployment.file_of_groups)
+    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.planned(sizing.spec), around)
+    block = sizing.block(name, window, group_by, deployment.file_of_groups)
     if form == "json":
-        click.echo(show.as_json(_facts(found, guarantee, block)))
+        click.echo(show.as_json(_facts(sizing, guarantee, block)))
     elif form == "csv":
-        click.echo(planning.as_csv(found.plan))
+        click.echo(planning.as_csv(sizing.plan))
     else:
-        _print(found, guarantee, block)
+        _print(sizing, guarantee, block)
 
 
-def _facts(found: Sizing, guarantee: Guarantee, block: str) -> dict[str, Any]:
+def _facts(sizing: Sizing, guarantee: Guarantee, block: str) -> dict[str, Any]:
     """Plain data."""
     return {
         "configuration": block,
-        "spec": found.spec.to_dict(),
-        "memory": found.memory,
-        "numbers": list(found.numbers),
-        "error": found.target,
+        "spec": sizing.spec.to_dict(),
+        "memory": sizing.memory,
+        "numbers": list(sizing.numbers),
+        "error": sizing.target,
         "guarantee": guarantee.to_dict(),
-        "plan": found.plan.to_dict(),
+        "plan": sizing.plan.to_dict(),
     }
 
 
-def _print(found: Sizing, guarantee: Guarantee, block: str) -> None:
+def _print(sizing: Sizing, guarantee: Guarantee, block: str) -> None:
     """Print the block without comments, then its meaning."""
     click.echo(block)
     click.echo()
     click.echo(f"{guarantee.summary}\n")
     for sentence in guarantee.protects[:1] + guarantee.seen[2:]:
         click.echo(f"  {sentence}")
-    whose = "a window" if found.spec.groups is None else f"in one of {found.spec.group_count:,} groups"
-    worst = found.plan.worst(found.numbers).relative
+    whose = "a window" if sizing.spec.groups is None else f"in one of {sizing.spec.group_count:,} groups"
+    worst = sizing.plan.worst(sizing.numbers).relative
     click.echo(
-        f"\n{', '.join(found.numbers)}: error at most {worst:.2%} for {found.plan.items:,.0f} items {whose}; "
-        f"{found.memory:,} bytes for each open window"
-        + (f" in each of {found.plan.parts} partitions\n" if found.plan.parts > 1 else "\n")
+        f"\n{', '.join(sizing.numbers)}: error at most {worst:.2%} for {sizing.plan.items:,.0f} items {whose}; "
+        f"{sizing.memory:,} bytes for each open window"
+        + (f" in each of {sizing.plan.parts} partitions\n" if sizing.plan.parts > 1 else "\n")
     )
-    planning.print_table(found.plan)
+    planning.print_table(sizing.plan)
 
 
 def _choice(*names: str) -> click.Choice[str]:

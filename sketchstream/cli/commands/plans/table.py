@@ -43,15 +43,15 @@ def command(path: Path, item_type: str, form: show.Format) -> None:
     from sketchstream.cli.specs import spec_of_table
     from sketchstream.kinds import plans
 
-    found = plans.forecast(spec_of_table(path, item_type))
+    facts = plans.forecast(spec_of_table(path, item_type))
     others = [
-        (", ".join(f"{k} {v}" for k, v in one.items() if k != "rmse"), one["rmse"]) for one in found["alternatives"]
+        (", ".join(f"{k} {v}" for k, v in one.items() if k != "rmse"), one["rmse"]) for one in facts["alternatives"]
     ]
-    rows = [("as described", found["rmse"]), *others]
+    rows = [("as described", facts["rmse"]), *others]
     if form == "json":
-        click.echo(show.as_json(found))
+        click.echo(show.as_json(facts))
     elif form == "csv":
         click.echo(show.as_csv(("spec", "rmse"), rows))
     else:
-        show.table(("spec", f"error of one {found['quantity']}"), [(name, f"{rmse:,.4g}") for name, rmse in rows])
-        click.echo(f"\n{found['advice'][:1].upper()}{found['advice'][1:]}.")
+        show.table(("spec", f"error of one {facts['quantity']}"), [(name, f"{rmse:,.4g}") for name, rmse in rows])
+        click.echo(f"\n{facts['advice'][:1].upper()}{facts['advice'][1:]}.")

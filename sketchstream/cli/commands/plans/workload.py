@@ -76,23 +76,23 @@ def command(
     block, folder = None, Path()
     if config_file is not None:
         block, folder = _block(config_file, sketch)
-        wanted = _of_block(block, folder)
+        spec = _of_block(block, folder)
     else:
         if write or sketch:
             msg = "--sketch and --write belong to -c"
             raise ConfigError(msg)
-        wanted = _of_options(workload, epsilon, promise)
-    found = planning.plan(wanted, parts=parts)
+        spec = _of_options(workload, epsilon, promise)
+    ready = planning.plan(spec, parts=parts)
     if form == "json":
-        click.echo(show.as_json(plans.forecast(found.spec) | found.to_dict()))
+        click.echo(show.as_json(plans.forecast(ready.spec) | ready.to_dict()))
     elif form == "csv":
-        rows = found.tables()
+        rows = ready.tables()
         click.echo(show.as_csv(list(rows[0]), [list(row.values()) for row in rows]))
     else:
-        _print(found, parts)
+        _print(ready, parts)
     if write:
         assert block is not None
-        _write(found.spec, block, folder)
+        _write(ready.spec, block, folder)
 
 
 def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Callable[..., WorkloadSpec]:
@@ -100,12 +100,12 @@ def _of_options(workload: Any, epsilon: Any, promise: Mapping[str, Any]) -> Call
     from sketchstream.kinds.workload.queries.queries import Workload
     from sketchstream.kinds.workload.spec import WorkloadSpec
 
-    asked = Workload.named(workload)
+    questions = Workload.named(workload)
     delta = promise["delta"]
     rest = {name: value for name, value in promise.items() if name != "delta"}
 
     def wanted(mechanism: Mechanism, strategy: Strategy | None) -> WorkloadSpec:
-        return WorkloadSpec(asked, epsilon, delta, mechanism, strategy=strategy, **rest)
+        return WorkloadSpec(questions, epsilon, delta, mechanism, strategy=strategy, **rest)
 
     return wanted
 
@@ -114,12 +114,12 @@ def _of_block(block: WorkloadTable, folder: Path) -> Callable[..., WorkloadSpec]
     """The spec of a block, with any mechanism that it allows."""
     from sketchstream.kinds.config_tables import TableContext
 
-    asked, universe = block.asked(folder)
+    questions, universe = block.asked(folder)
     around = TableContext(partitioned_by=None, unchecked=False, weights=False, packed=False, folder=folder)
 
     def wanted(mechanism: Mechanism, strategy: Strategy | None) -> WorkloadSpec:
         return block.spec_with(
-            asked, universe, mechanism if strategy is not None else block.mechanism, strategy, around
+            questions, universe, mechanism if strategy is not None else block.mechanism, strategy, around
         )
 
     return wanted
@@ -165,30 +165,30 @@ def _write(spec: WorkloadSpec, block: WorkloadTable, folder: Path) -> None:
     click.echo(f'  mechanism = "{spec.mechanism}"\n  strategy = "{name}"')
 
 
-def _print(found: WorkloadPlan, parts: int) -> None:
+def _print(ready: WorkloadPlan, parts: int) -> None:
     """Both tables, and what follows from them."""
-    spec = found.spec
+    spec = ready.spec
     click.echo(
-        f"{spec.workload.count:,} queries over {spec.workload.size:,} cells; {found.chosen.layers} layers of "
-        f"{spec.mechanism} noise in {found.chosen.counters:,} counters" + (f", {parts} partitions" if parts > 1 else "")
+        f"{spec.workload.count:,} queries over {spec.workload.size:,} cells; {ready.chosen.layers} layers of "
+        f"{spec.mechanism} noise in {ready.chosen.counters:,} counters" + (f", {parts} partitions" if parts > 1 else "")
     )
     click.echo("\nexpected standard errors")
-    show.table(ERRORS, [[_short(row[name]) for name in ERRORS] for row in found.tables()])
+    show.table(ERRORS, [[_short(row[name]) for name in ERRORS] for row in ready.tables()])
     click.echo("\nmechanisms")
     rows = [
-        [*(_short(row[name]) for name in TRIED[:-1]), "chosen" if row["chosen"] else ""] for row in found.mechanisms()
+        [*(_short(row[name]) for name in TRIED[:-1]), "chosen" if row["chosen"] else ""] for row in ready.mechanisms()
     ]
     show.table(TRIED, rows)
     click.echo()
-    if found.gap is not None:
+    if ready.gap is not None:
         what = "total" if spec.objective == "total" else "largest"
-        by = f"{found.gap:.2%} above" if found.gap < 1 else f"{1 + found.gap:,.3g} times"
+        by = f"{ready.gap:.2%} above" if ready.gap < 1 else f"{1 + ready.gap:,.3g} times"
         noise = "any strategy with Laplace noise" if spec.pure else "any unbiased Gaussian noise"
         click.echo(f"The {what} squared error is at most {by} that of {noise}.")
     elif not spec.pure:
         click.echo("How far the errors are from the smallest possible ones is not known for these queries.")
-    if found.chosen.break_even >= 2:
-        few = f"{found.chosen.break_even:,.0f}"
+    if ready.chosen.break_even >= 2:
+        few = f"{ready.chosen.break_even:,.0f}"
         click.echo(f"With fewer than {few} individuals, `estimate --method cap` is sure to be more exact.")
 
 

@@ -130,8 +130,8 @@ def _require_new(folder: Path) -> None:
     from sketchstream.errors import StoreError
 
     if folder.exists() or not folder.parent.is_dir():
-        found = "exists" if folder.exists() else f"cannot be made: {folder.parent} is not a directory"
-        msg = f"--bodies {folder} {found}; name a new folder in one that exists"
+        reason = "exists" if folder.exists() else f"cannot be made: {folder.parent} is not a directory"
+        msg = f"--bodies {folder} {reason}; name a new folder in one that exists"
         raise StoreError(msg)
 
 

@@ -83,8 +83,8 @@ def _of_files(files: tuple[Path, ...]) -> Deployment:
     from sketchstream.cli import sketches
     from sketchstream.privacy.deployments.deployment import Deployment
 
-    found = [sketches.read_published(file, "ledger of several files") for file in files]
-    return Deployment.of(part for one in found for part in one.parts)
+    published = [sketches.read_published(file, "ledger of several files") for file in files]
+    return Deployment.of(part for one in published for part in one.parts)
 
 
 def _together(deployment: Deployment, form: show.Format, unseen: Sequence[Mapping[str, object]] = ()) -> None:
@@ -124,19 +124,19 @@ def _of_file(file: Path, form: show.Format) -> None:
         published = sketches.read_published(file, "ledger")
         ledgers = [part.ledger for part in published.parts]
     if form == "table":
-        click.echo("\n\n".join(str(one) for one in ledgers))
+        click.echo("\n\n".join(str(ledger) for ledger in ledgers))
         _explain(ONE)
         return
     columns = ("part", "what", "cost", "an event after it")
     rows = [
         {**row, "part": ".".join(filter(None, (str(number) if len(ledgers) > 1 else "", row["part"])))}
-        for number, one in enumerate(ledgers, 1)
-        for row in one.rows()
+        for number, ledger in enumerate(ledgers, 1)
+        for row in ledger.rows()
     ]
     if form == "csv":
         click.echo(show.as_csv(columns, [[row[column] for column in columns] for row in rows]))
         return
-    worst = max(ledgers, key=lambda one: one.order)
+    worst = max(ledgers, key=lambda ledger: ledger.order)
     facts = {
         "unit": worst.unit,
         "sealed": worst.sealed,

@@ -98,11 +98,11 @@ def _described_in(table: Path, description: Description, beside: Mapping[str, An
     """The spec of a file; options that say the same are refused."""
     from sketchstream.errors import ConfigError
 
-    said = [*beside, *description.given()]
+    options = [*beside, *description.given()]
     context = click.get_current_context()
     if context.get_parameter_source("kind") is click.core.ParameterSource.COMMANDLINE:
-        said.append("kind")
-    for name in said:
+        options.append("kind")
+    for name in options:
         msg = f"--{name.replace('_', '-')} is said by the file of --table: leave it out"
         raise ConfigError(msg)
     return spec_of_table(table, description.item_type)

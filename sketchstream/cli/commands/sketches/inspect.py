@@ -58,8 +58,8 @@ def _public(header: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 def _no_privacy(header: Mapping[str, Any]) -> bool:
     """Whether the header's epsilons are too large for meaningful privacy."""
-    said = [str(header["spec"].get(name, "0")) for name in ("epsilon", "epsilon_publish")]
+    epsilons = [str(header["spec"].get(name, "0")) for name in ("epsilon", "epsilon_publish")]
     try:
-        return any(read_rational(one) > NO_PRIVACY for one in said)
+        return any(read_rational(one) > NO_PRIVACY for one in epsilons)
     except ValueError:
         return False  # the kind, which is not loaded here, refuses such a spec

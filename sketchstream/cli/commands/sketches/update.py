@@ -123,7 +123,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
 
     path = None if source == STDIN else source
     limit = sketch.kind.intake.most_weight(sketch.spec)
-    wanted = Wanted(
+    fields = Wanted(
         item=layout.item,
         weight=layout.weight,
         item_type=layout.item_type,
@@ -133,7 +133,7 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
         columns=tuple((field, f"--field {role}=...") for role, field in roles.items()),
         decimals=layout.decimals,
     )
-    sample = Sample(wanted)
+    sample = Sample(fields)
 
     def inspect(chunk: Chunk) -> None:
         if left_out is not None:
@@ -145,29 +145,29 @@ def _add(sketch: Sketch, source: Path, layout: Layout, roles: Mapping[str, str],
 
     name = "standard input" if path is None else path.name
     with progress.ProgressBar(f"reading {name}") as bar:
-        for found, unreadable in files.batches(path, layout, skip_invalid=True, inspect=inspect):
-            columns = {role: found.columns[field] for role, field in roles.items()}
-            given = replace(found, columns=columns, window=sketch.origin.window)
-            events = sketch.kind.intake.events(sketch.spec, given)
+        for batch, unreadable in files.batches(path, layout, skip_invalid=True, inspect=inspect):
+            columns = {role: batch.columns[field] for role, field in roles.items()}
+            records = replace(batch, columns=columns, window=sketch.origin.window)
+            events = sketch.kind.intake.events(sketch.spec, records)
             items, weights = events.items, events.weights
             if events.good is not None:
                 items = items.take(events.good)
                 weights = None if weights is None else weights[events.good]
             sketch.update(items, weights, invalid="noop")
-            bar.advance(len(given.items) + unreadable)
+            bar.advance(len(records.items) + unreadable)
             if left_out is not None:
                 left_out.unreadable += unreadable
                 left_out.outside += sketch.outside(items)
-                if given.weight is not None:
-                    left_out.heavy += len(given.items) - len(items)
-                elif given.weights is not None and limit is not None:
-                    left_out.heavy += int(((given.weights > limit) | (given.weights < -limit)).sum())
+                if records.weight is not None:
+                    left_out.heavy += len(records.items) - len(items)
+                elif records.weights is not None and limit is not None:
+                    left_out.heavy += int(((records.weights > limit) | (records.weights < -limit)).sum())
     if sample.records < ENOUGH:
         for text in sample.require():
             click.echo(f"sketchstream: warning: {name}: {text}", err=True)
 
 
-def _roles(sketch: Sketch, given: tuple[str, ...]) -> dict[str, str]:
+def _roles(sketch: Sketch, options: tuple[str, ...]) -> dict[str, str]:
     """Role -> field, as the options say it.
 
     Raises:
@@ -176,17 +176,17 @@ def _roles(sketch: Sketch, given: tuple[str, ...]) -> dict[str, str]:
     from sketchstream.errors import ConfigError
 
     needed = sketch.kind.intake.roles(sketch.spec)
-    roles = {role: field for role, _, field in (one.partition("=") for one in given)}
-    if set(roles) != set(needed) or len(given) != len(needed) or not all(roles.values()):
-        wanted = " ".join(f"--field {role}=FIELD" for role in needed) or "no --field"
-        msg = f"a sketch of kind {sketch.kind.name!r} needs {wanted}, found {len(given)} of them"
+    roles = {role: field for role, _, field in (one.partition("=") for one in options)}
+    if set(roles) != set(needed) or len(options) != len(needed) or not all(roles.values()):
+        expected = " ".join(f"--field {role}=FIELD" for role in needed) or "no --field"
+        msg = f"a sketch of kind {sketch.kind.name!r} needs {expected}, found {len(options)} of them"
         raise ConfigError(msg)
     return roles
 
 
 def _layout(
     source: Path,
-    given: FileFormat | None,
+    named: FileFormat | None,
     item: str | None,
     item_type: ItemType,
     weight: str | None,
@@ -198,7 +198,7 @@ def _layout(
     from sketchstream.errors import ConfigError
     from sketchstream_connectors.files.source import Layout
 
-    form = file_format(given, str(source))
+    form = file_format(named, str(source))
     if form is None:
         what = "standard input" if source == STDIN else str(source)
         msg = f"the format of {what} is not known: give --format lines, jsonl, csv, parquet, avro or msgpack"

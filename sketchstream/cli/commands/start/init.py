@@ -141,12 +141,12 @@ def command(
     window = options.ask(window, "How wide is a window (1h, 1d, 7d, ...)", "1d", str)
     wait_s = _wait_s(Width.parse(str(window)))
     target = _share(options.ask(error, "Which relative error (one standard deviation) may answers have", "2%", str))
-    wanted = numbers or NUMBERS
+    chosen_numbers = numbers or NUMBERS
     kind = kinds.named(KIND)
     assert isinstance(kind, Sizable)
     with ProgressBar("sizing the sketch") as bar:
         bar.reach(0)
-        sized = kind.fewest(numbers=wanted, target=target, unit=unit, parts=partitions, groups=split.groups)
+        sized = kind.fewest(numbers=chosen_numbers, target=target, unit=unit, parts=partitions, groups=split.groups)
     draft = Draft(item, time, _relative(key, folder), **source, wait_s=wait_s, time_unit=survey.unit(time))
     listed = None if split.file is None else _relative(split.file, folder)
     _write(draft, sized.block(NAME, str(window), split.field, listed), key, output)
@@ -165,7 +165,7 @@ def _kafka(topic: str, servers: str | None, group: str | None, settings: tuple[s
     """The client's settings."""
     from sketchstream.config.kafka_settings import SECRETS
 
-    found = {"bootstrap.servers": servers or "localhost:9092", "group.id": group or f"sketchstream-{topic}"}
+    client = {"bootstrap.servers": servers or "localhost:9092", "group.id": group or f"sketchstream-{topic}"}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
@@ -174,8 +174,8 @@ def _kafka(topic: str, servers: str | None, group: str | None, settings: tuple[s
         if name.endswith("password") or name in SECRETS:
             msg = f"{name} is a secret, and command lines are not: --kafka {name}.file=PATH names a file that holds it"
             raise click.UsageError(msg)
-        found[name] = value
-    return found
+        client[name] = value
+    return client
 
 
 def _format_of(file: Path) -> str:
@@ -218,27 +218,27 @@ def _survey(draft: Draft, file: Path | None, output: Path) -> tuple[Survey, int]
         survey.add(documents)
         place = f"topic {draft.topic}"
     if not survey.records:
-        there = f"{read:,} records were read, and none is a JSON object" if read else "it holds no records"
-        msg = f"{place} cannot be looked at: {there}; docs/configuration.md has the keys for other formats"
+        reason = f"{read:,} records were read, and none is a JSON object" if read else "it holds no records"
+        msg = f"{place} cannot be looked at: {reason}; docs/configuration.md has the keys for other formats"
         raise ConfigError(msg)
     return survey, partitions
 
 
-def _item(survey: Survey, given: str | None) -> str:
+def _item(survey: Survey, named: str | None) -> str:
     """Ask for the field that is counted, among those that there are."""
     from sketchstream.config.checks import looks_like_people
     from sketchstream.stream.input.sampling import NAMED_FROM
 
     fields = survey.fields()
     names = [field.name for field in fields]
-    if given is None:
+    if named is None:
         click.echo(f"{survey.records:,} records were looked at:", err=True)
         for field in fields:
             click.echo(f"  {field.name:<24} {field.kind:<19} in {field.share:.0%}", err=True)
         if survey.records < NAMED_FROM:
             click.echo(f"  (fields are named from {NAMED_FROM} records on)", err=True)
     likely = next(filter(looks_like_people, names), None)
-    return _there(survey, str(options.ask(given, "What to count (a field)", likely, str, "--item", must=True)))
+    return _there(survey, str(options.ask(named, "What to count (a field)", likely, str, "--item", must=True)))
 
 
 def _there(survey: Survey, name: str) -> str:
@@ -255,10 +255,10 @@ def _there(survey: Survey, name: str) -> str:
         raise ConfigError(msg)
     if name not in survey.has:
         names = [field.name for field in survey.fields()]
-        there = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
+        fields = f"fields there are: {', '.join(sorted(names))}{meant(name, names)}"
         if survey.headed and any(one[:1].isdigit() for one in names):  # values, in the place of names
-            there = "its first line must name the columns, and seems to hold data: add a line of names"
-        msg = f"no record of the sample has the field {name!r:.60}; {there}"
+            fields = "its first line must name the columns, and seems to hold data: add a line of names"
+        msg = f"no record of the sample has the field {name!r:.60}; {fields}"
         raise ConfigError(msg)
     return name
 
@@ -331,7 +331,7 @@ def _write(draft: Draft, block: str, key: Path, output: Path) -> None:
     click.echo(f"sketchstream: wrote {output}", err=True)
 
 
-def _print(draft: Draft, found: Any, output: Path) -> None:
+def _print(draft: Draft, sizing: Any, output: Path) -> None:
     """Say what it costs, how many items it takes, and what the sample says about the fields."""
     from sketchstream import kinds
     from sketchstream.config.loader import Config
@@ -341,13 +341,13 @@ def _print(draft: Draft, found: Any, output: Path) -> None:
 
     config = Config.load(output)
     around = Context(window_ms=config.sketches[0].shortest_ms)
-    guarantee = kinds.of(found.spec).guarantee(found.spec, kinds.planned(found.spec), around)
-    each = "" if found.spec.groups is None else f" in each of {found.spec.group_count:,} groups"
+    guarantee = kinds.of(sizing.spec).guarantee(sizing.spec, kinds.planned(sizing.spec), around)
+    each = "" if sizing.spec.groups is None else f" in each of {sizing.spec.group_count:,} groups"
     click.echo(guarantee.summary)
     click.echo(
-        f"{' and '.join(found.numbers)} have an error of at most {found.target:.2%} (one standard deviation) in "
-        f"windows with about {found.plan.items:,.0f} distinct values of {draft.item}{each} or more; with fewer values "
-        f"it is larger, as `sketchstream plan` computes it. Memory: {show.number(found.memory)} bytes for each open "
+        f"{' and '.join(sizing.numbers)} have an error of at most {sizing.target:.2%} (one standard deviation) in "
+        f"windows with about {sizing.plan.items:,.0f} distinct values of {draft.item}{each} or more; with fewer values "
+        f"it is larger, as `sketchstream plan` computes it. Memory: {show.number(sizing.memory)} bytes for each open "
         "window and partition."
     )
     try:
@@ -358,14 +358,14 @@ def _print(draft: Draft, found: Any, output: Path) -> None:
         click.echo(f"sketchstream: warning: {text}", err=True)
 
 
-def _warn_of_few(file: Path, form: str, found: Any) -> None:
+def _warn_of_few(file: Path, form: str, sizing: Any) -> None:
     """Say that a file does not hold what the answers were sized for."""
     from sketchstream_connectors import first_records
 
-    records, groups = first_records.about_so_many(file, form), found.spec.groups
-    needed = found.plan.items * (1 if groups is None else found.spec.group_count)
+    records, groups = first_records.about_so_many(file, form), sizing.spec.groups
+    needed = sizing.plan.items * (1 if groups is None else sizing.spec.group_count)
     if records is not None and records < needed:
-        fewer = "" if groups is None or found.spec.group_losses == 1 else ", --max-groups 1"
+        fewer = "" if groups is None or sizing.spec.group_losses == 1 else ", --max-groups 1"
         click.echo(
             f"sketchstream: warning: {file} has about {records:,} records, so its windows have fewer values "
             f"than the {needed:,.0f} above, and larger errors: allow more with --error, choose wider windows{fewer}, "
@@ -393,11 +393,11 @@ def _wait_s(width: Width) -> int | None:
     return width.count * 10 if width.unit == "minute" and width.count < 60 else None
 
 
-def _print_next(draft: Draft, found: Any, window: str, output: Path) -> None:
+def _print_next(draft: Draft, sizing: Any, window: str, output: Path) -> None:
     """The commands that follow, and when the first answer comes."""
     named = f"-c {output}"
-    columns = "".join(f" --number {one}" for one in found.numbers)
-    by = "" if found.spec.groups is None else " --by group"
+    columns = "".join(f" --number {one}" for one in sizing.numbers)
+    by = "" if sizing.spec.groups is None else " --by group"
     steps = [f"sketchstream worker {named}", f"sketchstream profile {named} --sketch {NAME} --all{by}{columns}"]
     if draft.topic is None:
         steps.append(f"sketchstream serve {named}")
