@@ -31,7 +31,7 @@ _HOMES = {
     "sketchstream.storage": ("load", "read"),
     "sketchstream.privacy.deployments.guarantee": ("Guarantee",),
     "sketchstream.privacy.ledgers.ledger": ("Ledger",),
-    "sketchstream.query.history": ("Window", "Windows"),
+    "sketchstream.query.window_sequence": ("Window", "Windows"),
     "sketchstream_connectors.lake.table": ("backfill",),
     "sketchstream_connectors.published": ("windows",),
     "sketchstream.kinds.estimates": ("Estimate",),
@@ -194,7 +194,7 @@ if TYPE_CHECKING:
     from sketchstream.privacy.hygiene import Hardened, harden
     from sketchstream.privacy.ledgers.ledger import Ledger
     from sketchstream.published import Origin, Release, SealedState, Stack, stack
-    from sketchstream.query.history import Window, Windows
+    from sketchstream.query.window_sequence import Window, Windows
     from sketchstream.sketch import Sketch, merge
     from sketchstream.spec import ClosedDomain, NoPrivacyWarning, OpenDomain
     from sketchstream.storage import load, read

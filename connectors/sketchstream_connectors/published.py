@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from sketchstream.config.loader import Config
 from sketchstream.errors import SketchstreamError
-from sketchstream.query.history import Time, Windows, history
 from sketchstream.query.sealed import SealedReader, Span
+from sketchstream.query.window_sequence import Time, Windows, windows_of
 from sketchstream.query.windows import PublishedWindows, Surroundings
 from sketchstream_connectors.files import store
 from sketchstream_connectors.files.feed import DirectoryFeed
@@ -121,4 +121,4 @@ def windows(
         StoreError, BrokerError: publications cannot be read.
     """
     with open_published(Config.load(config)) as published:
-        return history(published, sketch, since, until, group)
+        return windows_of(published, sketch, since, until, group)

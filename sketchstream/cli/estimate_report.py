@@ -16,7 +16,7 @@ from sketchstream.cli.windows_report import FOLDS, ManyWindows, fold
 from sketchstream.kinds import shown
 from sketchstream.pictures import report
 from sketchstream.query import words
-from sketchstream.query.history import start_labels
+from sketchstream.query.window_sequence import start_labels
 
 if TYPE_CHECKING:
     from sketchstream.pictures.numbers import Panel

@@ -18,7 +18,7 @@ from sketchstream.kinds.profile_answers import TREND
 from sketchstream.naming import USUAL, Names
 from sketchstream.pictures import report
 from sketchstream.query import words
-from sketchstream.query.history import start_labels
+from sketchstream.query.window_sequence import start_labels
 
 if TYPE_CHECKING:
     from sketchstream.kinds.estimates import Estimate

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sketchstream.items.hashing import Key
     from sketchstream.kinds.interface import Spec
     from sketchstream.published import Release, SealedState
-    from sketchstream.query.history import Time
+    from sketchstream.query.window_sequence import Time
     from sketchstream.stream.windows.plans import SketchPlan
 
 UNPINNED: Final = "not pinned"

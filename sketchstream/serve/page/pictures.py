@@ -17,7 +17,7 @@ from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Number, Panel, Spell, drawn, ends, interval, listed, spelling, value
 from sketchstream.pictures.report import ReportTable
 from sketchstream.query.differences import Point
-from sketchstream.query.history import start_labels
+from sketchstream.query.window_sequence import start_labels
 from sketchstream.query.words import window_label
 
 

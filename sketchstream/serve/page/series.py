@@ -19,7 +19,7 @@ from sketchstream.kinds.estimates import beyond
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import Panel, Spell, interval, value
 from sketchstream.query.differences import subtract
-from sketchstream.query.history import start_labels
+from sketchstream.query.window_sequence import start_labels
 from sketchstream.query.words import window_label
 
 ORDERS: Final = {"time": "time, oldest first", "newest": "time, newest first", "largest": "largest estimate first"}

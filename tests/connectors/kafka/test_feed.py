@@ -16,7 +16,7 @@ from helpers.serving import TEXT, publish
 from helpers.streams import EPOCH
 from sketchstream.config.loader import Config
 from sketchstream.errors import SketchstreamError
-from sketchstream.query.history import history
+from sketchstream.query.window_sequence import windows_of
 from sketchstream.serve.follower import Follower
 from sketchstream.serve.reconstruction.pool import Pool
 from sketchstream.serve.reconstruction.questions import Question
@@ -81,7 +81,7 @@ def test_a_topic_is_followed_over_a_restart(kafka: str, tmp_path: Path) -> None:
                     assert service.readiness()[0] == 200
                     assert service.behind_seconds("seen") == 0
                     with open_published(app.config) as published:
-                        wanted = history(published, "seen")
+                        wanted = windows_of(published, "seen")
                         found = store.windows("seen")
                         assert [one.window for one in found] == [window._sealed.window for window in wanted]
                         for one, window in zip(found, wanted, strict=True):

@@ -271,7 +271,7 @@ class Windows(Sequence[Window]):
         return report.card(repr(self)[1:-1], tables=tables, charts=charts) + self[-1]._repr_html_()
 
 
-def history(
+def windows_of(
     published: PublishedWindows,
     sketch: str | None = None,
     since: Time | None = None,
