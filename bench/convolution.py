@@ -22,7 +22,6 @@ import numpy as np
 from scipy import fft, linalg
 
 import sketchstream as ss
-from sketchstream.kinds.convolution.reading.answers import decode
 from sketchstream.kinds.convolution.state.layers import add_noise
 from sketchstream.kinds.convolution.state.update import Updater, columns
 
@@ -150,7 +149,7 @@ def memory(lengths: tuple[int, ...]) -> bool:
         auto, shaped = (
             ss.ConvolutionSpec("sum", size, noise=noise, layout="time", **closed) for noise in ("auto", "gaussian")
         )
-        squares = [float(one.mse()[0]) * one.scale_budget(one.layer()) for one in (auto, shaped)]
+        squares = [float(one.mse()[0]) * one.scheme.scale_budget(one.layer()) for one in (auto, shaped)]
         terms = np.arange(1, size)
         squares.append(of_series(np.concatenate([[1.0], np.cumprod((2 * terms - 1) / (2 * terms))])))
         for band in bands:
@@ -223,7 +222,7 @@ def creation_and_decoding(size: int) -> bool:
     good = target(words, took["drawn"], 1, above=False)
     add_noise(spec, state)
     values = state.astype(np.float64)
-    took = clocked({"plain": lambda: fft.rfft(values), "own": lambda: decode(spec, state)})
+    took = clocked({"plain": lambda: fft.rfft(values), "own": lambda: spec.scheme.decode(state)})
     ratio = took["own"] / took["plain"]
     good &= target(f"decoding of {spec.transform_length:,} over one FFT of scipy", ratio, 2, above=False)
     shorter = ss.ConvolutionSpec("sum", size >> 5, layout="time", transform_length=size >> 4, **given)

@@ -9,5 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Complexes = npt.NDArray[np.complex128]
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]

@@ -20,8 +20,9 @@ from sketchstream import sketch as sketches
 from sketchstream.kinds.convolution import kind
 from sketchstream.kinds.convolution.filtering.mechanism import NoiseShape
 from sketchstream.kinds.convolution.kind import ConvolutionAccounting
-from sketchstream.kinds.convolution.spec import ConvolutionSpec
-from sketchstream.kinds.convolution.state import layers, update
+from sketchstream.kinds.convolution.noises.scheme import NoiseScheme
+from sketchstream.kinds.convolution.noises.spectral import Correlated
+from sketchstream.kinds.convolution.state import update
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.statistics
@@ -31,8 +32,8 @@ pytestmark = pytest.mark.statistics
 
 
 def noise_of_the_wrong_scale(patch: Patch) -> None:
-    honest: Any = ConvolutionSpec.scale_budget
-    patch.setattr(ConvolutionSpec, "scale_budget", lambda self, layer: honest(self, layer) * 1.4)
+    honest: Any = NoiseScheme.scale_budget
+    patch.setattr(NoiseScheme, "scale_budget", lambda self, layer: honest(self, layer) * 1.4)
 
 
 def noise_of_the_wrong_shape(patch: Patch) -> None:
@@ -47,14 +48,14 @@ def noise_of_the_wrong_shape(patch: Patch) -> None:
 
 
 def correlated_noise_that_is_weaker(patch: Patch) -> None:
-    honest: Any = layers.add_correlated
+    honest: Any = Correlated.add_noise
 
-    def add(spec: Any, view: Any, law: Any, entropy: Any = None) -> None:
-        fresh = np.zeros_like(view)
-        honest(spec, fresh, law, entropy)
-        view += fresh * 9 // 10
+    def add(self: Any, state: Any, layer: Any, entropy: Any) -> None:
+        fresh = np.zeros_like(state)
+        honest(self, fresh, layer, entropy)
+        state += fresh * 9 // 10
 
-    patch.setattr(layers, "add_correlated", add)
+    patch.setattr(Correlated, "add_noise", add)
 
 
 def columns_that_are_too_long(patch: Patch) -> None:
@@ -89,7 +90,7 @@ def noise_on_counts_that_forgets_the_largest_weight(patch: Patch) -> None:
 
 
 def words_that_keep_the_share_of_their_counter(patch: Patch) -> None:
-    patch.setattr(ConvolutionSpec, "words_loss", lambda self, layer: layer.loss)
+    patch.setattr(NoiseScheme, "words_loss", lambda self, layer: layer.loss)
 
 
 def a_counter_that_counts_weights(patch: Patch) -> None:

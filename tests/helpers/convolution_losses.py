@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.group import Coordinates
-from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, SMOOTHING, ConvolutionSpec, NoiseLayer
+from sketchstream.kinds.convolution.noises.scheme import SMOOTHING, NoiseLayer
+from sketchstream.kinds.convolution.spec import COUNTER_ROUNDINGS, ConvolutionSpec
 from sketchstream.kinds.convolution.state.update import Updater, columns
 from sketchstream.privacy.calibration.continuous import delta_above
 from sketchstream.privacy.calibration.discrete import closeness
@@ -56,7 +57,7 @@ def exact_loss(
         spec: of layout "fourier", or of noise "counts", "tree" or "toeplitz".
         neighbour: the difference of the two.
         layer: the law; default the creation layer.
-        scales: (size,) integers that replace `spec.lattice_scales(layer)`, to judge other noise by the same sum.
+        scales: (size,) integers that replace `spec.scheme.lattice_scales(layer)`, to judge other noise by the same sum.
 
     Raises:
         SpecError: layout "time" with noise in the spectrum, whose loss is a closed form, or noise that is too small.
@@ -65,12 +66,12 @@ def exact_loss(
     if spec.noise in ("counts", "tree"):
         state = np.zeros(spec.size, np.int64)
         Updater(spec).apply(state, np.asarray(neighbour.positions), np.asarray(neighbour.weights))
-        return int(np.abs(state).sum()) * spec.count_epsilon(law)
+        return int(np.abs(state).sum()) * spec.scheme.count_epsilon(law)
     if spec.layout == "time" and spec.noise != "toeplitz":
         msg = "the exact loss is a sum over words of layout 'fourier'; see `spectral_loss` for layout 'time'"
         raise SpecError(msg)
     shift = np.asarray(neighbour.weights) @ columns(spec, np.asarray(neighbour.positions))
-    parameters = spec.lattice_scales(law) if scales is None else scales
+    parameters = spec.scheme.lattice_scales(law) if scales is None else scales
     total = Fraction(0)
     for a, one in zip(shift.tolist(), parameters.tolist(), strict=True):
         parameter = int(one) - (SMOOTHING if spec.measure == "mu2" else 0)
@@ -94,8 +95,8 @@ def spectral_loss(spec: ConvolutionSpec, layer: NoiseLayer | None = None) -> flo
         layer: the law; default the creation layer.
     """
     law = spec.layer() if layer is None else layer
-    scales2 = spec.scales2(law)
-    precision = math.fsum((1 / scales2[spec.shape.kept]).tolist()) / spec.group.size * spec.bound**2
+    scales2 = spec.scheme.scales2(law)
+    precision = math.fsum((1 / scales2[spec.scheme.shape.kept]).tolist()) / spec.group.size * spec.bound**2
     return precision if spec.noise == "gaussian" else precision / 2
 
 
@@ -117,7 +118,7 @@ def verified_delta(spec: ConvolutionSpec, layer: NoiseLayer | None = None) -> fl
     if law.epsilon is None or law.delta is None:
         msg = "expected a layer with the epsilon and delta that it promises, found one with its loss alone"
         raise SpecError(msg)
-    spent = float(spec.sampling_delta(law.epsilon, law.delta))
+    spent = float(spec.scheme.sampling_delta(law.epsilon, law.delta))
     if law.measure == "rho":
         bound = math.exp(zcdp_log_delta(float(law.loss), float(law.epsilon)))
     else:

@@ -36,7 +36,7 @@ MODULES = (
         "strategies/mechanism", "kind", "noise", "strategies/pure", "strategies/ball",
     )),
     *(f"kinds/convolution/{name}" for name in (
-        "filtering/mechanism", "kind", "state/noise", "state/layers", "state/synthesis",
+        "filtering/mechanism", "kind", "noises/independent", "state/layers", "noises/synthesis",
     )),
     *(f"kinds/projection/{name}" for name in ("mechanism", "kind", "matrices/sensitivity", "secret")),
 )  # fmt: skip

@@ -99,7 +99,8 @@ def words_of(spec: Any, item: Any) -> list[float]:
     if spec.kind == "convolution" and spec.layout == "fourier":
         moved = spec.bound * columns(spec, np.array([item]))[0]
         return [
-            float(abs(a) / one / float(cost)) for a, one in zip(moved, spec.lattice_scales(spec.layer()), strict=True)
+            float(abs(a) / one / float(cost))
+            for a, one in zip(moved, spec.scheme.lattice_scales(spec.layer()), strict=True)
         ]
     return [float(moved * noise_of(spec, part, cost) / cost) for moved, part in shift_of(spec, item)]
 

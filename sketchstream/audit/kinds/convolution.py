@@ -23,6 +23,7 @@ from sketchstream.audit import histories
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.kinds.linear import LinearAudit, case, creation, moves_of
 from sketchstream.audit.observed import Floats, Ints, Outcome, counters_of, repeated, state_of, variance_of_unit
+from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws
 from sketchstream.sketch import Sketch
@@ -43,6 +44,11 @@ LATTICE: Final = ("counts", "tree")
 def _reach(spec: ConvolutionSpec) -> int:
     """Largest L1 change of the words by one unit, from the fields of a spec."""
     return spec.bound * (sum(weight for _, weight in spec.levels) if spec.noise == "tree" else 1)
+
+
+def _spread(spec: ConvolutionSpec) -> bool:
+    """Whether noise is spread over the counts of a long series."""
+    return spec.noise == "toeplitz" and not spec.scheme.by_columns
 
 
 @lru_cache(maxsize=1)
@@ -97,7 +103,7 @@ class ConvolutionAudit(LinearAudit):
 
     def cases(self, slots: int = 0) -> tuple[Case, ...]:
         """See `LinearAudit`; noise that takes long to draw has the checks of this kind."""
-        return tuple(one for one in super().cases(slots) if one.spec.spread is None)
+        return tuple(one for one in super().cases(slots) if not _spread(one.spec))
 
     def promises(self, name: str, spec: ConvolutionSpec) -> Case:
         """mu^2, sqrt(2 rho) or epsilon of a unit."""
@@ -138,7 +144,7 @@ class ConvolutionAudit(LinearAudit):
         """The noise, what neighbours differ by, and positions that close."""
         most = 20 if quick else 300
         for name, spec in self.specs().items():
-            states = most if spec.spread is None else most // 10  # its many words are as good as more states
+            states = most // 10 if _spread(spec) else most  # its many words are as good as more states
             if spec.publish == "closed":
                 yield f"create, {name}", partial(creation, spec, partial(self.judge, spec), states)
                 yield f"closed, {name}", lambda name=name, spec=spec: _closed(self.promises(name, spec))  # type: ignore[misc]
@@ -208,17 +214,15 @@ def _scales2(spec: ConvolutionSpec, epsilon: float, delta: float) -> Floats:
 
 def _standard(spec: ConvolutionSpec, drawn: Ints, scale: Floats) -> Floats:
     """Noise divided by its expected scale, (M,) by character."""
-    words = drawn / spec.grid_scale
+    words = drawn / spec.scheme.grid_scale
     if spec.noise == "toeplitz":
-        return np.asarray((words if spec.by_columns else _independent(words)) / scale)
+        return np.asarray((words if spec.scheme.by_columns else _independent(words)) / scale)
     if spec.layout == "time":
         found = np.fft.fftn(words.reshape(spec.group.shape), norm="ortho").reshape(-1)
         half = np.arange(1, (len(found) + 1) // 2)
         pair = math.sqrt(2) * found[half] / scale[half]
         return np.concatenate([[found[0].real / scale[0]], pair.real, pair.imag])
-    held: Floats = spec.coordinates.spread(scale).astype(np.float64)
-    out: Floats = words / held
-    return out
+    return np.asarray(words / Coordinates.of(spec.group, _magnitudes(spec) > 0).spread(scale))
 
 
 def _independent(words: Floats) -> Floats:
@@ -292,7 +296,7 @@ def _loss(spec: ConvolutionSpec, moved: Ints, events: int) -> float:
         spec.noise == "gaussian" and spec.layout == "time" and spec.transform_length % 2 == 0
     ):  # the coordinate that `_standard` omits
         signs = np.where(np.arange(spec.transform_length) % 2, -1.0, 1.0)
-        last = float(moved @ signs) / math.sqrt(spec.transform_length) / spec.grid_scale
+        last = float(moved @ signs) / math.sqrt(spec.transform_length) / spec.scheme.grid_scale
         distances = np.append(distances, last / scale[spec.transform_length // 2])
     if spec.measure == "mu2":
         return float((distances**2).sum()) + events**2 * share * claim**2

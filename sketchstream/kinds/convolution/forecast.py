@@ -15,7 +15,8 @@ import numpy as np
 
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind
-from sketchstream.kinds.convolution.spec import NOISES, ConvolutionSpec
+from sketchstream.kinds.convolution.noises import NOISES
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def figure(spec: ConvolutionSpec, parts: int = 1) -> Figure:
         parts: states that are merged before they are read, each with a layer of its own.
     """
     layers = [spec.layer()] * parts + ([published] if (published := spec.published_layer) else [])
-    touched = spec.size if spec.by_columns else max(1, len(spec.levels))
+    touched = spec.size if spec.scheme.by_columns else max(1, len(spec.levels))
     rmse = tuple(float(one) for one in np.sqrt(spec.mse(layers)))
     return Figure(spec.noise, spec.layout, spec.transform_length, rmse, spec.size, touched)
 

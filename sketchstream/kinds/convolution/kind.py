@@ -43,23 +43,13 @@ if TYPE_CHECKING:
     from sketchstream.privacy.deployments.guarantee import Context
     from sketchstream.published import Instalment, Origin, Published
 
-LAWS: Final = {
-    "gaussian": "spectral-gaussian",
-    "laplace": "spectral-laplace",
-    "laplace_pure": "spectral-laplace",
-    "counts": "discrete-laplace",
-    "tree": "discrete-laplace",
-    "toeplitz": "spectral-gaussian",
-}
-"""Law of a layer by the noise of the spec."""
-
 
 class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
     """Costs are mu^2, sqrt(2 rho) or epsilons, by the noise of the spec."""
 
     def law(self, spec: ConvolutionSpec) -> str:
         """Noise of the filters' shape in the spectrum, or discrete Laplace noise on the counts."""
-        return LAWS[spec.noise]
+        return spec.scheme.law
 
     def noise_cost(self, spec: ConvolutionSpec, epsilon: Fraction, delta: Fraction) -> Fraction:
         """mu^2, sqrt(2 rho) or epsilon."""
@@ -84,23 +74,23 @@ class ConvolutionAccounting(LinearAccounting[ConvolutionSpec]):
             raise SpecError(msg)
         cost = super().asked_cost(spec, epsilon, delta)
         if not spec.pure:
-            spec.require_scales([spec.layer_of(cost)])
+            spec.scheme.require_scales([spec.layer_of(cost)])
         return cost
 
     def parameter(self, spec: ConvolutionSpec, cost: Fraction) -> Fraction:
         """sigma2 or epsilon of noise on the counts with the words' cost; the spec determines its distribution."""
         words = cost * (1 - spec.counted_share)
-        return spec.bound**2 / words if spec.measure == "mu2" else words / spec.reach
+        return spec.bound**2 / words if spec.measure == "mu2" else words / spec.scheme.reach
 
     def cost(self, spec: ConvolutionSpec, parameter: Fraction) -> Fraction:
         """mu^2, sqrt(2 rho) or epsilon."""
-        words = spec.bound**2 / parameter if spec.measure == "mu2" else parameter * spec.reach
+        words = spec.bound**2 / parameter if spec.measure == "mu2" else parameter * spec.scheme.reach
         return words / (1 - spec.counted_share)
 
     def components(self, spec: ConvolutionSpec) -> tuple[Component, ...]:
         """The words of the state, then the events counted and the records admitted, if kept."""
         law = DISCRETE_GAUSSIAN if spec.measure == "mu2" else DISCRETE_LAPLACE
-        words = Component("slots", 1 - spec.counted_share, spec.bound if spec.measure == "mu2" else spec.reach, law)
+        words = Component("slots", 1 - spec.counted_share, spec.scheme.reach, law)
         return (words, *quality_counters(law, spec.counted_share, spec.epsilon_records))
 
 
@@ -219,7 +209,7 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
             lines.append("delta of the integer noise is bounded by a Gaussian nearby, with less variance by a rounding")
         else:
             lines.append("delta follows from zCDP: rho adds up over the coordinates of the noise, for each neighbour")
-        spent = float(spec.sampling_delta(spec.epsilon, spec.delta)) * len(ledger.layers)
+        spent = float(spec.scheme.sampling_delta(spec.epsilon, spec.delta)) * len(ledger.layers)
         if spent:
             lines.append(
                 f"correlated noise is made with 128 bits: that adds at most {spent:.3g} to delta at epsilon "

@@ -52,7 +52,7 @@ def test_no_neighbour_loses_more_than_the_layer_says(spec: ConvolutionSpec) -> N
 
 @pytest.mark.parametrize("spec", MADE[:4], ids=lambda spec: f"{spec.noise} {spec.size}")
 def test_mutants_of_the_noise_are_refused(spec: ConvolutionSpec) -> None:
-    layer, right = spec.layer(), spec.lattice_scales(spec.layer())
+    layer, right = spec.layer(), spec.scheme.lattice_scales(spec.layer())
     weaker, single = right * 0.9, right.copy()
     single[len(single) // 2] /= 40
     flat = np.full(len(right), np.floor(right.min()))
@@ -70,7 +70,7 @@ def test_layout_time_uses_its_budget(noise: Any) -> None:
     assert spectral_loss(spec) <= float(spec.layer().loss)
     assert spectral_loss(spec) == pytest.approx(float(spec.layer().loss), rel=1e-9)
     assert verified_delta(spec) <= 1e-6
-    assert spec.sampling_delta(spec.epsilon, spec.delta) < Fraction(1, 10**21)
+    assert spec.scheme.sampling_delta(spec.epsilon, spec.delta) < Fraction(1, 10**21)
     with pytest.raises(SpecError, match="spectral_loss"):
         exact_loss(spec, extreme_neighbours(spec)[0])
 
@@ -91,7 +91,7 @@ def test_privacy_of_layout_time_against_the_best_test(seeded: Any) -> None:
             [1, 1, 1, 0, 0, 0, 0], 7, mode="circular", epsilon="1/2", delta="1/20", noise="gaussian", layout="time"
         )
     assert float(mu_of(Fraction(1, 2), Fraction(1, 20))) == pytest.approx(0.491832983030, rel=3e-11)
-    precision = np.fft.ifft(1 / spec.scales2(spec.layer())).real
+    precision = np.fft.ifft(1 / spec.scheme.scales2(spec.layer())).real
     source, runs = seeded(5), 2000
     statistic = []
     for _ in range(runs):
@@ -111,7 +111,7 @@ def test_privacy_of_layout_time_over_many_draws(seeded: Any) -> None:
         spec = ConvolutionSpec(
             kernel, len(kernel), mode="circular", epsilon="1/2", delta="1/20", noise="gaussian", layout="time"
         )
-        precision = np.fft.ifft(1 / spec.scales2(spec.layer())).real
+        precision = np.fft.ifft(1 / spec.scheme.scales2(spec.layer())).real
         source, runs = seeded(6), 30_000
         loss = np.empty(runs)
         for run in range(runs):
@@ -211,14 +211,14 @@ def test_answers_of_a_tree_with_little_noise_are_covered(
     """Errors are multiples of a step there, and levels between two of them; by kurtosis alone, 82% were held of 95."""
     spec = ConvolutionSpec(kernel, size, epsilon=epsilon, noise="tree", levels=levels)
     found, runs = answers(spec, [spec.layer()] * 2, np.zeros(spec.size, np.int64)), 40_000
-    epsilons = np.full(runs, float(spec.count_epsilon(spec.layer())))
+    epsilons = np.full(runs, float(spec.scheme.count_epsilon(spec.layer())))
     random = np.random.default_rng(3)
     for filtered, answer in zip(spec.filters, found, strict=True):
         for place in (0, 1, 5, size - 1):
             row = np.zeros((1, size))
             row[:, :size] = dense_rows(filtered.coefficients, np.array([place]), size)
             error = np.zeros(runs)
-            for coefficient in spec.tree.coefficients(row)[0]:
+            for coefficient in spec.scheme.tree.coefficients(row)[0]:
                 for _ in range(2 if abs(coefficient) > 1e-12 else 0):
                     drawn = random.geometric(-np.expm1(-epsilons)) - random.geometric(-np.expm1(-epsilons))
                     error += coefficient * drawn

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sketchstream as ss
 from sketchstream.errors import EstimateError, SpecError
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
-from sketchstream.kinds.convolution.reading.answers import answers, closed_values, decode
+from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.layers import add_noise
@@ -30,7 +30,7 @@ def decoder_of(spec: ConvolutionSpec) -> np.ndarray[Any, Any]:
     """(N, words) least squares estimates of the counts; those of a tree know nothing of its padding."""
     matrix = strategy_of(spec) / (spec.grid if spec.noise == "toeplitz" else 1)
     if spec.noise == "tree":
-        cells = np.arange(spec.tree.cells)
+        cells = np.arange(spec.scheme.tree.cells)
         blocks = [weight * (cells // width == np.unique(cells // width)[:, None]) for width, weight in spec.levels]
         padded = np.concatenate(blocks)
         assert np.array_equal(padded[:, : spec.length], matrix)
@@ -73,19 +73,19 @@ def test_answers_and_their_variances_are_those_of_dense_matrices(noise: str, dat
     state = (matrix @ counts * (spec.grid if noise == "toeplitz" else 1)).round().astype(np.int64)
     for place, one in enumerate(spec.filters):
         rows = dense_rows(one.coefficients, np.arange(spec.length) + spec.origin, spec.length)
-        full = decode(spec, state, place)
+        full = spec.scheme.decode(state, place)
         assert full[: spec.length] == pytest.approx(rows @ counts, abs=1e-5)
         expected = np.sum((rows @ inverse) ** 2, axis=1)
-        assert spec.position_variances[place] == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        assert spec.scheme.position_variances[place] == pytest.approx(expected, rel=1e-6, abs=1e-12)
         answered = answers(spec, layers, state)[place]
-        assert answered.stderr**2 == pytest.approx(expected * spec.word_variance(layers), rel=1e-6)
+        assert answered.stderr**2 == pytest.approx(expected * spec.scheme.word_variance(layers), rel=1e-6)
 
 
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_unit_moves_a_state_by_no_more_than_the_noise_was_made_for(data: st.DataObject) -> None:
     tree = data.draw(specs("tree"))
-    assert int(np.abs(strategy_of(tree)).sum(axis=0).max()) == tree.reach
+    assert int(np.abs(strategy_of(tree)).sum(axis=0).max()) == tree.scheme.reach
     factor = data.draw(specs("toeplitz"))
     norms = [math.sqrt(sum(int(one) ** 2 for one in column)) for column in strategy_of(factor).T]
     assert max(norms) <= factor.grid + math.sqrt(factor.length)
@@ -123,7 +123,7 @@ def test_running_sums_are_near_the_lower_bound(size: int, least: float) -> None:
     """The factor's error is within 9% of the nuclear norm's bound, that of the spectrum within 28%."""
     spec = ConvolutionSpec("sum", size, noise="toeplitz", **GIVEN)
     shaped = ConvolutionSpec("sum", size, noise="gaussian", **GIVEN)
-    error = float(spec.position_variances[0].mean())
+    error = float(spec.scheme.position_variances[0].mean())
     assert least < error < 1.09 * least
     assert float(spec.mse()[0]) < 0.88 * float(shaped.mse()[0])
 
@@ -155,7 +155,7 @@ def test_short_windows_are_completed_with_the_window_before(noise: Any) -> None:
     assert whole.values == pytest.approx(np.convolve(ones, np.ones(9))[35:70], abs=1e-6)
     inverse = decoder_of(spec)[:35]
     tails = dense_rows(np.ones(9), 35 + np.arange(8), 35)
-    expected = spec.word_variance(layers) * np.sum((tails @ inverse) ** 2, axis=1)
+    expected = spec.scheme.word_variance(layers) * np.sum((tails @ inverse) ** 2, axis=1)
     assert whole.stderr[:8] ** 2 - current.stderr[:8] ** 2 == pytest.approx(expected, rel=1e-6)
     widths = np.diff(whole.interval(0.95), axis=1)[:, 0] / whole.stderr
     assert 3.6 < widths.min() <= widths.max() < 4.3
@@ -168,7 +168,7 @@ def test_closed_positions_do_not_depend_on_later_words() -> None:
     Updater(spec).apply(state, np.arange(60))
     cut = state.copy()
     cut[31:] = 0
-    assert np.array_equal(closed_values(spec, cut, 0, 31), decode(spec, state)[:31])
+    assert np.array_equal(closed_values(spec, cut, 0, 31), spec.scheme.decode(state)[:31])
     sketch = ss.Sketch.create(spec)
     sketch.update([0, 3])
     shown = sketch.close_positions(0, 4)
@@ -186,7 +186,7 @@ def test_errors_and_intervals_are_those_of_simulated_sketches(noise: Any, seeded
         state = np.zeros(spec.size, np.int64)
         for layer in layers:
             add_noise(spec, state, layer, source)
-        row[:] = decode(spec, state)[:150]
+        row[:] = spec.scheme.decode(state)[:150]
     answered = answers(spec, layers, np.zeros(spec.size, np.int64))[0]  # type: ignore[arg-type]
     ratio = np.mean(errors**2, axis=0) / answered.stderr**2
     assert abs(float(ratio.mean()) - 1) < 0.04

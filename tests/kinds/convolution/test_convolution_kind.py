@@ -121,13 +121,13 @@ def test_a_selection_of_positions_is_refused() -> None:
 def test_noise_has_the_variance_that_its_cost_says(spec: ConvolutionSpec, times: int) -> None:
     """In every direction of the spectrum: standardised coordinates have the law, and no other scale has it."""
     cost = KIND.accounting.creation_cost(spec) * times
-    scales = np.sqrt(spec.scales2(spec.layer_of(cost)))
-    held = Coordinates.of(spec.group, spec.shape.kept)
+    scales = np.sqrt(spec.scheme.scales2(spec.layer_of(cost)))
+    held = Coordinates.of(spec.group, spec.scheme.shape.kept)
     drawn = []
     for _ in range(60):
         state = np.zeros(spec.size, np.int64)
         KIND.draw(spec, state, cost)
-        words = state / spec.grid_scale
+        words = state / spec.scheme.grid_scale
         drawn.append(coordinates_of(held, spec.group.analyze(words)) if spec.layout == "time" else words)
     standard = (np.array(drawn) / held.spread(scales)).reshape(-1)
     law = "norm" if spec.noise == "gaussian" else "laplace"

@@ -201,7 +201,7 @@ def test_noise_that_is_drawn_has_the_loss_that_is_charged() -> None:
         assert layer.cost == cost
         for one in extreme_neighbours(spec):
             assert exact_loss(spec, one, layer) <= cost**2 / 2
-            assert exact_loss(spec, one, layer, spec.lattice_scales(layer) // 2) > cost**2 / 2
+            assert exact_loss(spec, one, layer, spec.scheme.lattice_scales(layer) // 2) > cost**2 / 2
 
 
 def test_releases_merges_and_budgets() -> None:

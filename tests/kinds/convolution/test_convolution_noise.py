@@ -18,11 +18,18 @@ from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.calibration import mu_of, rho_of
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 from sketchstream.kinds.convolution.filtering.mechanism import Spectrum, spectral_shape
-from sketchstream.kinds.convolution.reading.answers import decode
-from sketchstream.kinds.convolution.spec import LEAST_CORRELATED, ConvolutionSpec
+from sketchstream.kinds.convolution.noises.independent import (
+    BASE,
+    SURE,
+    _sure_words,
+    add_gaussian,
+    add_laplace,
+    base_draws,
+)
+from sketchstream.kinds.convolution.noises.spectral import LEAST_CORRELATED
+from sketchstream.kinds.convolution.noises.synthesis import FRACTION, inverse_dft, roots, synthesize
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.layers import add_noise
-from sketchstream.kinds.convolution.state.noise import BASE, SURE, _sure_words, add_gaussian, add_laplace, base_draws
-from sketchstream.kinds.convolution.state.synthesis import FRACTION, inverse_dft, roots, synthesize
 from sketchstream.kinds.convolution.state.update import Updater, columns
 from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.entropy import Keystream
@@ -209,7 +216,7 @@ SPECS = [
 def test_the_worst_column_stays_within_the_ledgers_loss(spec: ConvolutionSpec) -> None:
     """The exact sum over the integer columns and variances, with the variance that smoothing uses up taken off."""
     layer = spec.layer()
-    variances = [int(one) - 4 for one in spec.lattice_scales(layer).tolist()]
+    variances = [int(one) - 4 for one in spec.scheme.lattice_scales(layer).tolist()]
     places = np.arange(spec.length) if spec.length < 100 else np.array([0, 1, 1499, 2999])
     for row in columns(spec, places).tolist():
         if spec.size < 100:
@@ -224,7 +231,7 @@ def test_the_worst_column_stays_within_the_ledgers_loss(spec: ConvolutionSpec) -
 def test_a_mutant_with_less_noise_is_refused_by_the_same_sum() -> None:
     spec = SPECS[0]
     row = columns(spec, np.arange(1)).tolist()[0]
-    variances = [int(one * 0.999) for one in spec.lattice_scales(spec.layer()).tolist()]
+    variances = [int(one * 0.999) for one in spec.scheme.lattice_scales(spec.layer()).tolist()]
     assert sum(Fraction(a * a, v) for a, v in zip(row, variances, strict=True)) > spec.layer().loss
 
 
@@ -249,7 +256,7 @@ def test_laplace_columns_stay_within_the_budget(noise: Any) -> None:
         delta = 0 if noise == "laplace_pure" else "1e-6"
         spec = ConvolutionSpec(kernel, length, epsilon=1, delta=delta, noise=noise, max_weight=3)
         layer = spec.layer()
-        scales = [int(one) for one in spec.lattice_scales(layer).tolist()]
+        scales = [int(one) for one in spec.scheme.lattice_scales(layer).tolist()]
         for row in columns(spec, np.arange(length)).tolist():
             losses = [Fraction(abs(a) * 3, b) for a, b in zip(row, scales, strict=True)]
             total = sum(losses) if noise == "laplace_pure" else sum(one * one for one in losses) / 2
@@ -359,6 +366,7 @@ def test_residues_of_a_state_say_nothing_of_the_data() -> None:
     """Noise is rounded where the data is whole: the remainder on the grid is uniform with and without data."""
     spec = ConvolutionSpec("sum", 8, layout="time", **GIVEN)
     object.__setattr__(spec, "grid", 4)  # few remainders, so that each is seen
+    spec.scheme.grid = 4
     seen = np.zeros((2, spec.grid))
     for fed in (0, 1):
         for _ in range(120):
@@ -396,14 +404,14 @@ def check_errors(spec: ConvolutionSpec, runs: int, seeded: Any, layers: int = 1)
         state = np.zeros(spec.size, np.int64)
         for _ in range(layers):
             add_noise(spec, state, entropy=source)
-        outputs.append(decode(spec, state)[: spec.length])
+        outputs.append(spec.scheme.decode(state)[: spec.length])
     found = np.array(outputs)
     expected = float(spec.mse([spec.layer()] * layers)[0])
     if spec.noise == "counts":
         terms = np.ones(1)  # a sum around the whole circle is one number at all positions
     else:
-        held = Coordinates.of(spec.group, spec.shape.kept)
-        terms = held.spread(np.abs(spec.spectrum.eigenvalues[0]) ** 2 * spec.shape.relative).astype(float)
+        held = Coordinates.of(spec.group, spec.scheme.shape.kept)
+        terms = held.spread(np.abs(spec.spectrum.eigenvalues[0]) ** 2 * spec.scheme.shape.relative).astype(float)
     spread = {"gaussian": 2, "counts": 6}.get(spec.noise, 5)
     error = math.sqrt(spread * np.sum(terms**2) / runs) / np.sum(terms)
     assert np.max(np.abs(found.mean(axis=0))) < 4.8 * math.sqrt(expected / runs)
@@ -444,7 +452,7 @@ def test_errors_of_the_other_layouts(spec: ConvolutionSpec, seeded: Any) -> None
 
 def test_closed_forms_of_layout_time() -> None:
     spec = ConvolutionSpec("sum", 32, layout="time", **GIVEN)
-    shape = float(spec.shape.mse(float(spec.layer().loss))[0])
+    shape = float(spec.scheme.shape.mse(float(spec.layer().loss))[0])
     assert shape == pytest.approx(78.1478, abs=1e-4)
     energy = float(spec.spectrum.energy[0])
     for grid, expected in ((1, 80.8144), (4, 78.3144), (32, 78.1504)):
@@ -456,6 +464,10 @@ def test_closed_forms_of_layout_time() -> None:
     ):
         found = ConvolutionSpec(kernel, length, mode=mode, layout="time", **GIVEN)  # type: ignore[arg-type]
         assert found.grid >= least  # by the error of rounding; finer so that every direction has enough noise
-        assert found.grid**2 * np.min(found.scales2(found.layer())) >= LEAST_CORRELATED
+        assert found.grid**2 * np.min(found.scheme.scales2(found.layer())) >= LEAST_CORRELATED
+    coarse = ConvolutionSpec("sum", 32, layout="time", capacity=1 << 61, **GIVEN | {"epsilon": "1/10", "delta": "1e-5"})
+    unrounded = coarse.scheme.shape.mse(coarse.scheme.scale_budget(coarse.layer()))
+    assert coarse.grid == 1
+    assert coarse.mse() == pytest.approx(unrounded + 32 / 12), "noise is rounded on the coarsest grid too"
     full = ConvolutionSpec("sum", 1024, layout="time", capacity=1 << 50, **GIVEN)
     assert 32 <= full.grid <= 1 << 10

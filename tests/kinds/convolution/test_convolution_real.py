@@ -115,7 +115,7 @@ def counted(
         return state
     padded = np.zeros(spec.group.size)
     padded[: len(counts)] = counts
-    words = coordinates_of(spec.coordinates, spec.group.analyze(padded)) * spec.grid_scale
+    words = coordinates_of(spec.scheme.coordinates, spec.group.analyze(padded)) * spec.scheme.grid_scale
     return np.rint(words).astype(np.int64)
 
 

@@ -13,16 +13,17 @@ from scipy import linalg
 
 import sketchstream as ss
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution import spec as specs
+from sketchstream.kinds.convolution import noises
 from sketchstream.kinds.convolution.filtering import spread
 from sketchstream.kinds.convolution.filtering.filters import parse_filter
 from sketchstream.kinds.convolution.filtering.spread import SpreadFactor
+from sketchstream.kinds.convolution.noises.independent import base_draws
+from sketchstream.kinds.convolution.noises.spectral import LEAST_CORRELATED, ROUNDING_SHARE
+from sketchstream.kinds.convolution.noises.synthesis import FRACTION, filter_draws
 from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.layers import add_noise
-from sketchstream.kinds.convolution.state.noise import base_draws
-from sketchstream.kinds.convolution.state.synthesis import FRACTION, filter_draws
 from sketchstream.kinds.convolution.state.update import Updater
 from sketchstream.kinds.linear.causal import CausalFactor, dense_rows
 from sketchstream.noise.entropy import Keystream
@@ -36,7 +37,7 @@ FALLING = ("sum", "window:7", "average:24", "decay:0.9", "decay:0.99", "identity
 @pytest.fixture
 def from_40(monkeypatch: pytest.MonkeyPatch) -> None:
     """Series of more than 40 positions count as long."""
-    monkeypatch.setattr(specs, "LONGEST_ROOT", 40)
+    monkeypatch.setattr(noises, "LONGEST_ROOT", 40)
 
 
 def mixing(factor: SpreadFactor) -> np.ndarray[Any, Any]:
@@ -107,17 +108,17 @@ def test_draws_are_filtered_exactly() -> None:
 @pytest.mark.usefixtures("from_40")
 def test_a_spec_spreads_noise_over_long_series_alone() -> None:
     short, long = (ConvolutionSpec(["window:5", "sum"], size, **LONG) for size in (40, 41))
-    assert (short.by_columns, long.by_columns) == (True, False)
+    assert (short.scheme.by_columns, long.scheme.by_columns) == (True, False)
     again = ConvolutionSpec.from_dict(long.to_dict())
     assert (again.fingerprint, again.root, again.grid) == (long.fingerprint, long.root, long.grid)
     state = np.zeros(41, np.int64)
     Updater(long).apply(state, [3, 3])
     assert state.tolist() == [0, 0, 0, 2 * long.grid] + [0] * 37, "an event changes one word"
-    assert long.grid**2 * long.factor.least / long.scale_budget(long.layer()) >= specs.LEAST_CORRELATED / 4  # type: ignore[attr-defined]
+    assert long.grid**2 * long.scheme.factor.least / long.scheme.scale_budget(long.layer()) >= LEAST_CORRELATED / 4  # type: ignore[attr-defined]
     for size in (41, 200):  # the same noise as by columns
         one = ConvolutionSpec("sum", size, **LONG)
         exact = CausalFactor(np.ones(size), size).variances(np.ones(size), np.arange(size), size)
-        assert one.position_variances[0] == pytest.approx(exact, rel=3e-3)
+        assert one.scheme.position_variances[0] == pytest.approx(exact, rel=3e-3)
     for growing in ([1.0, 2.0], [1.0, -0.5], "difference"):
         with pytest.raises(SpecError, match="one whose coefficients do not grow"):
             ConvolutionSpec(growing, 60, **LONG)
@@ -132,9 +133,9 @@ def test_noise_is_what_the_spec_says_and_other_noise_is_refused(scale: float) ->
     states = np.zeros((runs, 120), np.int64)
     for state in states:
         add_noise(spec, state)
-    sigma = 1 / np.sqrt(spec.scale_budget(spec.layer()))
+    sigma = 1 / np.sqrt(spec.scheme.scale_budget(spec.layer()))
     words = scale * states / spec.grid
-    drawn = np.linalg.solve(mixing(spec.factor), words.T).T / sigma  # type: ignore[arg-type]
+    drawn = np.linalg.solve(mixing(spec.scheme.factor), words.T).T / sigma  # type: ignore[arg-type]
     off = abs(np.mean(drawn**2) - 1) / np.sqrt(2 / drawn.size)
     beside = abs(np.mean(drawn[:, 1:] * drawn[:, :-1])) * np.sqrt(drawn.size)
     assert (off < 4.5) == (scale == 1.0)
@@ -191,10 +192,10 @@ def test_long_windows_are_completed_with_the_window_before() -> None:
     assert whole.values == pytest.approx(np.convolve(counts, np.ones(9))[45:95], abs=1e-6)
     tail = dense_rows(np.ones(9), np.arange(45, 53), 50)
     tail[:, 45:] = 0
-    mixed = mixing(spec.factor)  # type: ignore[arg-type]
+    mixed = mixing(spec.scheme.factor)  # type: ignore[arg-type]
     own = dense_rows(np.ones(9), np.arange(8), 50)
     wanted = np.sum((tail @ mixed) ** 2, axis=1) + np.sum((own @ mixed) ** 2, axis=1)
-    assert whole.stderr[:8] ** 2 == pytest.approx(wanted * spec.word_variance([spec.layer()]), rel=3e-3)
+    assert whole.stderr[:8] ** 2 == pytest.approx(wanted * spec.scheme.word_variance([spec.layer()]), rel=3e-3)
 
 
 def test_a_series_may_be_too_long_and_a_capacity_too_large() -> None:
@@ -203,13 +204,13 @@ def test_a_series_may_be_too_long_and_a_capacity_too_large() -> None:
     with pytest.raises(SpecError, match="capacity must stay below"):
         ConvolutionSpec("sum", 5000, capacity=1 << 61, **LONG)
     spec = ConvolutionSpec("sum", 5000, capacity=1 << 53, **LONG)
-    least = spec.factor.least / spec.scale_budget(spec.layer())  # type: ignore[attr-defined]
-    assert spec.grid**2 * least * specs.ROUNDING_SHARE >= 1
+    least = spec.scheme.factor.least / spec.scheme.scale_budget(spec.layer())  # type: ignore[attr-defined]
+    assert spec.grid**2 * least * ROUNDING_SHARE >= 1
 
 
 def test_the_choice_takes_the_factor_for_long_sums_as_it_does_for_short_ones() -> None:
     closed: dict[str, Any] = {"publish": "closed", "intrusion": False, "step_ms": 60_000}
     chosen = ConvolutionSpec("sum", 5000, **GIVEN, **closed)
     shaped = ConvolutionSpec("sum", 5000, noise="gaussian", layout="time", **GIVEN, **closed)
-    assert (chosen.noise, chosen.by_columns) == ("toeplitz", False)
+    assert (chosen.noise, chosen.scheme.by_columns) == ("toeplitz", False)
     assert float(chosen.mse()[0]) < 0.9 * float(shaped.mse()[0])

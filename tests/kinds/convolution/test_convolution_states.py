@@ -10,7 +10,7 @@ import pytest
 from helpers.convolution_losses import coordinates_of
 from sketchstream.errors import DomainError, EstimateError, ItemError, SpecError, WeightError
 from sketchstream.kinds.convolution.filtering.filters import DeclaredColumns
-from sketchstream.kinds.convolution.reading.answers import answers, closed_values, decode
+from sketchstream.kinds.convolution.reading.answers import answers, closed_values
 from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state.layers import add_noise
@@ -27,7 +27,7 @@ def exact_columns(spec: ConvolutionSpec) -> np.ndarray:
     for n in range(spec.length):
         unit = np.zeros(spec.group.size)
         unit[n] = 1
-        rows.append(np.rint(coordinates_of(spec.coordinates, spec.group.analyze(unit)) * spec.grid_scale))
+        rows.append(np.rint(coordinates_of(spec.scheme.coordinates, spec.group.analyze(unit)) * spec.scheme.grid_scale))
     return np.array(rows).astype(np.int64)
 
 
@@ -81,7 +81,7 @@ def test_noise_removed_answers_equal_numpy(layout: Any, length: int, width: int,
     add_noise(spec, quiet, entropy=seeded(1))
     add_noise(spec, fed, entropy=seeded(1))
     Updater(spec).apply(fed, np.repeat(np.arange(length), counts))
-    found = decode(spec, fed - quiet)[:length]
+    found = spec.scheme.decode(fed - quiet)[:length]
     assert np.max(np.abs(found - np.convolve(counts, kernel)[:length])) < 1e-6 * np.abs(kernel).sum() * 1000
     assert np.any(quiet)
 
@@ -93,7 +93,7 @@ def test_exclusive_or_convolution() -> None:
     state = np.zeros(spec.size, np.int64)
     Updater(spec).apply(state, np.repeat(np.arange(16), counts))
     direct = [sum(int(counts[b]) * kernel[a ^ b] for b in range(16)) for a in range(16)]
-    assert decode(spec, state) == pytest.approx(direct, abs=1e-6)
+    assert spec.scheme.decode(state) == pytest.approx(direct, abs=1e-6)
 
 
 def test_product_group_convolution() -> None:
@@ -108,7 +108,7 @@ def test_product_group_convolution() -> None:
             for i in range(3)
             for j in range(4)
         ]
-        assert decode(spec, state) == pytest.approx(direct, abs=1e-6)
+        assert spec.scheme.decode(state) == pytest.approx(direct, abs=1e-6)
 
 
 def test_filters_that_look_ahead() -> None:
@@ -116,7 +116,7 @@ def test_filters_that_look_ahead() -> None:
     state = np.zeros(spec.size, np.int64)
     counts = np.random.default_rng(3).integers(0, 9, 20)
     Updater(spec).apply(state, np.repeat(np.arange(20), counts))
-    assert decode(spec, state)[:20] == pytest.approx(np.convolve(counts, [1, 2, 3])[1:21], abs=1e-6)
+    assert spec.scheme.decode(state)[:20] == pytest.approx(np.convolve(counts, [1, 2, 3])[1:21], abs=1e-6)
 
 
 def test_several_filters_share_a_state() -> None:
@@ -172,7 +172,7 @@ def test_closed_positions_equal_the_final_answer(noise: Any, kernel: str) -> Non
         updater.apply(state, random.integers(position, 16, 5))
         transcript.append(closed_values(spec, state, position, position + 1)[0])
     assert transcript == closed_values(spec, state, 0, 16).tolist()
-    assert transcript == pytest.approx(decode(spec, state)[:16], abs=1e-9)
+    assert transcript == pytest.approx(spec.scheme.decode(state)[:16], abs=1e-9)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "counts"])

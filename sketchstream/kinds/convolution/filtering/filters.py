@@ -13,12 +13,10 @@ from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.spec import exact_rational
-
-Floats = npt.NDArray[np.float64]
 
 NAMED: Final = "window:W, average:W, sum, decay:A, difference, identity"
 LONGEST: Final = 1 << 22

@@ -12,13 +12,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Complexes = npt.NDArray[np.complex128]
-Ints = npt.NDArray[np.int64]
+from sketchstream.array_types import Complexes, Floats, Ints
+
+Entry = TypeVar("Entry", bound=np.generic)
+"""Type of the entries of an array."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Coordinates:
         """Number of real coordinates."""
         return len(self.singles) + 2 * len(self.pairs)
 
-    def spread(self, by_character: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def spread(self, by_character: npt.NDArray[Entry]) -> npt.NDArray[Entry]:
         """(size,) the value of each coordinate's character, from (M,) values by character."""
         pairs = by_character[self.pairs]
         return np.concatenate([by_character[self.singles], pairs, pairs])

@@ -17,9 +17,10 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Complexes, Floats
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.filters import Filter
-from sketchstream.kinds.convolution.filtering.group import Complexes, Coordinates, Floats, Group
+from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
 
 NoiseKind = Literal["gaussian", "laplace", "laplace_pure", "counts", "tree", "toeplitz"]
 Layout = Literal["fourier", "time"]

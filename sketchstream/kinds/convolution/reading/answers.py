@@ -19,15 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream import kinds
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.convolution.filtering.filters import Filter
-from sketchstream.kinds.convolution.filtering.group import Floats
+from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
 from sketchstream.kinds.convolution.reading.quantiles import Term, laplace_half_widths
-from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, NoiseLayer
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.linear.answers import LinearAnswers
-from sketchstream.kinds.linear.causal import filtered
-from sketchstream.noise.laws import DiscreteLaplace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,11 +109,11 @@ class FilterAnswers(LinearAnswers):
             half = float(ndtri((1 + level) / 2)) * self.stderr
         else:
             own = Term(self.drawn, self.positions, self.spec.length)
-            half = laplace_half_widths(self.spec, self.place, [own], self.stderr, level)
+            half = laplace_half_widths(self.spec.scheme, self.place, [own], self.stderr, level)
             if self.before is not None:
                 first = len(self.before.positions)
                 both = [Term(self.drawn, self.positions[:first], self.spec.length), self.before]
-                half[:first] = laplace_half_widths(self.spec, self.place, both, self.stderr[:first], level)
+                half[:first] = laplace_half_widths(self.spec.scheme, self.place, both, self.stderr[:first], level)
         return self.values - half, self.values + half
 
     @property
@@ -143,22 +142,14 @@ class FilterAnswers(LinearAnswers):
             EstimateError: noise whose covariance depends on the position, or no series.
         """
         spec = self.spec
-        if spec.noise in ("tree", "toeplitz") or len(spec.group.shape) > 1 or not 0 <= lags < spec.length:
+        density = spec.scheme.density(self.drawn)
+        if density is None or len(spec.group.shape) > 1 or not 0 <= lags < spec.length:
             msg = f"autocovariance is for a series, lags from 0 to {spec.length - 1}, found {lags!r:.40}"
             raise EstimateError(msg)
-        if spec.noise == "counts":
-            variance = sum(DiscreteLaplace(spec.count_epsilon(layer)).variance for layer in self.drawn)
-            power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * variance
-        else:
-            power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2
-            power = power * sum(spec.scales2(layer) for layer in self.drawn) * spec.shape.variance_factor
-            if spec.layout == "time":
-                rounded = len(self.drawn) / (12 * spec.grid**2)
-                power = power + np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * rounded
         from scipy import fft
 
-        out: Floats = fft.ifft(power).real[: lags + 1]
-        return out
+        power = np.abs(spec.spectrum.eigenvalues[self.place]) ** 2 * density
+        return np.asarray(fft.ifft(power).real[: lags + 1])
 
     def __str__(self) -> str:
         """A short table; further rows are counted."""
@@ -239,7 +230,7 @@ def answers(
         raise EstimateError(msg)
     out = []
     for place, one in enumerate(spec.filters):
-        values = decode(spec, state, place)
+        values = spec.scheme.decode(state, place)
         positions, labels = _asked(spec, one)
         positions = positions[positions < (spec.length if length is None else length)]
         out.append(
@@ -249,50 +240,13 @@ def answers(
                 kept,
                 positions,
                 values[positions],
-                standard_errors(spec, place, kept)[positions],
+                np.sqrt(spec.scheme.variances(place, kept))[positions],
                 (positions < one.partial) & (spec.mode == "linear") & (spec.origin == 0),
                 labels,
                 start_ms,
             )
         )
     return tuple(out)
-
-
-def decode(spec: ConvolutionSpec, state: npt.NDArray[np.int64], place: int = 0, known: int | None = None) -> Floats:
-    """Float64, one filter's answers at every element; in linear mode those from N on are tails.
-
-    Args:
-        spec: the specification.
-        state: (size,) int64.
-        place: number of the filter.
-        known: positions that the window has, if fewer: no event is beyond, only noise where it has a word of its own.
-    """
-    scaled: Floats
-    if spec.noise == "tree":
-        scaled = spec.tree.solve(state)
-    elif spec.triangular:
-        scaled = spec.factor.solve(state / spec.grid)
-    else:
-        scaled = state / spec.grid_scale
-    if spec.noise in BY_POSITION and known is not None:
-        scaled[known:] = 0
-    if spec.triangular:  # in a fixed order, so that closed positions do not depend on later words
-        rows = np.arange(spec.length + len(spec.filters[place]) - 1, dtype=np.int64) + spec.origin
-        return filtered(scaled, spec.filters[place].coefficients, rows)
-    eigenvalues = spec.spectrum.eigenvalues[place]
-    if spec.layout == "time":
-        if len(scaled) < spec.group.size:
-            scaled = np.concatenate([scaled, np.zeros(spec.group.size - len(scaled))])
-        return spec.group.convolve(scaled, eigenvalues)
-    return spec.coordinates.convolve(state, spec.grid_scale, eigenvalues)
-
-
-def standard_errors(spec: ConvolutionSpec, place: int, layers: Sequence[NoiseLayer]) -> Floats:
-    """(N,) float64, standard deviation of the noise of each answer; known before there is data."""
-    if spec.noise in BY_POSITION:
-        out: Floats = np.sqrt(spec.word_variance(layers) * spec.position_variances[place])
-        return out
-    return np.full(spec.length, math.sqrt(float(spec.mse(layers)[place])))
 
 
 def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: int, stop: int, place: int = 0) -> Floats:
@@ -308,8 +262,8 @@ def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: in
         msg = f"closed positions need publish = 'closed' and lie from 0 to {spec.length}"
         raise EstimateError(msg)
     coefficients = spec.filters[place].coefficients
-    if spec.triangular:
-        return decode(spec, state, place)[first:stop]
+    if spec.scheme.by_columns:
+        return spec.scheme.decode(state, place)[first:stop]
     width = len(coefficients)
     padded = np.zeros(width - 1 + spec.length)
     padded[width - 1 :] = state[: spec.length]

@@ -7,7 +7,6 @@ Source: docs/theory/convolution.md, section 8.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.convolution.filtering.group import Floats
-from sketchstream.kinds.convolution.reading.answers import FilterAnswers, decode
+from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
+from sketchstream.kinds.convolution.reading.answers import FilterAnswers
 from sketchstream.kinds.convolution.reading.quantiles import Term
-from sketchstream.kinds.convolution.spec import BY_POSITION, ConvolutionSpec, NoiseLayer
 
 
 def joined(
@@ -49,16 +47,8 @@ def joined(
     if not lags:
         return current
     values, stderr, partial = current.values.copy(), current.stderr.copy(), current.partial.copy()
-    values[:lags] += decode(spec, state, current.place, known)[known : known + lags]
-    stderr[:lags] = np.hypot(stderr[:lags], _tail_errors(spec, current.place, layers, known, lags))
+    values[:lags] += spec.scheme.decode(state, current.place, known)[known : known + lags]
+    stderr[:lags] = np.hypot(stderr[:lags], np.sqrt(spec.scheme.variances(current.place, layers, (known, lags))))
     partial[:lags] = np.arange(lags) < current.filter.partial - known
     before = Term(tuple(layers), known + np.arange(lags, dtype=np.int64), known)
     return replace(current, values=values, stderr=stderr, partial=partial, before=before)
-
-
-def _tail_errors(spec: ConvolutionSpec, place: int, layers: Sequence[NoiseLayer], length: int, lags: int) -> Floats:
-    """(lags,) standard errors of a tail."""
-    if spec.noise not in BY_POSITION:
-        return np.full(lags, math.sqrt(float(spec.mse(layers)[place])))
-    out: Floats = np.sqrt(spec.word_variance(layers) * spec.unit_variances(place, length, length + lags, length))
-    return out

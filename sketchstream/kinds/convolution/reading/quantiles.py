@@ -1,6 +1,6 @@
 """Intervals for noise that is not normal: sums of Laplace draws with known coefficients.
 
-In: the spec, its layers, the positions. Out: half widths. Touches: nothing.
+In: the noise, its layers, the positions. Out: half widths. Touches: nothing.
 Source: docs/theory/convolution.md, section 8 (inversion of characteristic functions; Cornish & Fisher 1938).
 """
 
@@ -15,9 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.kinds.convolution.filtering.group import Coordinates, Floats
+from sketchstream.array_types import Floats
 from sketchstream.kinds.convolution.filtering.mechanism import phases
-from sketchstream.kinds.convolution.spec import ConvolutionSpec, NoiseLayer
+from sketchstream.kinds.convolution.noises.positions import Blocks, Counts
+from sketchstream.kinds.convolution.noises.scheme import FilteredSpec, NoiseLayer, NoiseScheme
+from sketchstream.kinds.convolution.noises.spectral import Spectral
 from sketchstream.kinds.linear.causal import dense_rows
 from sketchstream.kinds.linear.tails import quantiles
 from sketchstream.noise.laws import DiscreteLaplace
@@ -53,23 +55,22 @@ class Term:
     length: int
 
 
-def laplace_half_widths(
-    spec: ConvolutionSpec, place: int, terms: Sequence[Term], stderr: Floats, level: float
-) -> Floats:
+def laplace_half_widths(scheme: NoiseScheme, place: int, terms: Sequence[Term], stderr: Floats, level: float) -> Floats:
     """(n,) half widths of central intervals for the Laplace kinds.
 
     Args:
-        spec: of noise that is not Gaussian.
+        scheme: noise that is not Gaussian.
         place: number of the filter.
         terms: the windows whose noise is in the answers, each with its n positions.
         stderr: (n,) their standard errors.
         level: coverage.
     """
-    if spec.noise == "counts":
-        return _counts(spec, place, terms, level)
-    if spec.noise == "tree":
-        return _tree(spec, place, terms, level)
-    return _spectral(spec, place, terms, stderr, level)
+    if isinstance(scheme, Blocks):
+        return _tree(scheme, place, terms, level)
+    if isinstance(scheme, Counts):
+        return _counts(scheme, place, terms, level)
+    assert isinstance(scheme, Spectral)
+    return _spectral(scheme, place, terms, stderr, level)
 
 
 def normal_half_width(level: float, excess: Floats) -> Floats:
@@ -80,18 +81,18 @@ def normal_half_width(level: float, excess: Floats) -> Floats:
     return z + excess * (z**3 - 3 * z) / 24
 
 
-def _counts(spec: ConvolutionSpec, place: int, terms: Sequence[Term], level: float) -> Floats:
+def _counts(scheme: Counts, place: int, terms: Sequence[Term], level: float) -> Floats:
     """Sums of discrete Laplace draws times the filter's coefficients."""
-    coefficients = spec.filters[place].coefficients
+    coefficients = scheme.spec.filters[place].coefficients
     used = coefficients[coefficients != 0]
     step = float(np.min(np.abs(used)))
     ratios = np.rint(used / step)
     lattice = step if np.allclose(used / step, ratios, rtol=1e-12, atol=0) else 0.0
-    epsilons = [[spec.count_epsilon(layer) for layer in term.layers] for term in terms]
+    epsilons = [[scheme.count_epsilon(layer) for layer in term.layers] for term in terms]
     out = np.empty(len(terms[0].positions))
     known: dict[tuple[tuple[int, int], ...], float] = {}
     for i, places in enumerate(zip(*(term.positions.tolist() for term in terms), strict=True)):
-        key = tuple(_lags(spec, place, at, term.length) for at, term in zip(places, terms, strict=True))
+        key = tuple(_lags(scheme.spec, place, at, term.length) for at, term in zip(places, terms, strict=True))
         if key not in known:
             parts = [coefficients[start:stop] for start, stop in key]
             sums = [(part[part != 0], one) for part, own in zip(parts, epsilons, strict=True) for one in own]
@@ -106,7 +107,7 @@ def _counts(spec: ConvolutionSpec, place: int, terms: Sequence[Term], level: flo
     return out
 
 
-def _tree(spec: ConvolutionSpec, place: int, terms: Sequence[Term], level: float) -> Floats:
+def _tree(scheme: Blocks, place: int, terms: Sequence[Term], level: float) -> Floats:
     """Sums of discrete Laplace draws in words of a tree, by their variance and their kurtosis; few by inversion.
 
     Where all coefficients are multiples of the smallest, so are errors, and intervals are closed at such a multiple.
@@ -115,11 +116,11 @@ def _tree(spec: ConvolutionSpec, place: int, terms: Sequence[Term], level: float
     variance, fourth = np.zeros(n), np.zeros(n)
     used, epsilons = [], []
     for term in terms:
-        rows = term.positions + spec.origin
+        rows = term.positions + scheme.spec.origin
         first, stop = int(rows.min(initial=0)), int(rows.max(initial=-1)) + 1
-        unit = spec.unit_variances(place, first, stop, term.length)[rows - first]
-        used.append(_words(spec, place, rows, term.length))
-        epsilons.append([spec.count_epsilon(layer) for layer in term.layers])
+        unit = scheme.unit_variances(place, first, stop, term.length)[rows - first]
+        used.append(_words(scheme, place, rows, term.length))
+        epsilons.append([scheme.count_epsilon(layer) for layer in term.layers])
         for epsilon in epsilons[-1]:
             second, excess = _moments(epsilon)
             variance += second * unit
@@ -162,21 +163,21 @@ class _Words:
     few: Mapping[int, Floats]
 
 
-def _words(spec: ConvolutionSpec, place: int, rows: npt.NDArray[np.int64], length: int) -> _Words:
+def _words(scheme: Blocks, place: int, rows: npt.NDArray[np.int64], length: int) -> _Words:
     """The coefficients of answers of a filter.
 
     Of long series they are computed at some rows and interpolated: it hardly matters for sums of many terms.
     """
     every = np.unique(rows)
-    most = max(LEAST_ROWS, ROWS // spec.size)
+    most = max(LEAST_ROWS, ROWS // scheme.size)
     chosen = every if len(every) <= most else every[np.unique(np.linspace(0, len(every) - 1, most).astype(np.int64))]
     heaviness, steps, few = np.empty(len(chosen)), np.zeros(len(chosen)), {}
-    coefficients = spec.filters[place].coefficients
+    coefficients = scheme.spec.filters[place].coefficients
     for start in range(0, len(chosen), LEAST_ROWS):
         some = chosen[start : start + LEAST_ROWS]
-        full = np.zeros((len(some), spec.length))
+        full = np.zeros((len(some), scheme.spec.length))
         full[:, :length] = dense_rows(coefficients, some, length)
-        found = np.abs(spec.tree.coefficients(full))
+        found = np.abs(scheme.tree.coefficients(full))
         squares = found**2
         total = squares.sum(axis=1)
         heaviness[start : start + LEAST_ROWS] = np.sum(squares**2, axis=1) / np.where(total > 0, total**2, 1.0)
@@ -186,7 +187,7 @@ def _words(spec: ConvolutionSpec, place: int, rows: npt.NDArray[np.int64], lengt
         multiples = np.isclose(ratio, np.rint(ratio), rtol=ROUNDED, atol=0).all(axis=1)
         steps[start : start + LEAST_ROWS] = np.where(np.isfinite(least), np.where(multiples, least, 0.0), np.nan)
         for i in np.flatnonzero(held.sum(axis=1) <= 2 * FEW):
-            few[int(some[i] - spec.origin)] = np.round(np.sort(found[i, held[i]]), 9)
+            few[int(some[i] - scheme.spec.origin)] = np.round(np.sort(found[i, held[i]]), 9)
     if not len(chosen):
         return _Words(np.zeros(0), np.zeros(0), few)
     near = np.clip(np.searchsorted(chosen, rows), 0, len(chosen) - 1)
@@ -194,7 +195,7 @@ def _words(spec: ConvolutionSpec, place: int, rows: npt.NDArray[np.int64], lengt
     return _Words(np.interp(rows, chosen, heaviness), np.where(alike, steps[near], 0.0), few)
 
 
-def _lags(spec: ConvolutionSpec, place: int, position: int, length: int) -> tuple[int, int]:
+def _lags(spec: FilteredSpec, place: int, position: int, length: int) -> tuple[int, int]:
     """[start, stop) of the coefficients of an answer that fall on positions of a window of this length."""
     width = len(spec.filters[place])
     if spec.mode != "linear":
@@ -255,22 +256,22 @@ def _moments(epsilon: Fraction) -> tuple[float, float]:
     return variance, 3 + 1 / variance
 
 
-def _spectral(spec: ConvolutionSpec, place: int, terms: Sequence[Term], stderr: Floats, level: float) -> Floats:
+def _spectral(scheme: Spectral, place: int, terms: Sequence[Term], stderr: Floats, level: float) -> Floats:
     """Sums of Laplace draws in the spectrum."""
-    held = Coordinates.of(spec.group, spec.shape.kept)
-    magnitude = np.abs(spec.spectrum.eigenvalues[place])
-    root = 1 / math.sqrt(spec.group.size)
+    held = scheme.coordinates
+    magnitude = np.abs(scheme.spectrum.eigenvalues[place])
+    root = 1 / math.sqrt(scheme.group.size)
     if held.size * sum(len(term.layers) for term in terms) > FEW:
         # The mean over phases of cos^4 + sin^4 is 3/4; many terms leave little of the excess.
         fourth = variance = 0.0
-        for scale2 in (spec.scales2(layer) for term in terms for layer in term.layers):
+        for scale2 in (scheme.scales2(layer) for term in terms for layer in term.layers):
             single = (magnitude * root)[held.singles] ** 2 * scale2[held.singles]
             pair = 2 * (magnitude * root)[held.pairs] ** 2 * scale2[held.pairs]
             variance += 2 * float(single.sum() + pair.sum())
             fourth += 12 * float(np.sum(single**2) + 0.75 * np.sum(pair**2))
         out: Floats = normal_half_width(level, np.array(fourth / variance**2)) * stderr
         return out
-    every = np.concatenate([_multiples(spec, place, held, term) for term in terms], axis=1)
+    every = np.concatenate([_multiples(scheme, place, term) for term in terms], axis=1)
     deviation = np.sqrt(2 * np.sum(every**2, axis=1))
     shapes = np.round(np.sort(every / deviation[:, None], axis=1), 6)
     unique, which = np.unique(shapes, axis=0, return_inverse=True)
@@ -281,12 +282,13 @@ def _spectral(spec: ConvolutionSpec, place: int, terms: Sequence[Term], stderr: 
     return np.array([_inverted(row, level) for row in unique])[which] * stderr
 
 
-def _multiples(spec: ConvolutionSpec, place: int, held: Coordinates, term: Term) -> Floats:
+def _multiples(scheme: Spectral, place: int, term: Term) -> Floats:
     """(n, words) the scale of each word's noise in each answer."""
-    magnitude = np.abs(spec.spectrum.eigenvalues[place])
-    root = 1 / math.sqrt(spec.group.size)
-    angle = phases(held, term.positions) * (2 * math.pi / spec.group.period)
-    turned = np.angle(spec.spectrum.eigenvalues[place])[held.pairs]
+    held = scheme.coordinates
+    magnitude = np.abs(scheme.spectrum.eigenvalues[place])
+    root = 1 / math.sqrt(scheme.group.size)
+    angle = phases(held, term.positions) * (2 * math.pi / scheme.group.period)
+    turned = np.angle(scheme.spectrum.eigenvalues[place])[held.pairs]
     pair_size = magnitude[held.pairs] * root * math.sqrt(2)
     coefficients = np.concatenate(
         [
@@ -296,7 +298,7 @@ def _multiples(spec: ConvolutionSpec, place: int, held: Coordinates, term: Term)
         ],
         axis=1,
     )
-    by_word = [np.sqrt(held.spread(spec.scales2(layer)).astype(np.float64)) for layer in term.layers]
+    by_word = [np.sqrt(scheme.word_scales2(layer)) for layer in term.layers]
     return np.concatenate([coefficients * one for one in by_word], axis=1)
 
 

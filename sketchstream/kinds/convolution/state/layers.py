@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
-from sketchstream.kinds.convolution.spec import ConvolutionSpec, NoiseLayer
-from sketchstream.kinds.convolution.state.noise import BASE, Ints, add_gaussian, add_laplace
-from sketchstream.kinds.convolution.state.synthesis import add_correlated
-from sketchstream.noise import discrete_laplace
+from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
+from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise.blocks import flat
 from sketchstream.noise.entropy import WordSource
 
@@ -36,12 +35,4 @@ def add_noise(
     if view.size != spec.size:
         msg = f"state must have {spec.size} words, found {view.size}"
         raise SpecError(msg)
-    law = spec.layer() if layer is None else layer
-    if spec.noise in ("counts", "tree"):
-        discrete_laplace(view, spec.count_epsilon(law), entropy)
-    elif not spec.by_columns:
-        add_correlated(spec, view, law, entropy)
-    elif spec.measure == "mu2":
-        add_gaussian(view, spec.lattice_scales(law), entropy)
-    else:
-        add_laplace(view, spec.lattice_scales(law).astype(np.int64) // BASE, entropy)
+    spec.scheme.add_noise(view, spec.layer() if layer is None else layer, entropy)

@@ -6,21 +6,18 @@ Source: docs/theory/convolution.md, section 6 (columns on the lattice).
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items, as_weights
 from sketchstream.items.batch import Invalid, Outside, refuse_first
 from sketchstream.items.domains import NO_COUNTERS, Index
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import kernels
-
-Ints = npt.NDArray[np.int64]
 
 ROWS_BYTES: Final = 1 << 25
 """Largest table of ready columns; longer transforms compute theirs from two tables of M words."""
@@ -43,9 +40,9 @@ class Updater:
         self._positions = replace(Index.build(spec.domain, None), max_weight=spec.bound)
         self._rows: Ints | None = None
         self._tables: tuple[Any, ...] | None = None
-        self._columns = spec.by_columns
+        self._columns = spec.scheme.by_columns
         if self._columns:
-            self._tables = None if spec.noise == "toeplitz" else _tables(spec)
+            self._tables = spec.scheme.tables
             if spec.size * spec.length * 8 <= ROWS_BYTES:
                 self._rows = columns(spec, np.arange(spec.length))
 
@@ -102,8 +99,8 @@ class Updater:
         try:
             if self._columns:
                 self._add_columns(state, places, given)
-            elif spec.noise == "tree":
-                spec.tree.add(state, np.arange(spec.length) if places is None else places, given)
+            elif spec.scheme.tree is not None:
+                spec.scheme.tree.add(state, np.arange(spec.length) if places is None else places, given)
             elif places is None:
                 state[: spec.length] += given * np.int64(spec.grid)
             else:
@@ -150,33 +147,4 @@ class Updater:
 
 def columns(spec: ConvolutionSpec, positions: Ints) -> Ints:
     """(positions, size) int64, change by one event of weight 1 at each position, where it touches many words."""
-    if spec.noise == "toeplitz":
-        return spec.factor.columns(positions, spec.grid)
-    singles, pairs, _, period, single, cosine, sine = _tables(spec)
-    digits = spec.group.digits(positions)
-    odd = (digits @ singles.T) % period != 0
-    phase = (digits @ pairs.T) % period
-    out: Ints = np.concatenate([np.where(odd, -single, single), cosine[phase], sine[phase]], axis=1)
-    return np.ascontiguousarray(out, np.int64)
-
-
-def _tables(spec: ConvolutionSpec) -> tuple[Ints, Ints, Ints, int, int, Ints, Ints]:
-    """Characters by coordinate and the values of cos and sin on the lattice."""
-    group, held = spec.group, spec.coordinates
-    period = group.period
-    steps = np.array([period // order for order in group.shape], np.int64)
-    root = spec.grid / math.sqrt(group.size)
-    turn = 2 * math.pi * np.arange(period) / period
-    cosine = np.rint(root * math.sqrt(2) * np.cos(turn)).astype(np.int64)
-    sine = np.rint(root * math.sqrt(2) * np.sin(turn)).astype(np.int64)
-    single = spec.grid if group.bits else round(root)
-    orders = np.array(group.shape, np.int64)
-    return (
-        group.digits(held.singles) * steps,
-        group.digits(held.pairs) * steps,
-        orders,
-        period,
-        single,
-        cosine,
-        sine,
-    )
+    return spec.scheme.columns(positions)

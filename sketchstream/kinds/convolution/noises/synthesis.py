@@ -1,6 +1,6 @@
-"""Layout "time": correlated noise made of exact base noise by Fourier transforms in fixed point.
+"""Correlated noise made of exact independent noise by Fourier transforms in fixed point.
 
-In: the spec and the law of a layer. Out: the state with correlated integer noise added. Touches: the entropy source.
+In: independent draws, and what they are filtered with. Out: correlated noise. Touches: nothing.
 Source: Cooley & Tukey 1965; Bluestein 1970; docs/theory/convolution.md, section 7 (the share of delta).
 
 All numbers are Python integers with FRACTION binary places, in numpy arrays of objects. No float touches them: the
@@ -17,42 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from sketchstream.kinds.convolution.filtering.group import Coordinates
-from sketchstream.kinds.convolution.spec import SYNTHESIS_BITS, ConvolutionSpec, NoiseLayer
-from sketchstream.kinds.convolution.state.noise import Ints, add_exact, base_draws
-from sketchstream.noise.entropy import WordSource, words_of
 
 Objects = npt.NDArray[Any]
 
+SYNTHESIS_BITS: Final = 128
+"""The base noise differs from the continuous one by at most 2^-SYNTHESIS_BITS of its scale."""
 FRACTION: Final = 192
 """Binary places: the base noise is good to 2^-129 of its scale, rounding in the transform stays far below."""
 GUARD: Final = 32
 DIRECT: Final = 61
 """Largest prime factor of a length that is transformed by a direct sum."""
-
-
-def add_correlated(spec: ConvolutionSpec, state: Ints, layer: NoiseLayer, entropy: WordSource | None = None) -> None:
-    """Add rint(grid * g) to a state, g stationary noise whose spectrum is the spec's, or that of its causal factor.
-
-    Args:
-        spec: of layout "time".
-        state: (M,) int64; sums wrap.
-        layer: the law.
-        entropy: words for tests.
-    """
-    with words_of(entropy) as source:
-        drawn = base_draws(spec.size, gaussian=spec.measure == "mu2", source=source)
-        if spec.spread is not None:
-            scales = spec.spread.norms * (math.sqrt(1 / spec.scale_budget(layer)) * (1 + 1e-15))
-            noise = filter_draws(drawn, spec.spread.inverse, scales)
-        else:
-            coordinates = Coordinates.of(spec.group, np.ones(spec.group.size, np.bool_))
-            scales = np.sqrt(coordinates.spread(spec.scales2(layer)).astype(np.float64)) * (1 + 1e-15)
-            noise = synthesize(coordinates, drawn, scales)
-        rounded = (noise * spec.grid + (1 << (FRACTION - 1))) >> FRACTION
-        add_exact(state, rounded)
-        drawn.fill(0)
-        noise.fill(0)
-        rounded.fill(0)
 
 
 def filter_draws(drawn: Objects, series: npt.NDArray[np.float64], scales: npt.NDArray[np.float64]) -> Objects:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.kinds.convolution.spec import LAPLACE_STEP
+from sketchstream.array_types import Ints
 from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.blocks import add_wrapping
 from sketchstream.noise.entropy import WordSource, word_by_word, words_of
@@ -24,10 +24,11 @@ from sketchstream.noise.gaussian import below_exponential
 from sketchstream.noise.thresholds import WIDTH
 from sketchstream.noise.varied import discrete_gaussians
 
-Ints = npt.NDArray[np.int64]
+BASE: Final = 512
+"""Laplace noise of many scales is a multiple of the scale over BASE, plus a uniform remainder.
 
-BASE: Final = LAPLACE_STEP
-"""Laplace noise of many scales is a multiple of the scale over BASE, plus a uniform remainder."""
+Scales are multiples of it, so that remainders are of whole numbers: at LEAST_SCALE and above that costs little.
+"""
 WIDE: Final = float(1 << 40)
 """From this variance on one table serves all variances."""
 SURE: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1

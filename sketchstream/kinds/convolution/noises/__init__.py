@@ -1,0 +1,30 @@
+"""The noises of a state, each with its mathematics in one class, and the samplers that draw them.
+
+In: a name, the fields of a spec. Out: the `NoiseScheme`. Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sketchstream.kinds.convolution.filtering.mechanism import Layout, NoiseKind
+from sketchstream.kinds.convolution.noises import positions, spectral
+from sketchstream.kinds.convolution.noises.scheme import FilteredSpec, NoiseScheme, Request
+from sketchstream.kinds.linear.causal import LONGEST_ROOT
+
+NOISES: Final[dict[NoiseKind, dict[Layout, type[NoiseScheme]]]] = {
+    "gaussian": {"fourier": spectral.FourierGaussian, "time": spectral.TimeGaussian},
+    "laplace": {"fourier": spectral.FourierLaplace, "time": spectral.TimeLaplace},
+    "laplace_pure": {"fourier": spectral.FourierPure, "time": spectral.FourierPure},
+    "counts": {"fourier": positions.Counts, "time": positions.Counts},
+    "tree": {"fourier": positions.Blocks, "time": positions.Blocks},
+    "toeplitz": {"fourier": positions.Toeplitz, "time": positions.Toeplitz},
+}
+"""Every noise by its name, in the order in which "auto" tries them, and by the layout that is asked for."""
+
+
+def scheme_of(name: NoiseKind, spec: FilteredSpec, request: Request) -> NoiseScheme:
+    """The noise of this name."""
+    found = NOISES[name][request.layout]
+    long = found is positions.Toeplitz and spec.length > LONGEST_ROOT
+    return (positions.SpreadToeplitz if long else found)(spec, request)
