@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.calibration import (
     _EPSILON,
@@ -25,7 +26,7 @@ from sketchstream.kinds.projection.calibration import (
     verify_secret,
 )
 from sketchstream.kinds.projection.matrices.matrix import Matrix
-from sketchstream.kinds.projection.matrices.sensitivity import Floats, _blocks
+from sketchstream.kinds.projection.matrices.sensitivity import _blocks
 from sketchstream.kinds.projection.mechanism import row_norm2, sensitivity2, unit_shift
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.privacy.calibration import calibrate

@@ -19,10 +19,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.audit import histories
 from sketchstream.audit.cases import Case, Check, Number
 from sketchstream.audit.kinds.linear import LinearAudit, case, creation, moves_of
-from sketchstream.audit.observed import Floats, Ints, Outcome, counters_of, repeated, state_of, variance_of_unit
+from sketchstream.audit.observed import Outcome, counters_of, repeated, state_of, variance_of_unit
 from sketchstream.kinds.convolution.filtering.group import Coordinates
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.noise import laws

@@ -14,14 +14,12 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.audit.cases import Check
 from sketchstream.audit.observed import Outcome
 from sketchstream.privacy.losses.gaussian import GaussianLoss, UnitShift
 from sketchstream.privacy.losses.history import Entry, History, LayerEntry, View
-
-Floats = npt.NDArray[np.float64]
 
 VARIANCES: Final = tuple(Fraction(text) for text in ("1/3", "1/2", "1", "3/2", "4"))
 EPSILONS: Final = (Fraction(1, 10), Fraction(1), Fraction(3))

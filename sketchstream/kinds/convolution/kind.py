@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.components import DISCRETE_GAUSSIAN, DISCRETE_LAPLACE, Component, quality_counters
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
@@ -264,9 +264,9 @@ class ConvolutionKind(LinearKind[ConvolutionSpec], Closing, Continuing):
         return estimate(published, **options)
 
 
-def _cells(spec: ConvolutionSpec, given: Events) -> tuple[npt.NDArray[np.int64], Mask]:
+def _cells(spec: ConvolutionSpec, given: Events) -> tuple[Ints, Mask]:
     """(n,) cell of each record; (n,) whether all of its columns have a declared value."""
-    place: npt.NDArray[np.int64] = np.zeros(len(given), np.int64)
+    place: Ints = np.zeros(len(given), np.int64)
     good = np.ones(len(place), np.bool_)
     for name, choices in spec.choices.items():
         codes = given.columns[name].codes(choices)

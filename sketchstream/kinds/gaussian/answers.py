@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.denoising.methods import LEAST_VARIANCE, METHODS, Denoised, denoised, refined
 from sketchstream.errors import DomainError, EstimateError
-from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
+from sketchstream.kinds.answers import LEVEL, Column, checked_level
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.gaussian.quantiles import reach, sure_width
 from sketchstream.kinds.gaussian.spec import GaussianSpec
@@ -31,7 +32,6 @@ from sketchstream.spec import Item
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-State = npt.NDArray[np.int64]
 
 SCREEN_SHARE: Final = 0.1
 """Share of the allowed error that `top` spends on finding which slots may have been selected."""
@@ -88,14 +88,14 @@ class GaussianEstimate(LinearAnswers):
         self,
         spec: GaussianSpec,
         variances: Sequence[Fraction],
-        state: State,
+        state: Ints,
         method: str = "auto",
         *,
         target: npt.ArrayLike | None = None,
         nonnegative: bool = False,
         total: float | None = None,
         whole: bool = False,
-        positions: npt.NDArray[np.int64] | None = None,
+        positions: Ints | None = None,
     ) -> None:
         slots = spec.domain.size if positions is None else len(positions)
         if not isinstance(state, np.ndarray) or state.shape != (slots,) or state.dtype != np.int64:

@@ -19,14 +19,13 @@ import numpy.typing as npt
 
 from sketchstream.components import ADMITTED, COUNTED, DISCRETE_GAUSSIAN, TOTAL, Component
 from sketchstream.errors import FormatError
-from sketchstream.items.batch import refuse_first
 from sketchstream.items.domains import Index
 from sketchstream.kinds.capabilities import SlotsOfItems
 from sketchstream.kinds.exports import USUAL, AnswerRows, Types
 from sketchstream.kinds.gaussian.parts import joined
 from sketchstream.kinds.gaussian.spec import GaussianSpec
 from sketchstream.kinds.interface import AnyLedger, Kind, Mask
-from sketchstream.kinds.linear.events import WHOLE, in_units
+from sketchstream.kinds.linear.events import hint_of, in_units, judged
 from sketchstream.kinds.linear.kind import LinearAccounting, LinearKind
 from sketchstream.kinds.linear.publication import parts_of
 from sketchstream.kinds.options import require_options
@@ -194,9 +193,7 @@ def lattice_weights(spec: GaussianSpec, weights: object, n: int, *, alone: bool)
     units, good = in_units(lattice, weights, n)
     if good.all():
         return units
-    if not alone:
-        hint = "" if lattice.bits else WHOLE
-        refuse_first(np.zeros(n, np.bool_), ~good, lattice.max_weight, hint=hint)
+    judged(np.zeros(n, np.bool_), good, "noop" if alone else "skip", lattice.max_weight, hint=hint_of(lattice))
     return np.where(good, units, lattice.most + 1)
 
 

@@ -10,20 +10,18 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Flags, Ints
 from sketchstream.errors import EstimateError
 
 if TYPE_CHECKING:
     from sketchstream.kinds.gaussian.spec import GaussianSpec
 
-State = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Variances = tuple[Fraction, ...]
-Joined = tuple[State, Variances, State | None]
+Joined = tuple[Ints, Variances, Ints | None]
 
 
-def joined(spec: GaussianSpec, parts: Sequence[tuple[State, Variances]], kept: Sequence[Mask] | None = None) -> Joined:
+def joined(spec: GaussianSpec, parts: Sequence[tuple[Ints, Variances]], kept: Sequence[Flags] | None = None) -> Joined:
     """Join the parts of a stack, or a single part, into one vector.
 
     The count of an item in several parts is the sum of its counts.

@@ -13,12 +13,10 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.answers import checked_level
-
-Floats = npt.NDArray[np.float64]
 
 MUCH: Final = 16
 """From this variance on noise is treated as one discrete Gaussian; below, the law of the layers' sum is computed."""

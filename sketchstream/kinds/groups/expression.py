@@ -13,11 +13,10 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Flags
 from sketchstream.errors import SpecError, meant
 
-Mask = npt.NDArray[np.bool_]
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>\"[^\"]*\"|'[^']*')|(?P<word>[\w.:]+)|(?P<sign>[~!&|()\u2229\u222a\\-]))")
 _WORDS = {"not": "~", "and": "&", "or": "|", "without": "-"}
 _SIGNS = {"!": "~", "\u2229": "&", "\u222a": "|", "\\": "-"}
@@ -27,7 +26,7 @@ DEEPEST = 50
 """Brackets and complements within each other."""
 
 
-def member(groups: Sequence[str], name: str) -> Mask:
+def member(groups: Sequence[str], name: str) -> Flags:
     """(2^m,) whether a pattern has this group.
 
     Raises:
@@ -37,11 +36,11 @@ def member(groups: Sequence[str], name: str) -> Mask:
         shown, hint = ", ".join(groups), meant(name, groups)
         msg = f"there is no group {name!r:.60} among those whose patterns were published ({shown:.200}){hint}"
         raise SpecError(msg)
-    found: Mask = (np.arange(2 ** len(groups)) >> (len(groups) - 1 - list(groups).index(name))) & 1 == 1
+    found: Flags = (np.arange(2 ** len(groups)) >> (len(groups) - 1 - list(groups).index(name))) & 1 == 1
     return found
 
 
-def regions_of(text: str, groups: Sequence[str]) -> Mask:
+def regions_of(text: str, groups: Sequence[str]) -> Flags:
     """(2^m,) the patterns that an expression names; that of no group is never among them.
 
     Args:
@@ -65,7 +64,7 @@ class _ExpressionReader:
         self._tokens = self._split()
         self._at = 0
 
-    def whole(self) -> Mask:
+    def whole(self) -> Flags:
         """The regions of the whole text."""
         found = self._union(0)
         if self._at < len(self._tokens):
@@ -100,14 +99,14 @@ class _ExpressionReader:
             return None
         return self._tokens[self._at][1]
 
-    def _union(self, depth: int) -> Mask:
+    def _union(self, depth: int) -> Flags:
         found = self._product(depth)
         while self._next() == "|":
             self._at += 1
             found = found | self._product(depth)
         return found
 
-    def _product(self, depth: int) -> Mask:
+    def _product(self, depth: int) -> Flags:
         found = self._one(depth)
         while (sign := self._next()) in ("&", "-"):
             self._at += 1
@@ -115,7 +114,7 @@ class _ExpressionReader:
             found = found & (other if sign == "&" else ~other)
         return found
 
-    def _one(self, depth: int) -> Mask:
+    def _one(self, depth: int) -> Flags:
         if depth > DEEPEST:
             msg = f"an expression may have at most {DEEPEST} brackets and complements within each other"
             raise SpecError(msg)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items
 from sketchstream.spec import (
@@ -268,7 +269,7 @@ class Groups(GroupRule):
             places[(places < 0) & column.texts] = len(self.names)
         return places
 
-    def codes_in(self, times: npt.NDArray[np.int64], window: tuple[int, int] | None) -> Codes:
+    def codes_in(self, times: Ints, window: tuple[int, int] | None) -> Codes:
         """(n,) period of a window in which each event lies; those outside of the window lie in its nearest period.
 
         Args:

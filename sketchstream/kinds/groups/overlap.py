@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Flags, Floats, Ints
 from sketchstream.kinds import exports
 from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.estimates import Estimate, normal_quantile
-from sketchstream.kinds.groups.expression import Mask, member, quoted, regions_of
+from sketchstream.kinds.groups.expression import member, quoted, regions_of
 from sketchstream.pictures import upset
 from sketchstream.spec import whole
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
-Floats = npt.NDArray[np.float64]
 TYPES: exports.Types = dict.fromkeys(("value", "low", "high", "sd"), "float64")
 """Of the columns of rows that are not text."""
 
@@ -296,13 +295,13 @@ class Overlap:
     # Inside.
 
     @property
-    def _sizes(self) -> npt.NDArray[np.int64]:
+    def _sizes(self) -> Ints:
         """(2^m,) number of groups of each pattern."""
         every = np.arange(len(self.counts))
-        found: npt.NDArray[np.int64] = np.sum([(every >> bit) & 1 for bit in range(len(self.groups))], axis=0)
+        found: Ints = np.sum([(every >> bit) & 1 for bit in range(len(self.groups))], axis=0)
         return found
 
-    def _in(self, name: str) -> Mask:
+    def _in(self, name: str) -> Flags:
         return member(self.groups, name)
 
     def _names(self, pattern: int) -> tuple[str, ...]:
@@ -310,11 +309,11 @@ class Overlap:
         m = len(self.groups)
         return tuple(name for at, name in enumerate(self.groups) if (pattern >> (m - 1 - at)) & 1)
 
-    def _sum(self, chosen: Mask, level: float = LEVEL) -> SetEstimate:
+    def _sum(self, chosen: Flags, level: float = LEVEL) -> SetEstimate:
         """Items of some regions."""
         return self._sums([chosen], level)[0]
 
-    def _sums(self, chosen: Sequence[Mask], level: float = LEVEL) -> list[SetEstimate]:
+    def _sums(self, chosen: Sequence[Flags], level: float = LEVEL) -> list[SetEstimate]:
         """Items of each of several sets of regions."""
         if not chosen:
             return []
@@ -333,7 +332,7 @@ class Overlap:
         rows = zip(values.tolist(), low.tolist(), high.tolist(), sds.tolist(), strict=True)
         return [SetEstimate(value, least, top, stderr=sd) for value, least, top, sd in rows]
 
-    def _ratio(self, part: Mask, every: Mask, level: float) -> SetEstimate:
+    def _ratio(self, part: Flags, every: Flags, level: float) -> SetEstimate:
         """Items of some regions over those of more of them, by Fieller's interval."""
         above, below = float(self.counts[part].sum()), float(self.counts[every].sum())
         x, y = float(self.free[part].sum()), float(self.free[every].sum())

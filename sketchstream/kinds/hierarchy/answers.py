@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import DomainError, EstimateError
 from sketchstream.kinds.answers import LEVEL, Column, checked_level
 from sketchstream.kinds.estimates import Estimate
-from sketchstream.kinds.hierarchy.fit import Floats, nonnegative, unbiased
+from sketchstream.kinds.hierarchy.fit import nonnegative, unbiased
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
-from sketchstream.kinds.hierarchy.tree import Ints
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.linear.tails import BELOW_ZERO, below_zero
 

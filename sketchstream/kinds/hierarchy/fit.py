@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream.kinds.hierarchy.tree import Ints, Tree
-
-Floats = npt.NDArray[np.float64]
+from sketchstream.array_types import Floats, Ints
+from sketchstream.kinds.hierarchy.tree import Tree
 
 
 def unbiased(tree: Tree, counts: Floats, precisions: Sequence[float]) -> tuple[Floats, Floats]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Ints
 from sketchstream.items.arrays import Items
 from sketchstream.items.events import Events
 from sketchstream.kinds.exports import USUAL, AnswerRows
 from sketchstream.kinds.hierarchy.answers import METHODS, HierarchyAnswers, estimate
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
-from sketchstream.kinds.hierarchy.tree import BETWEEN, Ints
+from sketchstream.kinds.hierarchy.tree import BETWEEN
 from sketchstream.kinds.intake import Intake
 from sketchstream.kinds.interface import AnyLedger, Mask
 from sketchstream.kinds.linear.events import located

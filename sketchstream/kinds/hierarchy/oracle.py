@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Ints
 from sketchstream.kinds.hierarchy.spec import HierarchySpec
-from sketchstream.kinds.hierarchy.tree import Ints
 
 
 @lru_cache(maxsize=1)

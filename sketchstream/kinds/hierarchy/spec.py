@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import SpecError
-from sketchstream.kinds.hierarchy.fit import Floats, unbiased
+from sketchstream.kinds.hierarchy.fit import unbiased
 from sketchstream.kinds.hierarchy.tree import Tree
 from sketchstream.kinds.linear.spec import CAPACITY, PlaceCountingSpec, calibrated
 from sketchstream.privacy.losses.gaussian import UnitShift

@@ -16,12 +16,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.columns import Choices, RecordColumn
 
-Ints = npt.NDArray[np.int64]
 Path = tuple[str, ...]
 
 MOST_LEVELS: Final = 16

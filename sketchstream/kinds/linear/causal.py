@@ -18,12 +18,9 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kernels import kernel
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 LONGEST_ROOT: Final = 4096
 """Most positions: work and memory grow with their square."""

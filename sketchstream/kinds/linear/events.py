@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Flags, Ints
 from sketchstream.items.arrays import Items, as_weights
-from sketchstream.items.batch import Mask, refuse_first
+from sketchstream.items.batch import refuse_first
 from sketchstream.items.lattice import MOST_BITS, Lattice, Units, exact_number
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WHOLE: Final = "; weights with fractions need a spec with fraction_bits above 0"
 
 
-def located(items: Items, places: int, find: Callable[[str], int] | None) -> npt.NDArray[np.int64]:
+def located(items: Items, places: int, find: Callable[[str], int] | None) -> Ints:
     """(n,) place of each item; -1: it has none. Integers are places themselves; of equal texts one is looked up.
 
     Args:
@@ -48,13 +48,13 @@ def located(items: Items, places: int, find: Callable[[str], int] | None) -> npt
     return out
 
 
-def in_units(lattice: Lattice, weights: object, n: int) -> tuple[npt.NDArray[np.int64], Mask]:
+def in_units(lattice: Lattice, weights: object, n: int) -> tuple[Ints, Flags]:
     """(n,) int64 weights in lattice units, 0 for what is no weight of an event; (n,) which of them are.
 
     Where the lattice has no fraction bits, a weight with a fraction is none: cutting it would count something else.
 
     Args:
-        lattice: of the sketch.
+        lattice: lattice of the sketch.
         weights: integers, floats, Decimals, Fractions, texts of JSON numbers, `Units`, or None for ones.
         n: number of events.
 
@@ -74,29 +74,40 @@ def in_units(lattice: Lattice, weights: object, n: int) -> tuple[npt.NDArray[np.
 
 
 def judged(
-    lattice: Lattice, outside: Mask, weights: object, invalid: Invalid
-) -> tuple[npt.NDArray[np.int64] | None, Mask]:
-    """(n,) int64 weights in lattice units; (n,) which events count: those inside with a weight that is one.
+    outside: Flags,
+    good: Flags | None,
+    invalid: Invalid,
+    limit: object = 0,
+    *,
+    bound: str = "max_weight",
+    hint: str = "",
+) -> Flags:
+    """(n,) which events count: those inside of the domain with a weight that is one. Others may be refused.
 
     Args:
-        lattice: of a sketch whose largest weight is at least 1.
-        outside: (n,) bool, events outside the domain.
-        weights: see `in_units`; None: ones, and no array of them is made.
+        outside: (n,) bool, events outside of the domain.
+        good: (n,) bool, events with a weight that is one; None: all.
         invalid: "error" refuses what does not count, "skip" only weights, "noop" nothing.
+        limit: largest absolute weight, for the error.
+        bound: parameter that says so.
+        hint: further words of the error about weights.
 
     Raises:
-        DomainError, WeightError: there is such an event.
+        DomainError, WeightError: there is such an event; the first is named by its position.
     """
-    units, good = (None, np.True_) if weights is None else in_units(lattice, weights, len(outside))
-    kept = ~outside if units is None else good & ~outside
+    kept = ~outside if good is None else good & ~outside
     if invalid != "noop" and not kept.all():
-        hint = "" if lattice.bits else WHOLE
-        heavy = np.broadcast_to(~good, outside.shape)
-        refuse_first(outside & (invalid == "error"), heavy, lattice.max_weight, hint=hint)
-    return units, kept
+        heavy = np.zeros_like(outside) if good is None else ~good
+        refuse_first(outside & (invalid == "error"), heavy, limit, bound=bound, hint=hint)
+    return kept
 
 
-def _whole(weights: Any) -> Mask:
+def hint_of(lattice: Lattice) -> str:
+    """Words of errors about weights: what fractions need, where the lattice has none."""
+    return "" if lattice.bits else WHOLE
+
+
+def _whole(weights: Any) -> Flags:
     """(n,) which weights are whole numbers."""
     if isinstance(weights, np.ndarray) and weights.dtype.kind == "f":
         return np.asarray(weights == np.trunc(weights))

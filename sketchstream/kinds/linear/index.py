@@ -12,16 +12,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.items.arrays import Items
 from sketchstream.items.lattice import Lattice
-from sketchstream.kinds.linear.events import judged
+from sketchstream.kinds.linear.events import hint_of, in_units, judged
 
 if TYPE_CHECKING:
     from sketchstream.items.batch import Invalid, Outside
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +52,9 @@ class ColumnIndex(ABC):
     def apply(self, state: Ints, items: Items, weights: object, *, invalid: Invalid, counters: Ints) -> None:
         """See `ItemIndex`."""
         places = self.locate(items)
-        units, kept = judged(self._lattice, places < 0, weights, invalid)
+        lattice = self._lattice
+        units, good = (None, None) if weights is None else in_units(lattice, weights, len(items))
+        kept = judged(places < 0, good, invalid, lattice.max_weight, hint=hint_of(lattice))
         self.add(state, places if invalid != "noop" or units is None else np.where(kept, places, -1), units)
         if counters.size:
             counters[0] += np.count_nonzero(kept)
@@ -64,7 +64,7 @@ class ColumnIndex(ABC):
     ) -> None:
         """See `ItemIndex`."""
         places = self.locate(items)
-        _, kept = judged(self._lattice, places < 0, None, invalid)
+        kept = judged(places < 0, None, invalid)
         self.add(state, places, sums)
         if counters.size:
             counters[0] += events[kept].sum()

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from sketchstream.array_types import Floats
+
 BELOW_ZERO: Final = (
     "some answers are below 0 by more than noise explains: weights below 0 were counted that no earlier event makes up "
     "for"

@@ -21,11 +21,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kernels import kernel
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Levels = tuple[tuple[int, int], ...]
 
 WHOLE: Final = 256

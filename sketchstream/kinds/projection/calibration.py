@@ -18,7 +18,6 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream.errors import SpecError
 from sketchstream.privacy.calibration import calibrate
@@ -26,8 +25,6 @@ from sketchstream.privacy.calibration.continuous import DELTA_ERROR, MAX_DELTA, 
 from sketchstream.privacy.calibration.discrete import GRID, MOST_SIGMA2, smoothed_delta
 from sketchstream.privacy.calibration.divergence import log_divergence
 from sketchstream.spec import Epsilon, whole
-
-Floats = npt.NDArray[np.float64]
 
 ROUNDING: Final = Fraction(4)
 """Variance of the random rounding with which discrete noise is compared."""

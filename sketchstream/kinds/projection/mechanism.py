@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import ItemError
 from sketchstream.kinds.projection.calibration import (
     on_grid,
@@ -30,9 +30,6 @@ from sketchstream.noise.laws import DiscreteGaussian
 from sketchstream.privacy.calibration.discrete import GRID, calibrate_discrete, verify_discrete
 from sketchstream.privacy.ledgers.gaussian_ledger import raised
 from sketchstream.privacy.losses.gaussian import UnitShift
-
-State = npt.NDArray[np.int64]
-Ints = npt.NDArray[np.int64]
 
 LISTED: Final = 64
 """Weights of an event, in lattice units, that are listed for the exact calibration of "identity"."""
@@ -143,7 +140,7 @@ def noise_fourth(parameter: Fraction) -> float:
 def apply(
     spec: ProjectionSpec,
     matrix: Matrix,
-    state: State,
+    state: Ints,
     rows: Ints,
     features: Ints,
     weights: Ints,
@@ -158,7 +155,7 @@ def apply(
     batch are made anew for each batch and overwritten: rows kept for features seen recently would be state without
     noise.
 
-    State and weights are in lattice units (`spec.lattice`), `most` is the largest absolute weight, by default that of
+    Ints and weights are in lattice units (`spec.lattice`), `most` is the largest absolute weight, by default that of
     one event, and the number of events that were no no-ops is added to `counted`, unless it is empty.
 
     Raises:
@@ -181,7 +178,7 @@ def apply(
         raise
 
 
-def _add(matrix: Matrix, state: State, events: tuple[Ints, Ints, Ints], limits: Ints, done: tuple[Ints, Ints]) -> None:
+def _add(matrix: Matrix, state: Ints, events: tuple[Ints, Ints, Ints], limits: Ints, done: tuple[Ints, Ints]) -> None:
     """Add events, piece by piece; `done` counts those that went by, and those of them that were no no-ops."""
     users, touched, amounts = events
     if matrix.family == "identity":  # one column, whose rows are the cells

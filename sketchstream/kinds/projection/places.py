@@ -10,21 +10,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.items.arrays import Pairs
-from sketchstream.items.batch import Invalid, Outside, refuse_first
+from sketchstream.items.batch import Invalid, Outside
 from sketchstream.items.domains import Index
 from sketchstream.items.hashing import Key
-from sketchstream.kinds.linear.events import WHOLE, in_units
+from sketchstream.kinds.linear.events import hint_of, in_units, judged
 from sketchstream.kinds.projection import mechanism
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 from sketchstream.kinds.projection.spec import ProjectionSpec, secret_seed
 
 if TYPE_CHECKING:
     from sketchstream.published import Origin
-
-Ints = npt.NDArray[np.int64]
 
 MATRICES = 4
 """Public matrices that are kept for all sketches of a process."""
@@ -79,20 +77,18 @@ class RowCells:
     def apply(self, state: Ints, items: Pairs, weights: object, *, invalid: Invalid, counters: Ints) -> None:
         """Add to each user's row the weight times the feature's row of the matrix, wrapping."""
         lattice = self.spec.lattice
-        given, good = in_units(lattice, weights, len(items))
-        amounts = np.array(given, np.int64)  # a copy of its own, which is erased
+        units, good = in_units(lattice, weights, len(items))
+        amounts = np.array(units, np.int64)  # a copy of its own, which is erased
         users, features = self.places(items)
         try:
-            outside = ((users < 0) | (features < 0)) & (invalid == "error")
-            hint = "" if lattice.bits else WHOLE
-            heavy = ~good & (invalid != "noop")
-            refuse_first(outside, heavy, lattice.max_weight, bound=self.spec.bounding, hint=hint)
-            users[~good] = -1
+            outside, hint = (users < 0) | (features < 0), hint_of(lattice)
+            kept = judged(outside, good, invalid, lattice.max_weight, bound=self.spec.bounding, hint=hint)
+            users[~kept] = -1
             cells = state.reshape(-1, self.spec.k)
             mechanism.apply(self.spec, self.matrix, cells, users, features, amounts, counters)
         finally:
-            for one in (users, features, amounts):
-                one.fill(0)
+            for scratch in (users, features, amounts):
+                scratch.fill(0)
 
     def apply_sums(
         self, state: Ints, items: Pairs, sums: Ints, events: Ints, *, invalid: Outside, counters: Ints
@@ -100,12 +96,10 @@ class RowCells:
         """Add to each user's row the sum times the feature's row of the matrix, wrapping."""
         users, features = self.places(items)
         try:
-            outside = (users < 0) | (features < 0)
-            if invalid == "error":
-                refuse_first(outside, np.zeros(len(outside), np.bool_), self.spec.lattice.max_weight)
+            kept = judged((users < 0) | (features < 0), None, invalid)
             cells = state.reshape(-1, self.spec.k)
             mechanism.apply(self.spec, self.matrix, cells, users, features, sums, most=MOST_SUM)
-            counters += events[~outside].sum()
+            counters += events[kept].sum()
         finally:
             users.fill(0)
             features.fill(0)

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.array_types import Complexes, Floats, Ints
+from sketchstream.array_types import Complexes, Flags, Floats, Ints
 
 Entry = TypeVar("Entry", bound=np.generic)
 """Type of the entries of an array."""
@@ -113,7 +113,7 @@ class Coordinates:
     pairs: Ints
 
     @classmethod
-    def of(cls, group: Group, kept: npt.NDArray[np.bool_]) -> Coordinates:
+    def of(cls, group: Group, kept: Flags) -> Coordinates:
         """The coordinates of the characters in `kept`, (M,) bool, which holds with each its conjugate."""
         numbers = np.arange(group.size, dtype=np.int64)
         conjugate = group.conjugate

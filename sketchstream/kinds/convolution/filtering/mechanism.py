@@ -15,9 +15,8 @@ from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream.array_types import Complexes, Floats
+from sketchstream.array_types import Complexes, Flags, Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.convolution.filtering.filters import Filter
 from sketchstream.kinds.convolution.filtering.group import Coordinates, Group
@@ -73,7 +72,7 @@ class Spectrum:
         return out
 
     @cached_property
-    def support(self) -> npt.NDArray[np.bool_]:
+    def support(self) -> Flags:
         """(M,) bool, characters on which a filter is not 0."""
         return self.magnitude > 0
 
@@ -103,7 +102,7 @@ class NoiseShape:
 
     spectrum: Spectrum
     noise: NoiseKind
-    kept: npt.NDArray[np.bool_]
+    kept: Flags
     relative: Floats
 
     @property
@@ -206,13 +205,13 @@ SCANNED: Final = 1 << 24
 SCAN_BLOCK: Final = 256
 
 
-def phases(coordinates: Coordinates, elements: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def phases(coordinates: Coordinates, elements: Ints) -> Ints:
     """(elements, pairs) int64, phase of each pair's character at each element, in units of 2 pi / period."""
     group = coordinates.group
     steps = np.array([group.period // order for order in group.shape], np.int64)
     left = group.digits(elements)
     right = group.digits(coordinates.pairs) * steps
-    out: npt.NDArray[np.int64] = left @ right.T
+    out: Ints = left @ right.T
     return out % group.period
 
 

@@ -20,7 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from sketchstream.kinds.linear.causal import CausalFactor, Floats, Ints
+from sketchstream.array_types import Floats, Ints
+from sketchstream.kinds.linear.causal import CausalFactor
 
 LONGEST_SPREAD: Final = 1 << 17
 """Most positions: beyond, the noise of a state takes more than ten seconds."""

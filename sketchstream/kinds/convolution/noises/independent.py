@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sketchstream.array_types import Ints
+from sketchstream.array_types import Floats, Ints
 from sketchstream.noise import discrete_gaussian, discrete_laplace
 from sketchstream.noise.blocks import add_wrapping
 from sketchstream.noise.entropy import WordSource, word_by_word, words_of
@@ -35,7 +35,7 @@ SURE: Final = (1 << WIDTH) - (1 << WIDTH) // BASE - 1
 """Words below this accept a remainder without looking at it, as exp(-1/BASE) is above 1 - 1/BASE."""
 
 
-def add_gaussian(out: Ints, variances: npt.NDArray[np.float64], entropy: WordSource | None = None) -> None:
+def add_gaussian(out: Ints, variances: Floats, entropy: WordSource | None = None) -> None:
     """Add exact discrete Gaussian noise of variance parameter variances[i] to element i, in place.
 
     From sigma = 2^20 on all elements share one table. |z| = t K + R with t = floor(sigma / BASE) + 2: K has weights

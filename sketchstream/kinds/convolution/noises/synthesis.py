@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats
 from sketchstream.kinds.convolution.filtering.group import Coordinates
 
 Objects = npt.NDArray[Any]
@@ -29,7 +30,7 @@ DIRECT: Final = 61
 """Largest prime factor of a length that is transformed by a direct sum."""
 
 
-def filter_draws(drawn: Objects, series: npt.NDArray[np.float64], scales: npt.NDArray[np.float64]) -> Objects:
+def filter_draws(drawn: Objects, series: Floats, scales: Floats) -> Objects:
     """(N,) integers with FRACTION places: scales[n] times the sum of series[j] * drawn[n - j] / 2^128 over j <= n.
 
     Both sequences are transformed as one: the imaginary part of the square of a + bi is twice their product.
@@ -50,7 +51,7 @@ def filter_draws(drawn: Objects, series: npt.NDArray[np.float64], scales: npt.ND
     return _times_floats(-imaginary[:size, 0] >> long.bit_length(), scales, 0)
 
 
-def _times_floats(values: Any, floats: npt.NDArray[np.float64], places: int) -> Objects:
+def _times_floats(values: Any, floats: Floats, places: int) -> Objects:
     """(n,) integers times floats, each read as the exact rational it is, times 2^places, rounded down."""
     mantissas, exponents = np.frexp(floats)
     product = values * (mantissas * 2.0**53).astype(np.int64).astype(np.object_)
@@ -58,7 +59,7 @@ def _times_floats(values: Any, floats: npt.NDArray[np.float64], places: int) -> 
     return np.asarray(np.where(shift >= 0, product << np.maximum(shift, 0), product >> np.maximum(-shift, 0)))
 
 
-def synthesize(coordinates: Coordinates, drawn: Objects, scales: npt.NDArray[np.float64]) -> Objects:
+def synthesize(coordinates: Coordinates, drawn: Objects, scales: Floats) -> Objects:
     """(M,) integers with FRACTION places: the function whose real Fourier coordinates are drawn * scales / 2^128.
 
     Args:

@@ -16,10 +16,9 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream import kinds
-from sketchstream.array_types import Floats
+from sketchstream.array_types import Flags, Floats, Ints
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.answers import Column
 from sketchstream.kinds.convolution.filtering.filters import Filter
@@ -57,10 +56,10 @@ class FilterAnswers(LinearAnswers):
     spec: ConvolutionSpec = field(repr=False)
     place: int
     drawn: tuple[NoiseLayer, ...] = field(repr=False)
-    positions: npt.NDArray[np.int64] = field(repr=False)
+    positions: Ints = field(repr=False)
     values: Floats = field(repr=False)
     stderr: Floats = field(repr=False)
-    partial: npt.NDArray[np.bool_] = field(repr=False)
+    partial: Flags = field(repr=False)
     cells: tuple[dict[str, int | str], ...] | None = field(default=None, repr=False)
     start_ms: int | None = None
     before: Term | None = field(default=None, repr=False)
@@ -117,7 +116,7 @@ class FilterAnswers(LinearAnswers):
         return self.values - half, self.values + half
 
     @property
-    def starts(self) -> npt.NDArray[np.int64] | None:
+    def starts(self) -> Ints | None:
         """(n,) start of each position, ms since 1970; None if positions are not times."""
         if self.start_ms is None or self.spec.step_ms is None:
             return None
@@ -207,7 +206,7 @@ def drawn(spec: ConvolutionSpec, parts: Sequence[FilterAnswers], level: float) -
 def answers(
     spec: ConvolutionSpec,
     layers: Sequence[NoiseLayer],
-    state: npt.NDArray[np.int64],
+    state: Ints,
     *,
     length: int | None = None,
     start_ms: int | None = None,
@@ -249,7 +248,7 @@ def answers(
     return tuple(out)
 
 
-def closed_values(spec: ConvolutionSpec, state: npt.NDArray[np.int64], first: int, stop: int, place: int = 0) -> Floats:
+def closed_values(spec: ConvolutionSpec, state: Ints, first: int, stop: int, place: int = 0) -> Floats:
     """(stop - first,) answers at closed positions, bit for bit independent of later ones.
 
     Each value is the correctly rounded sum of the products of coefficients and words at its own and earlier positions
@@ -288,7 +287,7 @@ def _running_sums(values: Floats, width: int) -> list[float]:
     return [(after - before) / one for before, after in zip(total, total[width:], strict=False)]
 
 
-def _asked(spec: ConvolutionSpec, one: Filter) -> tuple[npt.NDArray[np.int64], tuple[dict[str, int | str], ...] | None]:
+def _asked(spec: ConvolutionSpec, one: Filter) -> tuple[Ints, tuple[dict[str, int | str], ...] | None]:
     """Positions of a filter's answers: all, or one for each cell of a marginal table."""
     if spec.columns is None or not one.name.startswith("marginal:"):
         return np.arange(spec.length, dtype=np.int64), None

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import EstimateError
 from sketchstream.kinds.convolution.noises.scheme import NoiseLayer
 from sketchstream.kinds.convolution.reading.answers import FilterAnswers
@@ -20,7 +20,7 @@ from sketchstream.kinds.convolution.reading.quantiles import Term
 
 
 def joined(
-    current: FilterAnswers, state: npt.NDArray[np.int64], layers: Sequence[NoiseLayer], length: int | None = None
+    current: FilterAnswers, state: Ints, layers: Sequence[NoiseLayer], length: int | None = None
 ) -> FilterAnswers:
     """The answers of a window whose first ones are completed with the window before.
 

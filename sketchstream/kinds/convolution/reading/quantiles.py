@@ -13,9 +13,8 @@ from fractions import Fraction
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from sketchstream.array_types import Floats
+from sketchstream.array_types import Floats, Ints
 from sketchstream.kinds.convolution.filtering.mechanism import phases
 from sketchstream.kinds.convolution.noises.positions import Blocks, Counts
 from sketchstream.kinds.convolution.noises.scheme import FilteredSpec, NoiseLayer, NoiseScheme
@@ -51,7 +50,7 @@ class Term:
     """
 
     layers: Sequence[NoiseLayer]
-    positions: npt.NDArray[np.int64]
+    positions: Ints
     length: int
 
 
@@ -163,7 +162,7 @@ class _Words:
     few: Mapping[int, Floats]
 
 
-def _words(scheme: Blocks, place: int, rows: npt.NDArray[np.int64], length: int) -> _Words:
+def _words(scheme: Blocks, place: int, rows: Ints, length: int) -> _Words:
     """The coefficients of answers of a filter.
 
     Of long series they are computed at some rows and interpolated: it hardly matters for sums of many terms.

@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream import kinds
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level, plain
+from sketchstream.kinds.answers import LEVEL, Column, checked_level, plain
 from sketchstream.kinds.convolution.reading.answers import FilterAnswers, answers, closed_values, described, drawn
 from sketchstream.kinds.convolution.reading.joining import joined
 from sketchstream.kinds.linear.answers import LinearAnswers
@@ -218,7 +218,7 @@ def _completed(
     return tuple(joined(one, tail, former, spec.positions_of(earlier)) for one in found)
 
 
-def _held(published: Published) -> tuple[list[NoiseLayer], npt.NDArray[np.int64], tuple[int, int] | None]:
+def _held(published: Published) -> tuple[list[NoiseLayer], Ints, tuple[int, int] | None]:
     """All layers of the publication, the sum of its states, and its window."""
     spec, kind = published.spec, published.kind
     parts = parts_of(kind, published)

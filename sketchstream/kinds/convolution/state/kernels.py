@@ -6,15 +6,13 @@ In: plain arrays, checked by the callers. Out: the state, changed in place. Touc
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.kernels import kernel
-
-I64 = npt.NDArray[np.int64]
 
 
 @kernel
-def add_scaled(state: I64, positions: I64, weights: I64, scale: int) -> None:
+def add_scaled(state: Ints, positions: Ints, weights: Ints, scale: int) -> None:
     """Add scale * weights at the positions, which must be valid."""
     # Events without effect come as weight 0 at position 0 (`Updater._checked`): each event is one addition, whatever
     # it holds, and no position needs to be compared with the length of the state.
@@ -23,7 +21,7 @@ def add_scaled(state: I64, positions: I64, weights: I64, scale: int) -> None:
 
 
 @kernel
-def add_rows(state: I64, positions: I64, weights: I64, rows: I64) -> None:
+def add_rows(state: Ints, positions: Ints, weights: Ints, rows: Ints) -> None:
     """Add rows: state += weights[i] * rows[positions[i]] for every i; rows is (positions, size)."""
     # Every event adds to all words, so the state stays in the cache while the rows stream by. The inner loop has no
     # branch and unit stride: the compiler makes vector code of it.
@@ -36,17 +34,17 @@ def add_rows(state: I64, positions: I64, weights: I64, rows: I64) -> None:
 
 @kernel
 def add_columns(
-    state: I64,
-    positions: I64,
-    weights: I64,
-    digits: I64,
-    singles: I64,
-    pairs: I64,
-    orders: I64,
+    state: Ints,
+    positions: Ints,
+    weights: Ints,
+    digits: Ints,
+    singles: Ints,
+    pairs: Ints,
+    orders: Ints,
     period: int,
     single: int,
-    cosine: I64,
-    sine: I64,
+    cosine: Ints,
+    sine: Ints,
 ) -> None:
     """Add weights times columns that are computed from two tables.
 

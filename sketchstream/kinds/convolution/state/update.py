@@ -14,10 +14,11 @@ import numpy as np
 from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.items.arrays import Items, as_weights
-from sketchstream.items.batch import Invalid, Outside, refuse_first
+from sketchstream.items.batch import Invalid, Outside
 from sketchstream.items.domains import NO_COUNTERS, Index
 from sketchstream.kinds.convolution.spec import ConvolutionSpec
 from sketchstream.kinds.convolution.state import kernels
+from sketchstream.kinds.linear.events import judged
 
 ROWS_BYTES: Final = 1 << 25
 """Largest table of ready columns; longer transforms compute theirs from two tables of M words."""
@@ -81,11 +82,9 @@ class Updater:
     ) -> None:
         """See `ItemIndex`."""
         located = self.locate(items)
-        outside = located < 0
-        if invalid == "error":
-            refuse_first(outside, np.zeros(len(outside), np.bool_), self.spec.bound)
-        moved = np.array([0, events[~outside].sum()], np.int64)
-        places, given = np.where(outside, 0, located), np.where(outside, 0, sums)
+        kept = judged(located < 0, None, invalid)
+        moved = np.array([0, events[kept].sum()], np.int64)
+        places, given = np.where(kept, located, 0), np.where(kept, sums, 0)
         if len(places) > self.spec.length:
             totals = np.zeros(self.spec.length, np.int64)
             np.add.at(totals, places, given)
@@ -115,15 +114,13 @@ class Updater:
     def _checked(self, items: Items, weights: object, invalid: Invalid, counters: Ints) -> tuple[Ints, Ints]:
         """The events themselves, invalid ones as weight 0 at position 0."""
         given = as_weights(weights, len(items), alone=invalid == "noop").astype(np.int64)
-        if not len(given):
+        places, bound = self.locate(items), self.spec.bound
+        good = None
+        if len(given):
+            good = (given <= bound) & (given >= -bound)
+        else:
             given = np.ones(len(items), np.int64)
-        places = self.locate(items)
-        outside = places < 0
-        heavy = (given > self.spec.bound) | (given < -self.spec.bound)
-        if (invalid == "error" and outside.any()) or (invalid != "noop" and heavy.any()):
-            refused = np.zeros(self.spec.length, np.int64)
-            self._positions.apply(refused, items, weights, invalid=invalid, counters=counters)
-        left = outside | heavy
+        left = ~judged(places < 0, good, invalid, bound)
         places[left], given[left] = 0, 0
         counters += np.array([given.sum(dtype=np.int64), len(given) - np.count_nonzero(left)])
         return places, given

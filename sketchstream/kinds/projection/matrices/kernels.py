@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from sketchstream.array_types import Ints
 from sketchstream.kernels import kernel
 from sketchstream.kernels.door import cgutils, typed_intrinsic, types
 from sketchstream.kernels.machine_code import (
@@ -32,7 +33,6 @@ from sketchstream.kernels.machine_code import (
 )
 
 U64 = npt.NDArray[np.uint64]
-I64 = npt.NDArray[np.int64]
 I16 = npt.NDArray[np.int16]
 
 WORDS = 8
@@ -182,7 +182,7 @@ def keyed_words(chain: U64, features: U64, first: int, out: U64) -> None:
 
 
 @kernel
-def gaussian_entries(words: U64, cumulative: U64, guide: I64, shift: Any, out: I16) -> None:
+def gaussian_entries(words: U64, cumulative: U64, guide: Ints, shift: Any, out: I16) -> None:
     """Entries of the gaussian matrix: bit 63 is the sign, the rest finds its place among the thresholds.
 
     Args:
@@ -239,7 +239,9 @@ def hadamard_entries(features: U64, words: U64, columns: U64, out: I16) -> None:
 
 
 @kernel
-def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits: I64, done: tuple[I64, I64]) -> None:
+def add_rows(
+    state: Ints, events: tuple[Ints, Ints, Ints, Ints], matrix: I16, limits: Ints, done: tuple[Ints, Ints]
+) -> None:
     """state[row] += weight * matrix[place of the feature], modulo 2^64, event by event.
 
     An event is a no-op if its row or feature is outside its domain or its weight is too large; that is decided from
@@ -302,7 +304,7 @@ def add_rows(state: I64, events: tuple[I64, I64, I64, I64], matrix: I16, limits:
 
 
 @kernel
-def squared_gaps(left: I64, right: I64, first: I64, second: I64, out: Any) -> None:
+def squared_gaps(left: Ints, right: Ints, first: Ints, second: Ints, out: Any) -> None:
     """out[i] = squared norm of left[first[i]] - right[second[i]]; the differences are formed in int64.
 
     Args:

@@ -20,6 +20,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Ints
 from sketchstream.errors import SpecError
 from sketchstream.noise.gaussian import GaussianTails
 from sketchstream.spec import whole
@@ -194,7 +195,7 @@ def _rotated(word: int, bits: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def thresholds() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+def thresholds() -> tuple[npt.NDArray[np.uint64], Ints]:
     """floor(2^63 Pr[abs z <= i]) for i = 0, 1, ..., z discrete Gaussian with sigma2 = 4096, and a guide into them.
 
     Computed with integer interval arithmetic; a last entry above every 63-bit number ends each search.

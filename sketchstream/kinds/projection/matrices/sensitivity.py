@@ -18,8 +18,8 @@ from operator import mul
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import SpecError
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 
@@ -37,9 +37,6 @@ DIGITS: Final = 20
 """Bits of one part of an eigenvector's entry; it has two."""
 GRID: Final = 1 << 40
 """Bounds of squared singular values are multiples of one over this."""
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @lru_cache(maxsize=64)

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sketchstream.kinds.projection.matrices.matrix import Matrix
 
-Floats = npt.NDArray[np.float64]
 Numbers = Any
 """A float, or a float64 array."""
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError, needing
-from sketchstream.kinds.answers import Floats
 from sketchstream.kinds.projection.reading.neighbours import Distances
-from sketchstream.kinds.projection.reading.rows import Ints, PublishedRows
+from sketchstream.kinds.projection.reading.rows import PublishedRows
 from sketchstream.pictures import charts
 from sketchstream.pictures.numbers import item_name
 

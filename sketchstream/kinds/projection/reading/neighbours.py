@@ -17,10 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, Floats
+from sketchstream.kinds.answers import LEVEL
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
-from sketchstream.kinds.projection.reading.rows import Ints, PublishedRows, RowEstimates, Who
+from sketchstream.kinds.projection.reading.rows import PublishedRows, RowEstimates, Who
 from sketchstream.spec import whole
 
 BLOCK: Final = 4096

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from sketchstream.array_types import Floats
 from sketchstream.errors import EstimateError
-from sketchstream.kinds.answers import LEVEL, MOST_AMONG, Column, Floats
+from sketchstream.kinds.answers import LEVEL, MOST_AMONG, Column
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.pictures import whose
 from sketchstream.kinds.projection.reading.neighbours import nearest

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sketchstream.array_types import Floats, Ints
 from sketchstream.errors import DomainError, EstimateError, MergeError
-from sketchstream.kinds.answers import LEVEL, Column, Floats, checked_level
+from sketchstream.kinds.answers import LEVEL, Column, checked_level
 from sketchstream.kinds.estimates import Estimate
 from sketchstream.kinds.linear.answers import LinearAnswers
 from sketchstream.kinds.projection.matrices.kernels import squared_gaps
@@ -30,7 +31,6 @@ from sketchstream.kinds.projection.matrices.variance import MatrixLaw
 from sketchstream.kinds.projection.spec import ProjectionSpec
 from sketchstream.spec import ClosedDomain, Item
 
-Ints = npt.NDArray[np.int64]
 HELD = 1 << 20
 """Cells of pairs of rows that are compared at a time."""
 Who = Item | Sequence[Item] | npt.NDArray[Any]
